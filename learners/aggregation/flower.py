@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -78,13 +77,7 @@ class Flower:
             for upload in uploads.uploads
         ]
         clients = [SimpleNamespace(cid=upload.vehicle_id) for upload in uploads.uploads]
-        before = _global_draws()
         made, _ = strategy.aggregate_fit(number, list(zip(clients, replies, strict=True)), [])
-        if _global_draws() != before:
-            raise RunError(
-                f"aggregation.strategy: '{self.strategy}' draws from a global generator, which no seed of a run "
-                "reaches; draw from one of its own, such as numpy.random.default_rng(server_round)."
-            )
         memory = {ROUND: torch.tensor(number), **self._kept(strategy)}
         if made is None:
             return NextModel(state={}, shares=[0.0] * len(replies), memory=memory)
@@ -143,11 +136,6 @@ def _strategy_class(name: str) -> type[Any]:
 
 def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> list[np.ndarray[Any, Any]]:
     return [tensors[name].detach().cpu().numpy() for name in names]
-
-
-def _global_draws() -> tuple[object, ...]:
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - looked at, not drawn from
-    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
 def _plain(value: Any, arrays: list[Tensor]) -> Any:

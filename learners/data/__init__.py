@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
@@ -12,6 +12,8 @@ from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS, DataSet
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
+
+T = TypeVar("T")
 
 __all__ = ["ImageSet", "SteeringSet", "load_images", "load_steering", "motion_blur", "partition"]
 
@@ -29,18 +31,15 @@ def load_images(data: DataSettings, *, streams: Streams, settings: Any = None, p
         InputError: when the set is unknown or has no classes, or its files are missing or damaged.
         RunError: a set of one's own fails, or returns something else.
     """
-    images: ImageSet = _load(data, streams, settings, ("classes", ImageSet), pictures)
-    return images
+    return _load(data, streams, settings, "classes", ImageSet, pictures)
 
 
 def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> SteeringSet:
     """Return the set of road images with steering angles that ``data.name`` names; see ``load_images``."""
-    frames: SteeringSet = _load(data, streams, settings, ("steering angles", SteeringSet), pictures)
-    return frames
+    return _load(data, streams, settings, "steering angles", SteeringSet, pictures)
 
 
-def _load(data: DataSettings, streams: Streams, settings: Any, wanted: tuple[str, type], pictures: bool) -> Any:
-    needs, kind = wanted
+def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind: type[T], pictures: bool) -> T:
     found = DATA_SETS.find(data.name)() if settings is None else settings
     if found.targets != needs:
         others = [name for name in DATA_SETS.built_in if DATA_SETS.find(name).targets == needs]

@@ -15,8 +15,7 @@ from torch.nn.functional import normalize
 
 from learners.encoders.precision import Convolutional, layer_shapes
 from vnetsim.errors import unknown_name
-from vnetsim.learning import kinds
-from vnetsim.learning.kinds import EncoderTrunk
+from vnetsim.learning.kinds import ENCODERS, EncoderTrunk
 from vnetsim.plugins import is_class, plugin_errors
 from vnetsim.plugins.checked import checked
 
@@ -145,18 +144,14 @@ class ResNet18:
         return nn.Sequential(trunk), 512
 
 
-ENCODERS: dict[str, type[EncoderTrunk]] = {one.name: one for one in (Small, ResNet18)}
-"""The encoders that come with the package; they need no installation."""
-
-
 def require_encoder(name: str) -> None:
     """Refuse the name of no encoder; a class of a file is looked at when it is built.
 
     Raises:
         InputError: listing those there are.
     """
-    if name not in ENCODERS and not is_class(name) and name not in kinds.ENCODERS.names():
-        raise unknown_name("encoder", name, sorted({*ENCODERS, *kinds.ENCODERS.names()}), where="learning.encoder")
+    if not is_class(name) and name not in ENCODERS.names():
+        raise unknown_name("encoder", name, ENCODERS.names(), where="learning.encoder")
 
 
 def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
@@ -182,14 +177,13 @@ def create_classifier(name: str, *, classes: int, seed: int, settings: Any = Non
 
 
 def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
-    require_encoder(name)
-    if name in ENCODERS:
-        return seeded(lambda: make(*ENCODERS[name]().build()), seed=seed)
-    found = kinds.ENCODERS.find(name)
+    found = ENCODERS.find(name)
+    if found in (Small, ResNet18):
+        return seeded(lambda: make(*found().build()), seed=seed)
 
     def build() -> Network:
         given = settings if isinstance(settings, found) else found()
-        trunk, width = checked(given, kinds.ENCODERS.name, EncoderTrunk).build()
+        trunk, width = checked(given, ENCODERS.name, EncoderTrunk).build()
         with plugin_errors("encoder", found.name, "in build"):
             seen = trunk(torch.zeros(2, 3, 32, 32))
             if seen.ndim != 4 or seen.shape[:2] != (2, width):

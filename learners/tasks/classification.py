@@ -15,7 +15,7 @@ from learners.encoders import create_classifier
 from learners.engines.programs import State, Tensors
 from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import passed
-from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos
+from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos, training_loss
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Series
@@ -29,12 +29,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 """Experiment settings of the learners that classify."""
 
-LOSS = Series(
-    name="loss",
-    label="Training loss",
-    unit="",
-    caption="Cross-entropy over the union of labels, mean over the aggregated vehicles and their local steps.",
-)
+LOSS = training_loss("Cross-entropy over the union of labels")
 ACCURACY = Series(
     name="accuracy",
     group="Accuracy",

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.encoders import Encoder, create_encoder
-from learners.encoders.batchnorm import estimate_statistics
 from learners.engines.programs import State, Tensors, prefixed, unprefixed
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
-from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
-from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos
+from learners.tasks.evaluation import PASS, estimate_statistics, knn_predict, linear_probe_accuracy, passed
+from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos, training_loss
 from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Series
 
@@ -41,12 +40,7 @@ LINEAR_ACCURACY = Series(
     caption="Logistic regression on frozen features, on test images that no vehicle holds.",
 )
 SERIES = (
-    Series(
-        name="loss",
-        label="Training loss",
-        unit="",
-        caption="Dual-temperature loss (FLSimCo Eq. 6-8), mean over the aggregated vehicles and their local steps.",
-    ),
+    training_loss("Dual-temperature loss (FLSimCo Eq. 6-8)"),
     KNN_ACCURACY,
     LINEAR_ACCURACY,
     LEARNING_RATE,
@@ -190,9 +184,10 @@ class ContrastiveTask(Task):
         """
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
-            estimate_statistics(self.network, self._pass_bank)
+            batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
+            estimate_statistics(self.network, self._features_of, batches)
         self.network.eval()
-        bank, test = self._features(self.silos.pool, self._bank), self._features(self._test)
+        bank, test = passed(self._features_of, self.silos.pool, self._bank), passed(self._features_of, self._test)
         known, classes = self._bank_labels, len(self._data.class_names)
         predicted = knn_predict(test, bank, known, classes=classes, k=self._neighbours, temperature=KNN_TEMPERATURE)
         figures = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
@@ -202,13 +197,8 @@ class ContrastiveTask(Task):
             figures["linear_accuracy"] = accuracy
         return figures
 
-    def _pass_bank(self) -> None:
-        # on any device: variances are taken within a pass, so its size is part of the result
-        for rows in torch.split(self._bank, PASS):
-            self.network.features(self.normalised(as_floats(self.silos.pool[rows])))
-
-    def _features(self, images: Tensor, rows: Tensor | None = None) -> Tensor:
-        return passed(lambda part: self.network.features(self.normalised(part)), images, rows)
+    def _features_of(self, images: Tensor) -> Tensor:
+        return self.network.features(self.normalised(images))
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return encoder, data distribution and what else the record says, the learner's own ``facts`` at the end."""

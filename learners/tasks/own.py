@@ -19,22 +19,16 @@ from torch import Tensor, nn
 from learners.data.moving import moved
 from learners.encoders import seeded_by_torch
 from learners.engines.programs import State, Tensors
-from learners.mathematics.robust import AveragingSettings
 from learners.tasks.evaluation import passed
-from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings
+from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, training_loss
 from vnetsim.errors import InputError
 from vnetsim.learning import Description, LearnerContext, Series
 
-LOSS = Series(
-    name="loss",
-    label="Training loss",
-    unit="",
-    caption="Of the task, mean over the aggregated vehicles and their local steps.",
-)
+LOSS = training_loss("Of the task")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnTaskSettings(TrainingSettings, AveragingSettings):
+class OwnTaskSettings(TrainingSettings):
     """Local training by SGD, and averaging; a method adds its own.
 
     Args:
@@ -109,11 +103,9 @@ class OwnTask(Task):
                 refuse(f"{len(targets)} targets for the {len(images)} images of {part}")
         if len(examples.silos) != silos:
             refuse(f"images for {len(examples.silos)} silos; silos.count (context.silos) is {silos}")
-        last = len(examples.train) - 1
-        for silo, rows in enumerate(examples.silos):
-            low, high = (int(np.min(rows)), int(np.max(rows))) if len(rows) else (0, 0)
-            if low < 0 or high > last:
-                refuse(f"silo {silo} holds rows {low} to {high} of training images 0 to {last}")
+        rows = np.concatenate([*examples.silos])
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(examples.train):
+            refuse(f"silos hold rows {rows.min()} to {rows.max()} of training images 0 to {len(examples.train) - 1}")
 
     @abstractmethod
     def data(self, context: LearnerContext) -> Examples:

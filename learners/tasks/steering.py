@@ -14,13 +14,11 @@ from torch.nn.functional import mse_loss
 from learners.data import load_steering
 from learners.data.moving import moved
 from learners.data.partition import STRAIGHT, partition_steering
-from learners.encoders.batchnorm import estimate_statistics
 from learners.encoders.resnet8 import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors, copy_state
-from learners.mathematics.robust import AveragingSettings
-from learners.tasks.evaluation import PASS, as_floats, passed
-from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread
+from learners.tasks.evaluation import PASS, estimate_statistics, passed
+from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
 from vnetsim.errors.bounds import Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
 
@@ -28,12 +26,7 @@ STATISTICS_FRAMES = 256
 """Training frames on which BatchNorm statistics are estimated for evaluation."""
 
 
-LOSS = Series(
-    name="loss",
-    label="Training loss",
-    unit="",
-    caption="Squared error of the steering angle, mean over the aggregated vehicles and their local steps.",
-)
+LOSS = training_loss("Squared error of the steering angle")
 RMSE = Series(
     name="rmse",
     group="Error on held-out frames",
@@ -97,7 +90,7 @@ MIXING_WEIGHT = Series(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteeringSettings(TrainingSettings, AveragingSettings):
+class SteeringSettings(TrainingSettings):
     """Local training, averaging at the RSU and evaluation of a steering learner.
 
     How an RSU averages has no effect where neighbours mix.
@@ -221,16 +214,12 @@ class SteeringTask(Task):
         Those that a model carries follow its weights by a tenth of the way a step: in short trainings they lag.
         """
         self.network.load_state_dict(moved(state, self.device))
-        estimate_statistics(self.network, self._pass_statistics)
+        count = len(self._statistics)
+        batches = torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS)))  # of equal size
+        estimate_statistics(self.network, self.network, batches)
         self.network.eval()
         angles = passed(self.network, self._test)
         return {**_errors(angles - self._test_angles), **self._constant}
-
-    def _pass_statistics(self) -> None:
-        count = len(self._statistics)
-        # on any device: variances are taken within a pass, so its size is part of the result
-        for frames in torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS))):  # of equal size
-            self.network(as_floats(frames))
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""

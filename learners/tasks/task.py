@@ -27,7 +27,7 @@ from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
-from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.errors.bounds import Within
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 
 ENGINE = "engine."
@@ -41,6 +41,14 @@ LEARNING_RATE = Series(
     unit="",
     caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
 )
+
+
+def training_loss(caption: str) -> Series:
+    """Return the series ``loss`` of a learner; the mean over vehicles and steps is said after what it is."""
+    whole = f"{caption}, mean over the aggregated vehicles and their local steps."
+    return Series(name="loss", label="Training loss", unit="", caption=whole)
+
+
 StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]
 """What a local step descends: a function of its arguments alone, for it is called for several vehicles at once, from
 several threads. It is given the network as the steps before have left it, the batch, and the state that the local
@@ -52,8 +60,8 @@ Steps = Annotated[int, Within(1, 1_000_000, "", "more are many passes over any s
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """Local steps, and the engine that takes them.
+class TrainingSettings(AveragingSettings):
+    """Local steps, the engine that takes them, and averaging.
 
     Args:
         engine: how the vehicles of a round are trained: ``sequential``, one after the other; ``batched``, many at a
@@ -74,13 +82,9 @@ class TrainingSettings:
     lr: Annotated[float, Within(1e-12, 1e6, "", "below it no bit of a weight changes, above it all overflow")] = 0.05
     weight_decay: Annotated[float, Within(0, 1e3, "", "more turns the weights around at each step")] = 5e-4
 
-    def __post_init__(self) -> None:
-        """Refuse values outside their bounds, also of the classes that derive from this one."""
-        check_bounds("learning", self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(TrainingSettings, AveragingSettings):
+class EncoderSettings(TrainingSettings):
     """Local training by SGD of a network on a trunk chosen by name, and averaging.
 
     Args:

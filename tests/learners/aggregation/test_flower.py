@@ -163,8 +163,6 @@ class TestWithFlower:
     @pytest.mark.parametrize(
         ("body", "said"),
         [
-            ("np.random.random()", "draws from a global generator"),
-            ("random.random()", "draws from a global generator"),
             ("setattr(self, 'past', deque())", "keeps 'past', a deque, which no checkpoint holds"),
         ],
     )
