@@ -107,11 +107,7 @@ def contrastive_divergence(
 ) -> Tensor:
     """Return what both networks descend besides the steering error, the mean over the frames.
 
-    Args:
-        z_b: features of the backbone, shape (B, d), d > 1.
-        z_s: features of the sub-network, same shape.
-        settings: ``coupling``, ``beta`` and ``temperature``.
-        influence: of the sub-network on the backbone; see ``CdlSettings.divergence_schedule``.
+    The features of the backbone, ``z_b``, and of the sub-network, ``z_s``, have the shape (B, d), d > 1.
     """
     beta, tau = settings.beta, settings.temperature
     if settings.coupling == "joint":
@@ -184,13 +180,8 @@ class Cdl(FederatedLearner):
 class ContrastiveDivergence:
     """Local training of the backbone and, from a silo's second time on, of the sub-network beside it.
 
-    Args:
-        context: the number of rounds.
-        task: frames and network.
-        settings: the method's.
-        series: what is reported besides the loss.
-        loss: what the backbone descends besides the divergence, the steering error by default. Beside a divergence its
-            batch has the angles as ``outputs``; a loss that does not use them has the frames pass a second time.
+    What the backbone descends besides the divergence is the steering error, or ``loss``. Beside a divergence its batch
+    has the angles as ``outputs``; a loss that does not use them has the frames pass a second time.
     """
 
     def __init__(

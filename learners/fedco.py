@@ -198,12 +198,9 @@ class MomentumContrast:
     An update's ``state`` holds the model's tensors and the uploaded keys under ``keys``; what stays with the silo is in
     ``kept``.
 
-    Args:
-        task: encoder and images.
-        settings: the method's.
-        loss: what the query encoder descends, InfoNCE of Eq. 1 by default; its batch holds the views ``first`` and
-            ``second``, ``keys``, what the key encoder makes of ``second``, shape (B, D), without gradients, and
-            ``queue``, the queue's keys as downloaded, shape (K, D).
+    What the query encoder descends is InfoNCE of Eq. 1, or ``loss``; its batch holds the views ``first`` and
+    ``second``, ``keys``, what the key encoder makes of ``second``, shape (B, D), without gradients, and ``queue``, the
+    queue's keys as downloaded, shape (K, D).
     """
 
     def __init__(self, task: ContrastiveTask, settings: FedCoSettings, loss: StepLoss | None = None) -> None:

@@ -220,13 +220,8 @@ class FedEFM(FederatedLearner):
 class Overseas:
     """Copies are trained at the neighbours, compared, and teach while the vehicle trains on its own images.
 
-    Args:
-        context: random streams.
-        task: classifier and images.
-        settings: the method's.
-        server: says which model a vehicle brings to its hosts.
-        loss: what steps at home and overseas descend, CE(Q, y) of the equations, the task's by default. With teachers
-            its batch has the logits as ``outputs``; a loss that does not use them has the images pass a second time.
+    What steps at home and overseas descend is the task's CE(Q, y) of the equations, or ``loss``. With teachers its
+    batch has the logits as ``outputs``; a loss that does not use them has the images pass a second time.
     """
 
     def __init__(

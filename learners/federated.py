@@ -282,13 +282,8 @@ def federated_averaging(
 ) -> Parts:
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
-    Args:
-        context: what the simulator gives every learner.
-        settings: the method's.
-        task: data, network and loss.
-        weights: what each upload counts: summing to 1, or all 0 to keep the model; 1 / N each by default.
-        loss: what a local step descends; the task's by default.
-        facts: further lines for the record.
+    ``weights`` says what each upload counts: summing to 1, or all 0 to keep the model; 1 / N each by default. ``loss``
+    is what a local step descends, the task's by default; ``facts`` are further lines for the record.
     """
     server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
     return Parts(

@@ -53,10 +53,8 @@ class Local(Protocol):
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
         """Return figures of a round in the order of the table; those that the learner's series do not name stay out.
 
-        Args:
-            updates: those that are finite.
-            folded: what the server made of them.
-            version: of the model that the round began with.
+        Given are the finite updates, what the server made of them, and the version of the model that the round began
+        with.
         """
         ...
 

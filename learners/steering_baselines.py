@@ -44,16 +44,8 @@ def steering_parts(
 ) -> Parts:
     """Return the parts of a method on the steering task.
 
-    Args:
-        context: what the simulator gives every learner.
-        settings: the method's.
-        task: frames and network.
-        local: what a vehicle does with its frames.
-        name: of the method.
-        topology: ``star`` for an RSU that averages; else neighbours mix.
-        own: whether silos keep something to themselves.
-        series: what ``local`` reports beyond the common series.
-        facts: further lines for the record.
+    Under the topology ``star`` an RSU averages, else neighbours mix. ``own`` says whether silos keep something to
+    themselves, ``series`` and ``facts`` are what ``local`` reports beyond the common ones.
 
     Raises:
         InputError: an aggregation rule, or several aggregators, where nobody averages.

@@ -46,10 +46,7 @@ def rounded(value: Tensor, like: Tensor) -> Tensor:
 def mixed(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
     """Return (1 - share) model + share other, for the tensors of ``other``; equal values stay as they are, to the bit.
 
-    Args:
-        model: with at least the names of ``other``.
-        other: tensors by name.
-        share: in [0, 1].
+    ``model`` has at least the names of ``other``; ``share`` is in [0, 1].
     """
     result = {}
     for name, tensor in other.items():

@@ -21,11 +21,8 @@ __all__ = ["ImageSet", "SteeringSet", "load_images", "load_steering", "motion_bl
 def load_images(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> ImageSet:
     """Return the set of images with classes that ``data.name`` names.
 
-    Args:
-        data: which set, where it lies, how many images of it.
-        streams: the branch of the random streams that generated sets draw from.
-        settings: the set with its settings; its defaults for None.
-        pictures: whether somebody will look at them; otherwise a set that draws them may leave them black.
+    The random streams are those that generated sets draw from. ``settings`` are the set with its settings, its defaults
+    for None. Where nobody will look at ``pictures``, a set that draws them may leave them black.
 
     Raises:
         InputError: when the set is unknown or has no classes, or its files are missing or damaged.

@@ -26,10 +26,7 @@ _LUMA = (0.2989, 0.587, 0.114)
 def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
     """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
 
-    Args:
-        count: images.
-        size: their height and width.
-        generator: source of all draws, on the CPU.
+    There is a row per image of each tensor, on the CPU, as the generator is; ``size`` is height and width.
 
     Returns:
         A row per image of each tensor, on the CPU.

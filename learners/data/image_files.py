@@ -33,11 +33,7 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.er
 def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
     """Return the images of files, shape (N, 1, P, P) when ``grey``, else (N, 3, P, P), turned upright as EXIF says.
 
-    Args:
-        paths: the files.
-        grey: whether to keep the luma alone (ITU-R BT.601).
-        side_px: height and width to bring them to (px).
-        places: what to call each file in a message, for example the line that names it; its path by default.
+    ``places`` says what to call each file in a message, for example the line that names it; its path by default.
 
     Raises:
         InputError: when files cannot be read, saying how many and naming the first of them; when one has pixels of more

@@ -57,14 +57,8 @@ def partition(
       the classes of its district, the rest from all others, in proportion to their frequency, as far as the images
       suffice; classes belong to districts as to directions. Silos are served as for ``dirichlet``.
 
-    Args:
-        labels: class of every training image, shape (N,).
-        silos: their number, >= 1.
-        approaches: number of approach directions, >= 1.
-        settings: which of them, and its parameters.
-        generator: source of all draws.
-        districts: number of districts, >= 1.
-        groups: images with one number go to one silo, all of one class, shape (N,); None where each goes by itself.
+    The ``labels`` are the class of every training image, shape (N,). Images with one number in ``groups``, shape (N,),
+    go to one silo, all of one class.
 
     Raises:
         InputError: when there are fewer images than the silos need, or the partition does not fit.
@@ -207,10 +201,7 @@ def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> In
 
     Ends after at most one pass per class: a pass either fills a class for good or finds that all shares fit.
 
-    Args:
-        quota: images to give out, <= ``room.sum()``.
-        log_shares: logarithms of the shares, not normalised, shape (C,).
-        room: images left in each class, shape (C,).
+    ``log_shares`` are not normalised, ``room`` are the images left in each class, both of shape (C,).
     """
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
@@ -270,11 +261,8 @@ def partition_steering(
 def _by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
     """Share out the frames so that a silo holds as few units as possible.
 
-    Args:
-        units: which drive, block or sign each frame belongs to, shape (N,).
-        silos: number of silos.
-        generator: source of all draws.
-        in_order: whether a unit that several silos share is cut into consecutive pieces instead of at random.
+    ``units`` says which drive, block or sign each frame belongs to, shape (N,). A unit that several silos share is cut
+    into consecutive pieces ``in_order``, else at random.
     """
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]

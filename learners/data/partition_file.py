@@ -26,12 +26,7 @@ COLUMNS = ("split", "image", "label", "class", "silo")
 
 
 def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
-    """Return the file: the silos one after the other, then training images that nobody holds, then the test images.
-
-    Args:
-        data: the images.
-        indices: rows of the training images that each silo holds.
-    """
+    """Return the file: the silos one after the other, then training images that nobody holds, then the test images."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -63,11 +58,7 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
     Training images that it does not have, or gives no silo, are held by nobody. Label and class may be empty; a label
     that is there must be the image's.
 
-    Args:
-        path: the file.
-        data: the images.
-        silos: their number.
-        min_images: every silo must have so many, and at least one.
+    Every silo must have ``min_images``, and at least one.
 
     Raises:
         InputError: naming the line, or the silo that has too few.

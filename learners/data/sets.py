@@ -67,8 +67,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tupl
 
     Exact in integers up to the last division, so the same on every machine.
 
-    Args:
-        images: uint8, shape (N, 3, H, W), N >= 1.
+    Images are uint8 of shape (N, 3, H, W), N >= 1.
 
     Raises:
         InputError: when a channel is constant, because it cannot be normalised.
@@ -137,14 +136,7 @@ def classed_set(
 ) -> ImageSet:
     """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
-    Args:
-        name: see ``ImageSet``, as for what else is given.
-        root: where it was read, for messages.
-        train: images and classes to train on.
-        test: those to test on.
-        class_names: see ``name``.
-        train_groups: see ``name``.
-        more: see ``name``.
+    ``root`` is where it was read, for messages; for the rest see ``ImageSet``.
 
     Raises:
         InputError: when the training images are not of two classes, or there are no test images.

@@ -36,10 +36,7 @@ def split_by_time(
     closest to ``share`` of the frames, but at least one and not all. Frames of the same drive that are closer than
     ``gap_of`` to a test block are used on neither side, so that no frame is tested whose neighbour was trained on.
 
-    Args:
-        drives: which drive each frame is of, in order of time, a drive in one piece, shape (N,).
-        share: in (0, 1).
-        generator: source of the draw.
+    ``drives`` says which drive each frame is of, in order of time, a drive in one piece, shape (N,).
 
     Raises:
         InputError: when there are too few frames to hold any out.

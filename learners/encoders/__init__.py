@@ -46,12 +46,7 @@ class _Features(Convolutional):
 
 
 class Encoder(_Features):
-    """Features and their linear projection, for contrastive learning.
-
-    Args:
-        trunk: images (N, 3, H, W) to dense features (N, C, H', W').
-        width: C.
-    """
+    """Features and their linear projection, for contrastive learning."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__(trunk, width)
@@ -63,13 +58,7 @@ class Encoder(_Features):
 
 
 class Classifier(_Features):
-    """Features and a linear head.
-
-    Args:
-        trunk: see ``Encoder``.
-        width: see ``Encoder``.
-        classes: number of labels.
-    """
+    """Features and a linear head."""
 
     def __init__(self, trunk: nn.Module, width: int, classes: int) -> None:
         super().__init__(trunk, width)
@@ -159,10 +148,7 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
 
     See ``seeded`` for their distribution; one that does not come with the package draws its own (``seeded_by_torch``).
 
-    Args:
-        name: see ``vnetsim.learning.kinds.EncoderTrunk``.
-        seed: of the weights.
-        settings: the encoder with its settings; its defaults for anything else.
+    ``settings`` are the encoder with its settings; its defaults for anything else.
 
     Raises:
         InputError: when there is no encoder of that name.

@@ -69,11 +69,6 @@ class Convolutional(nn.Module):
 def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
     """Let every convolutional part of a network train in the precision of a setting ``learning.precision``.
 
-    Args:
-        network: on the CPU.
-        name: of the setting.
-        image_shape: (C, H, W) of the images.
-
     Raises:
         InputError: the images are so small that gradients would be wrong.
     """

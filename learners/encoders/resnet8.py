@@ -18,10 +18,7 @@ LEAST_PX = 5
 class PreActivationBlock(nn.Module):
     """Two 3x3 convolutions, each behind normalisation and ReLU, beside a 1x1 shortcut (He et al. 2016, identity maps).
 
-    Args:
-        inputs: channels of the input.
-        outputs: channels of the output.
-        stride: of the first convolution and the shortcut.
+    The stride is that of the first convolution and the shortcut.
     """
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
@@ -50,9 +47,6 @@ class ResNet8(Convolutional):
     A 5x5 convolution and a 3x3 max-pool, both of stride 2, three pre-activation stages of stride 2, and a linear layer
     on all positions of the last one: 314,657 parameters for grey images of 200 x 200. There is no dropout in here;
     who trains applies it to the features, so that what CDL compares has none.
-
-    Args:
-        image_shape: (C, H, W) of the images.
 
     Raises:
         InputError: when the images are smaller than 5 x 5 pixels.

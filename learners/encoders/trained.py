@@ -15,9 +15,7 @@ from vnetsim.learning.model_record import ModelRecord
 def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
     """Return the network that a record names, without weights: its tensors take no memory until they are loaded.
 
-    Args:
-        record: of a trained model.
-        encoder: its encoder with its settings, where that does not come with vnetsim.
+    ``encoder`` is the record's with its settings, where that does not come with vnetsim.
 
     Raises:
         InputError: vnetsim has no network of that name.

@@ -60,10 +60,7 @@ def create_engine(name: str, device: torch.device, *, measures: bool = False) ->
     On a CPU every vehicle has one core, unless its steps are large, and ``auto`` is ``batched``, which was measured to
     be faster. On CUDA it is ``sequential``, or what the first steps show to be faster.
 
-    Args:
-        name: of the setting.
-        device: where vehicles are trained.
-        measures: whether ``auto`` may measure, on CUDA. It does not where the same bits are asked for each time.
+    On CUDA ``auto`` may measure; it does not where the same bits are asked for each time.
     """
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)

@@ -41,12 +41,6 @@ class Sgd:
     """Stochastic gradient descent with momentum and weight decay, the update rule of ``torch.optim.SGD``.
 
     Its velocity ends with the local training.
-
-    Args:
-        parameters: what to change, by name.
-        learning_rate: step size.
-        momentum: factor of the previous update.
-        weight_decay: factor of the parameter added to its gradient.
     """
 
     def __init__(
@@ -83,11 +77,7 @@ class Adam:
     Its state can be kept, so that a silo's moments outlive the vehicle that carried them. All parameters that ever get
     a gradient get one in every step, so one count of steps serves them all.
 
-    Args:
-        parameters: what to change, by name.
-        learning_rate: step size.
-        weight_decay: factor of the parameter added to its gradient.
-        state: what ``state`` returned after earlier steps; it stays as it is. Empty to begin.
+    ``state`` is what ``state`` returned after earlier steps, and stays as it is; empty to begin.
     """
 
     def __init__(

@@ -190,9 +190,7 @@ class SequentialEngine:
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     """Return what a local training makes of the state it starts from.
 
-    Args:
-        job: the local training.
-        network: a copy of the program's, of which nobody else makes use meanwhile; its state is overwritten.
+    ``network`` is a copy of the program's, of which nobody else makes use meanwhile; its state is overwritten.
     """
     program = job.program
     generator = torch.Generator().manual_seed(job.training.seed)

@@ -37,10 +37,6 @@ BEGIN_S = 300.0
 class RayEngine:
     """Trains on the Ray cluster that this process is connected to.
 
-    Args:
-        name: setting ``learning.engine``: how a worker trains what it is sent.
-        device: that of the learner; the workers' are of its kind.
-
     Attributes:
         at_once: jobs that keep all workers busy.
 
@@ -154,14 +150,7 @@ def _pickled(program: Program) -> bytes:
 
 
 class Worker:
-    """Trains what it is sent, one device for itself; the class of an actor.
-
-    Args:
-        engine: setting ``learning.engine``.
-        device: ``cpu`` or ``cuda``.
-        threads: of torch.
-        arithmetic: TF32 and deterministic algorithms.
-    """
+    """Trains what it is sent, one device for itself; the class of an actor."""
 
     def __init__(self, engine: str, device: str, threads: int, arithmetic: Arithmetic) -> None:
         prepare_process()

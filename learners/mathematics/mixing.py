@@ -27,8 +27,7 @@ def metropolis_hastings(received: Graph) -> Matrix:
     A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii what is left to 1. A vehicle
     without a neighbour keeps its model. The complete graph gives 1 / N throughout.
 
-    Args:
-        received: symmetric, shape (N, N).
+    ``received`` is symmetric, shape (N, N).
 
     Raises:
         ValueError: when the graph is not undirected.
@@ -77,12 +76,7 @@ def half_received(received: Graph) -> Matrix:
 
 
 def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[str, Tensor]]:
-    """Return sum_j A_ij theta_j for every i, from the states as they are; see ``weighted_mean`` for the arithmetic.
-
-    Args:
-        states: the N models theta_j, which stay as they are.
-        weights: A, shape (N, N), rows summing to 1.
-    """
+    """Return sum_j A_ij theta_j for every i, from the states as they are; see ``weighted_mean`` for the arithmetic."""
     return [weighted_mean(states, row) for row in weights]
 
 
@@ -107,10 +101,7 @@ def mixed_on_board(
     Identical models come back bit for bit; where the cosine is not above 0 it is w. Statistics of BatchNorm are mixed
     likewise, counters rounded.
 
-    Args:
-        own: w_n, with at least the names of ``other``.
-        other: w, the model of the other RSU, or a part of it.
-        parameters: names of the tensors that u is of, where both have them.
+    ``own`` is w_n, with at least the names of ``other``, w; u is of the tensors ``parameters`` where both have them.
     """
     shared = [name for name in parameters if name in other]
     mine = {name: own[name] for name in other}

@@ -76,10 +76,7 @@ def combine(
     All tensors are treated alike, BatchNorm statistics included: they reach the model as its weights do, and left out
     they would be unprotected. A running variance stays at least 0. Integer tensors get the rounded result.
 
-    Args:
-        states: see ``weighted_mean``, as for ``weights`` and what is raised.
-        weights: see ``states``.
-        settings: the rule.
+    Raises what ``weighted_mean`` does.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)

@@ -68,9 +68,7 @@ def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     The costs are c_pq = 1 - cos(u_p, v_q); a feature of zero norm has cost 1. The marginals, which the paper does not
     give, are ``marginals``.
 
-    Args:
-        u: features at n positions, shape (..., n, C).
-        v: features at m positions, shape (..., m, C).
+    Shapes are (..., n, C) and (..., m, C).
     """
     u, v = u.double(), v.double()
     return 1 - _unit(u) @ _unit(v).mT, marginals(u, v), marginals(v, u)
@@ -82,9 +80,7 @@ def marginals(u: Tensor, v: Tensor) -> Tensor:
     Positions that resemble the other set's mean feature count more; when none does all count alike (Zhang et al., CVPR
     2020).
 
-    Args:
-        u: shape (..., n, C).
-        v: shape (..., m, C).
+    Shapes are (..., n, C) and (..., m, C).
     """
     weight = (u @ v.mean(dim=-2)[..., None])[..., 0].relu() + FLOOR
     return weight / weight.sum(dim=-1, keepdim=True)
@@ -178,10 +174,8 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     x = exp(-(c - u - v) / epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so all
     directions follow from the ratio t = -ds / s.
 
-    Args:
-        cost: c in [0, 1], shape (K, n, m).
-        a: row sums > 0 of total 1, shape (K, n).
-        b: column sums > 0 of total 1, shape (K, m).
+    ``cost`` is c in [0, 1], shape (K, n, m); row sums ``a``, shape (K, n), and column sums ``b``, shape (K, m), are > 0
+    of total 1.
     """
     epsilon = (EPSILON * cost.mean((1, 2))).clamp_min(NOISE)[:, None]
     kernel = (-cost / epsilon[..., None]).clamp_min(-EXPONENT_RANGE).exp()

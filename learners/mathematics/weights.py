@@ -24,8 +24,7 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
     A common factor of all levels cancels, so the camera matters only where it differs between vehicles. Every
     weight lies in [0, 1 / (N - 1)]. One vehicle, or none that blurs (S = 0), gives 0 / 0: the weights are equal.
 
-    Args:
-        levels_px: blur levels L_n >= 0, finite.
+    Levels L_n are finite and at least 0.
 
     Raises:
         ValueError: when a level is negative or not finite.

@@ -35,10 +35,7 @@ def enqueued(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[st
 
     Uploads longer than the queue lose their own oldest keys at once.
 
-    Args:
-        queue: see ``random_queue``.
-        uploads: keys of shape (n, D), any n >= 0.
-        round_: the round that they belong to.
+    Uploads are keys of shape (n, D), any n >= 0.
     """
     length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
     rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
@@ -94,10 +91,7 @@ class Trailing:
     theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone; the order is that of MoCo's
     algorithm.
 
-    Args:
-        optimizer: of the query encoder.
-        parameters: of ``query_and_key``, by name.
-        momentum: m.
+    ``parameters`` are those of ``query_and_key``, ``momentum`` is m.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor], *, momentum: float) -> None:

@@ -45,13 +45,6 @@ def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
     """Return what each upload counts, summing to 1 or all 0, once all that a rule returned is what it may return.
 
-    Args:
-        made: what it returned.
-        given: what it was given.
-        sent: tensors of an upload, by name.
-        name: of the rule.
-        when: in words.
-
     Raises:
         RunError: naming rule, round and tensor.
     """

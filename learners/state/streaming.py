@@ -35,13 +35,9 @@ def trained_and_averaged(
     Their weights are known only once all are trained; where some are not finite, the others are therefore trained a
     second time.
 
-    Args:
-        jobs: of a round.
-        engine: what trains them; at least ``at_once`` of them together, where it says so.
-        weigh: the weights of the uploads at some places.
-        sent: the part of a state that is averaged.
-        look: given place and that part of each finite upload, once.
-        settings: how to average; an upload is clipped around the base of its job.
+    ``weigh`` weighs the uploads at some places, ``sent`` gives the part of a state that is averaged, and ``look`` is
+    given place and that part of each finite upload, once. Together are trained at least ``at_once`` of the engine,
+    where it says so.
     """
     size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs), getattr(engine, "at_once", 1))
     places: Sequence[int] = range(len(jobs))

@@ -78,10 +78,6 @@ class ClassificationTask(Task):
     Images are normalised and not augmented: a mirrored sign is another sign. Models hold their BatchNorm statistics,
     which are sent and averaged like weights.
 
-    Args:
-        context: what the simulator gives every learner.
-        settings: classifier, local training and evaluation.
-
     Raises:
         InputError: when the images have fewer than two classes, or do not fit the silos.
     """

@@ -122,12 +122,7 @@ FIRST, SECOND = "first.", "second."
 
 
 class ContrastiveTask(Task):
-    """Images in silos, two random views of each, an encoder, the dual-temperature loss, and kNN and a linear probe.
-
-    Args:
-        context: what the simulator gives every learner.
-        settings: encoder, local training and evaluation.
-    """
+    """Images in silos, two random views of each, an encoder, the dual-temperature loss, and kNN and a linear probe."""
 
     settings: TaskSettings
     network: Encoder

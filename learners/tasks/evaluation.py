@@ -36,10 +36,8 @@ def estimate_statistics(network: nn.Module, forward: Callable[[Tensor], object],
     For a model that carries none or whose own lag behind its weights. The network's weights are not touched; it is left
     in training mode.
 
-    Args:
-        network: whose statistics.
-        forward: given images in [0, 1].
-        batches: uint8 images of shape (B, C, H, W), of equal size on any device: variances are taken within a batch.
+    ``forward`` is given images in [0, 1], made of uint8 batches (B, C, H, W) of equal size on any device: variances are
+    taken within a batch.
     """
     layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [layer.momentum for layer in layers]

@@ -124,12 +124,7 @@ class SteeringSettings(TrainingSettings):
 
 
 class SteeringTask(Task):
-    """Road frames in silos, ResNet-8, the squared error of the steering angle, and errors on held-out frames.
-
-    Args:
-        context: what the simulator gives every learner.
-        settings: local training and evaluation.
-    """
+    """Road frames in silos, ResNet-8, the squared error of the steering angle, and errors on held-out frames."""
 
     lower_is_better: ClassVar[bool] = True
     models_on_host: ClassVar[bool] = True

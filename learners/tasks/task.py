@@ -312,13 +312,8 @@ class Task(ABC):
     ) -> Description:
         """Return a description of the task's network and images.
 
-        Args:
-            facts: lines for the record, after and in place of those of all tasks.
-            encoder: of the network.
-            returns: what the network makes of images, in words.
-            classes: label texts.
-            labels: class of each training image, shape (N,); None where they have none.
-            own_statistics: see ``Network``.
+        ``facts`` come after those of all tasks and in their place; ``returns`` says in words what the network makes of
+        images; ``labels`` are the class of each training image, shape (N,), None where they have none.
         """
         sizes, picture = self.silos.sizes, self.picture
         chosen = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
