@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device_checks.tiny_rounds import SETTINGS
 
 from learners.cdl import Cdl, ContrastiveDivergence
 from learners.classification_fedavg import ClassificationFedAvg
@@ -21,6 +23,7 @@ from learners.state.silos import SiloStates
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import ModelKey, Participant
+from vnetsim.learning.registry import LEARNERS
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., Any]
@@ -160,3 +163,17 @@ def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant:
 def test_what_nobody_would_call_is_refused(hook: str) -> None:
     with pytest.raises(TypeError, match=f"Mine.{hook} would never be called; hand it to the parts"):
         type("Mine", (FLSimCo,), {hook: lambda *_: None})
+
+
+@pytest.mark.usefixtures("tiny", "on_tiny_roads")
+@pytest.mark.parametrize("name", ["LocalContrastive", "LocalClassification", "LocalSteering"])
+def test_the_benchmarks_controls_are_composed_as_when_they_were_frozen(
+    name: str, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    kind = LEARNERS.find(f"{Path(__file__).parents[2] / 'scenarios/bench/local_only.py'}:{name}")
+    first, second = (kind.create(new_context(), kind.Settings(**SETTINGS[kind.task])) for _ in range(2))
+    updates = first.train([participant(0, i) for i in range(3)])
+    first.aggregate(updates)
+    second.load_state_dict(first.state_dict())
+    again = [learner.train([participant(1, 1)])[0].loss for learner in (first, second)]
+    assert again[0] == again[1] != updates[1].loss
