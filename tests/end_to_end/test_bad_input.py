@@ -173,10 +173,10 @@ def test_a_fault_leaves_not_even_the_folder_of_all_runs(
 @pytest.mark.parametrize("command", ["run", "mobility"])
 def test_an_output_directory_in_use_is_left_alone(command: str, refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    for out in (tmp_path, tmp_path / "notes.txt"):
-        assert f"{out}: the output directory is not empty" in refused(command, "gaussian", "--out", out)
-    line = refused("mobility", "gaussian", "--out", tmp_path / "notes.txt" / "run")
-    assert line.endswith("cannot be made or written: Not a directory. Choose another --out.\n")
+    assert f"{tmp_path}: the output directory is not empty" in refused(command, "gaussian", "--out", tmp_path)
+    for out in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "run"):
+        line = refused(command, "gaussian", "--out", out)
+        assert line.endswith("cannot be made or written: Not a directory. Choose another --out.\n")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

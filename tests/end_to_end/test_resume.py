@@ -208,16 +208,17 @@ def test_a_directory_filled_since_it_was_chosen_is_left_alone(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two processes may choose the same free name; the second to get there must not take over the first one's run."""
-    folder = tmp_path / "run"
+    monkeypatch.chdir(tmp_path)
 
     def then_filled(*arguments: Any) -> Path:
         chosen = choose_folder(*arguments)
-        folder.mkdir()
-        (folder / "manifest.json").write_text("of another process")
+        chosen.mkdir(parents=True)
+        (chosen / "manifest.json").write_text("of another process")
         return chosen
 
     monkeypatch.setattr("vnetsim.api.calls.choose_folder", then_filled)
-    assert "run: the output directory is not empty" in refused("run", "gaussian", "--learner", "toy", "--out", folder)
+    assert ": the output directory is not empty" in refused("run", "gaussian", "--learner", "toy")
+    (folder,) = (tmp_path / "runs").iterdir()
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]
     assert (folder / "manifest.json").read_text() == "of another process"
 

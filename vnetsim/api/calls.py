@@ -129,7 +129,7 @@ def run(
         command = command or _call("run", scenario, out, named)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
-        folder = choose_folder(assembly.experiment, folder_to_make(folder_of(out), overwrite=overwrite), name)
+        folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(assembly.experiment, name)
         start_run(
             assembly,
             folder,
@@ -177,7 +177,7 @@ def mobility(
         named = _overrides(settings, rsu, seed=seed, **keys)
         experiment, _ = experiment_of(scenario, named, learns=False)
         command = command or _call("mobility", scenario, out, named)
-        folder = folder_to_make(folder_of(out), overwrite=overwrite)
+        folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(experiment, "mobility")
         return Traffic(record_mobility(experiment, folder, command=command, progress=display))
 
 

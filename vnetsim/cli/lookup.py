@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 def kinds() -> tuple[Kind, ...]:
     """Return every kind of plug-in."""
-    from vnetsim.learning.aggregation import AGGREGATIONS  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.learning.kinds import DATA_SETS, ENCODERS  # noqa: PLC0415
-    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
-    from vnetsim.radio import RADIO_MODELS  # noqa: PLC0415
+    from vnetsim.api.settings import KINDS  # noqa: PLC0415 - keeps --help quick
     from vnetsim.scenario.kinds import TRAFFIC_SOURCES  # noqa: PLC0415
-    from vnetsim.simulation.pace import PACES  # noqa: PLC0415
-    from vnetsim.simulation.selection import SELECTIONS  # noqa: PLC0415
 
-    return LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, TRAFFIC_SOURCES, DATA_SETS, ENCODERS
+    return *KINDS, TRAFFIC_SOURCES
 
 
 def word(kind: Kind) -> str:
@@ -68,8 +63,8 @@ def plugins(
     kind: Annotated[
         str | None,
         Parameter(
-            help="Only this kind: learners, selections, paces, aggregations, radio_models, traffic_sources, data_sets "
-            "or encoders."
+            help="Only this kind: learners, selections, paces, aggregations, radio_models, data_sets, encoders or "
+            "traffic_sources."
         ),
     ] = None,
     name: Annotated[

@@ -108,9 +108,9 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
     for name, plugin in found.items():
         said = " ".join(description(plugin).split("\n\n")[0].split()) or plugin.source
         said = ": ".join(filter(None, (getattr(plugin, "task", ""), said)))
-        for index, line in enumerate(textwrap.wrap(said, max(width - room, 20), break_on_hyphens=False)):
-            head = f"  {name}".ljust(room) if index == 0 else " " * room
-            console.print(_text(f"{head}{line}"), soft_wrap=True)
+        head, space = f"  {name}".ljust(room), " " * room
+        for line in textwrap.wrap(said, width, initial_indent=head, subsequent_indent=space, break_on_hyphens=False):
+            console.print(_text(line), soft_wrap=True)
     console.print()
 
 

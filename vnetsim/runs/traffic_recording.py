@@ -21,7 +21,7 @@ from vnetsim.runs.assembly import located
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest
 from vnetsim.runs.tables import window_pieces
-from vnetsim.runs.writer import SUMO, choose_folder, locked
+from vnetsim.runs.writer import SUMO, locked
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
@@ -33,13 +33,13 @@ SAFE_EVERY_S = 5.0
 
 def record_mobility(
     experiment: Experiment,
-    out: Path | None,
+    folder: Path,
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
     go_on: str | None = None,
 ) -> Path:
-    """Write the coverage windows of one pass of the traffic; return the directory. Imports no torch.
+    """Write the coverage windows of one pass of the traffic; return the folder, which is new. Imports no torch.
 
     ``go_on`` is the command that goes on after a failure; None for ``vnetsim resume``.
 
@@ -48,10 +48,10 @@ def record_mobility(
         RunError: the simulator failed, or the disk is full; the windows so far are kept.
         KeyboardInterrupt: with the way to go on as its message.
     """
-    run = RunDirectory(choose_folder(experiment, out, "mobility"))
+    run = RunDirectory(folder)
     once = dataclasses.replace(experiment.traffic, repeat=False)
     record(located(dataclasses.replace(experiment, traffic=once)), run, command=command, progress=progress, go_on=go_on)
-    return run.path
+    return folder
 
 
 def record(

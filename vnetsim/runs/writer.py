@@ -33,15 +33,8 @@ BEGUN = ("manifest.json", "comparison.json")
 """What tells that a folder is a run directory or a comparison."""
 
 
-def choose_folder(experiment: Experiment, out: Path | None, what: str) -> Path:
-    """Return the run directory to make: ``out``, or a new one below ``runs/`` named after scenario, ``what`` and seed.
-
-    Raises:
-        InputError: ``out`` exists and is not empty.
-    """
-    if out is not None:
-        _refuse_filled(out)
-        return out
+def choose_folder(experiment: Experiment, what: str) -> Path:
+    """Return a new folder below ``runs/`` named after scenario, ``what`` and seed."""
     stem = resolved(experiment.scenario).name.split(".")[0] or "run"
     base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
     folder, number = base, 2
@@ -75,7 +68,7 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         begins = False
         try:
             if fresh:
-                _refuse_filled(run.path)
+                _refuse_filled(run)
             if fresh or any((run.path / name).is_file() for name in BEGUN):  # else it may be anybody's folder
                 run.remove_leftovers()
             begins = fresh
@@ -115,9 +108,9 @@ def _opened_lock(path: Path) -> tuple[IO[str], bool]:
     return file, new
 
 
-def _refuse_filled(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and Folder(folder).has_not_begun()):
-        raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
+def _refuse_filled(run: RunDirectory) -> None:
+    if not run.has_not_begun():
+        raise InputError(f"{run.path}: the output directory is not empty; name a new one with --out.")
 
 
 def write_samples(
