@@ -148,7 +148,7 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
 
     See ``seeded`` for their distribution; one that does not come with the package draws its own (``seeded_by_torch``).
 
-    ``settings`` are the encoder with its settings; its defaults for anything else.
+    ``settings`` are the encoder with its settings; its defaults for None.
 
     Raises:
         InputError: when there is no encoder of that name.
@@ -163,14 +163,13 @@ def create_classifier(name: str, *, classes: int, seed: int, settings: Any = Non
 
 
 def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
-    found = ENCODERS.find(name)
-    if found in (Small, ResNet18):
-        return seeded(lambda: make(*found().build()), seed=seed)
+    given = ENCODERS.find(name)() if settings is None else settings
+    if isinstance(given, (Small, ResNet18)):
+        return seeded(lambda: make(*given.build()), seed=seed)
 
     def build() -> Network:
-        given = settings if isinstance(settings, found) else found()
         trunk, width = checked(given, ENCODERS.name, EncoderTrunk).build()
-        with plugin_errors("encoder", found.name, "in build"):
+        with plugin_errors("encoder", given.name, "in build"):
             seen = trunk(torch.zeros(2, 3, 32, 32))
             if seen.ndim != 4 or seen.shape[:2] != (2, width):
                 raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import vnetsim
+from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.learning.registry import LEARNERS
 from vnetsim.plugins import Kind
@@ -60,3 +61,66 @@ def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner()
     assert charged.upload_bytes == 44_976_544 + model.other_upload_bytes
     assert charged.download_bytes == 44_976_544 + model.other_download_bytes
     assert charged.work_flop == 16 * 4 * 1_110_966_272, "forward and backward for the query, forward for the key"
+
+
+def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_replay(tmp_path: Path) -> None:
+    """A house over the western road hides those who are behind it."""
+    shipped, config = SCENARIOS / "intersection", tmp_path / "housed.sumocfg"
+    houses, more = tmp_path / "houses.add.xml", tmp_path / "more.add.xml"
+    house = '<additional><poly id="h" type="building.yes" shape="-150,-60 -100,-60 -100,60 -150,60"/></additional>'
+    houses.write_text(house)
+
+    def write(*files: Path) -> None:
+        config.write_text(
+            f'<configuration><net-file value="{shipped}/intersection.net.xml"/>'
+            f'<route-files value="{shipped}/intersection.rou.xml"/>'
+            f'<additional-files value="{", ".join(map(str, (shipped / "intersection.add.xml", *files)))}"/>'
+            '<end value="60"/><step-length value="0.5"/></configuration>'
+        )
+
+    def run(scenario: Path, name: str, **settings: Any) -> Any:
+        return vnetsim.run(
+            scenario, learner="flsimco", settings=settings, timing_only=True, progress=False, out=tmp_path / name
+        )
+
+    write(houses)
+    found = run(config, "found", **{"radio.state": "polygons"})
+    assert found.settings["radio"]["file"] == str(houses)
+    states = found.manifest["radio"]["links"]["states"]
+    assert states["behind buildings"] > 50
+    again = run(tmp_path / "found" / "experiment.toml", "again")
+    replayed = run(tmp_path / "found", "replayed", radio=found.settings["radio"])
+    assert again.manifest["radio"]["links"]["states"] == states == replayed.manifest["radio"]["links"]["states"]
+    more.write_text(house)
+    for files, says in (
+        ((), "none of its additional files has polygons of buildings"),
+        ((houses, more), "2 of its additional files have polygons of buildings"),
+    ):
+        write(*files)
+        with pytest.raises(InputError, match=rf"housed\.sumocfg: radio\.state = polygons: {says}.*name one"):
+            assemble(vnetsim.Experiment(config, settings={"radio.state": "polygons"}))
+
+
+def test_a_computer_for_a_type_that_nobody_drives_is_refused(tmp_path: Path) -> None:
+    known, config = "truck", SCENARIOS / "intersection.sumocfg"
+    for name in (known, "xway_coach", "bus"):
+        assemble(vnetsim.Experiment(config, settings={"compute.by_type": {name: "agx-orin"}}))
+    for name in ("lorry", "DEFAULT_VEHTYPE"):
+        says = rf"nobody in .*intersection\.sumocfg is of vehicle type '{name}'; there are bus, delivery.*xway_truck\."
+        with pytest.raises(InputError, match=r"compute\.by_type: " + says):
+            assemble(vnetsim.Experiment(config, settings={"compute.by_type": {known: "agx-orin", name: "agx-orin"}}))
+    including = tmp_path / "including.sumocfg"
+    (tmp_path / "types.rou.xml").write_text('<routes><include href="others.rou.xml"/></routes>')
+    including.write_text(
+        '<configuration><net-file value="no.net.xml"/><route-files value="types.rou.xml"/></configuration>'
+    )
+    assemble(vnetsim.Experiment(including, settings={"compute.by_type": {"lorry": "agx-orin"}}))
+    (tmp_path / "types.rou.xml").write_text(
+        '<routes><vType id="idle"/><vType id="a"/><vType id="b"/><vTypeDistribution id="ab" vTypes="a b"/>'
+        '<trip id="t" type="cd"/><flow id="f"/><trip id="u" type="ab"/>'
+        '<vTypeDistribution id="cd"><vType id="c"/><vType id="d"/></vTypeDistribution></routes>'
+    )
+    for name in ("a", "b", "c", "d", "DEFAULT_VEHTYPE"):
+        assemble(vnetsim.Experiment(including, settings={"compute.by_type": {name: "agx-orin"}}))
+    with pytest.raises(InputError, match=r"of vehicle type 'idle'; there are DEFAULT_VEHTYPE, a, b, c, d\."):
+        assemble(vnetsim.Experiment(including, settings={"compute.by_type": {"idle": "agx-orin"}}))

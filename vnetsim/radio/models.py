@@ -108,7 +108,7 @@ class Tr37885:
             line of sight, with one draw of the shadowing a window. Where no lane is known, as for the Gaussian,
             ``streets`` is ``probability``.
         file: SUMO additional file whose polygons of a type that begins with "building" are the buildings of
-            ``polygons``, as polyconvert writes it.
+            ``polygons``, as polyconvert writes it; empty takes that of the SUMO scenario's additional files.
         environment: whose path loss holds, also between vehicles: ``urban``, ``highway``, or ``scenario`` for what the
             scenario's RSU says, the one that serves the vehicle; ``urban`` where it says nothing.
         carrier_hz: carrier frequency (Hz).
@@ -161,7 +161,8 @@ class Tr37885:
     def __post_init__(self) -> None:
         require(
             (self.state == "polygons") == bool(self.file),
-            "radio.file: the buildings of radio.state = polygons, a SUMO additional file; give both or neither.",
+            "radio.file: the buildings of radio.state = polygons, a SUMO additional file; give both or neither, or the "
+            "state alone with a .sumocfg whose additional files have buildings.",
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +35,61 @@ def options_of(config: Path) -> dict[str, str]:
 
     read_leniently(config, start, end=lambda _: open_elements.pop(), text=text)
     return options
+
+
+_ADDITIONAL = ("additional-files", "additional", "a")
+_ROUTES = ("route-files", "routes", "r")
+_DRIVEN = ("vehicle", "trip", "flow")
+
+
+def _listed(config: Path, keys: Iterable[str]) -> Iterator[Path]:
+    """Yield the files that options of a configuration list and that are there."""
+    options = options_of(config)
+    for key in keys:
+        for name in filter(None, map(str.strip, options.get(key, "").split(","))):
+            if (file := config.parent / name).is_file():
+                yield file
+
+
+def driven_types(config: Path) -> set[str] | None:
+    """Return the vehicle types (vType ids) of which a configuration's files have somebody.
+
+    All types of a distribution are taken to be driven. None where files include others, which are not read.
+    """
+    driven, distributions, inside, whole = set[str](), set[str](), False, True
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside, whole
+        whole &= name != "include"
+        if name == "vTypeDistribution":
+            inside = True
+            distributions.add(attributes.get("id", ""))
+            driven.update(attributes.get("vTypes", "").split())
+        elif name in _DRIVEN:
+            driven.add(attributes.get("type", "DEFAULT_VEHTYPE"))
+        elif name == "vType" and inside:
+            driven.add(attributes.get("id", ""))
+
+    def end(name: str) -> None:
+        nonlocal inside
+        inside &= name != "vTypeDistribution"
+
+    for file in _listed(config, (*_ADDITIONAL, *_ROUTES)):
+        read_leniently(file, start, end=end)
+    return driven - distributions if whole else None
+
+
+def building_files(config: Path) -> list[Path]:
+    """Return those of a configuration's additional files that hold polygons of buildings."""
+    found: dict[Path, None] = {}
+    for file in _listed(config, _ADDITIONAL):
+
+        def start(name: str, attributes: Mapping[str, str], file: Path = file) -> None:
+            if name == "poly" and attributes.get("type", "").startswith("building"):
+                found[file] = None
+
+        read_leniently(file, start)
+    return list(found)
 
 
 def read_leniently(
