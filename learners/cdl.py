@@ -236,7 +236,7 @@ class ContrastiveDivergence:
         else:  # the sub-network becomes a copy of the backbone
             backbone, sub = trained.state, copy_state(trained.state)
             optimizers = prefixed(BACKBONE_OPTIMIZER, trained.optimizer)
-        figures = {name: trained.mean(name) for name in trained.figures if name != "loss"}
+        figures = {name: mean for name, mean in trained.means.items() if name != "loss"}
         update = update_of(self._task, start.participant, job, trained)
         return replace(
             update,

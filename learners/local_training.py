@@ -174,7 +174,7 @@ def update_of(task: Task, participant: Participant, job: TrainingJob, trained: T
     return Update(
         participant=participant,
         state=task.sent(trained.state),
-        loss=trained.mean("loss"),
+        loss=trained.means["loss"],
         finite=trained.finite,
         metrics={"kernel_px": job.training.kernel_px},
     )

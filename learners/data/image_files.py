@@ -6,7 +6,6 @@ Aspect is not kept: height and width are resized each on its own (antialiased bi
 from __future__ import annotations
 
 import logging
-import pickle
 import struct
 import warnings
 import zlib
@@ -19,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
-from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import DataSettings
+from vnetsim.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""
@@ -161,27 +159,3 @@ def existing(root: str, name: str, what: str, *, folder: bool = False) -> Path:
         fault = "is not a folder" if path.exists() else "does not exist"
         raise InputError(f"data.root: '{root}' {fault}; {name} needs {what}.")
     return path
-
-
-def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return a data set object of torchvision's below ``data.root``, its faults turned into one line.
-
-    Raises:
-        InputError: the root is not given or missing, or its files are missing or damaged.
-        RunError: the download fails.
-    """
-    what = "the folder of its files, into which --data-download fetches them"
-    root = existing(data.root, data.name, what, folder=True)
-    from torchvision import datasets  # noqa: PLC0415 - takes seconds
-
-    try:
-        return getattr(datasets, kind)(root=str(root), download=data.download, **options)
-    # it verifies MD5 sums before it unpickles anything, so a foreign file is never executed
-    except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        reason = " ".join(str(error).split())
-        if data.download:
-            raise RunError(f"data.download: {kind} could not be fetched into '{root}': {reason}.") from error
-        raise InputError(
-            f"data.root: '{root}' does not hold {kind} as torchvision stores it ({reason}); fetch it with "
-            "--data-download."
-        ) from error

@@ -1,8 +1,11 @@
-"""Archives of images with classes: MedMNIST's layout, or plain ``images`` and ``labels``.
+"""Archives of images with classes or steering angles: MedMNIST's layout, a plain one, and that of CDL's authors.
 
 MedMNIST (Yang et al. 2023) has ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``; its ``val_``
 arrays are left alone. The plain layout may name its classes in ``classes``, and a test set is held out of it. Images
 may have the forms of ``images_of_array``; labels are whole numbers from 0, shape (N,) or (N, 1).
+
+For steering, in the layout of the CDL and FADNet authors, ``imgs`` are the images and ``ground_truths`` their angles in
+[-1, 1], shape (N,) or (N, K); of K columns the first is the angle.
 """
 
 from __future__ import annotations
@@ -12,16 +15,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from learners.data.image_files import existing, images_of_array, listed, read_archive
-from learners.data.sets import ImageSet, classed_set
-from learners.data.splits import TEST_SHARE, first, split_by_class
+from learners.data.sets import ImageSet, SteeringSet, classed_set
+from learners.data.splits import TEST_SHARE, first, renumbered, split_by_class, split_by_time
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
-SIDE_PX = 32
+SIDE_PX, FRAME_PX = 32, 64
 _HIGHEST = 2**31
 _PLAIN = ("images", "labels")
 _MEDMNIST = ("train_images", "train_labels", "test_images", "test_labels")
@@ -78,6 +82,42 @@ class Npz:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SteeringNpz:
+    """An archive of frames, ``imgs``, and steering angles, ``ground_truths``; or a folder of them, each a drive."""
+
+    name: ClassVar[str] = "steering-npz"
+    source: ClassVar[str] = "layout: Do et al. (2023), arXiv:2303.06305, published code"
+    targets: ClassVar[str] = "steering angles"
+
+    def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
+        """Return the frames of ``data.root``, split by stretches of time (``split_by_time``).
+
+        Raises:
+            InputError: when an archive is missing or damaged, or does not hold images and angles.
+        """
+        path = existing(data.root, self.name, "an .npz archive or a folder of them")
+        archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+        if not archives:
+            raise InputError(f"data.root: there is no .npz archive in '{path}'.")
+        recordings = [_frames(archive, data.image_px or FRAME_PX) for archive in archives]
+        images = np.concatenate([recording[0] for recording in recordings])
+        angles = np.concatenate([recording[1] for recording in recordings])
+        drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
+        train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
+        train = first(train, data.train_images, key="data.train_images", name=self.name)
+        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        return SteeringSet(
+            name=self.name,
+            train=torch.from_numpy(images[train]),
+            train_angles=torch.from_numpy(angles[train]),
+            train_drives=torch.from_numpy(renumbered(drives[train])),
+            train_blocks=torch.from_numpy(renumbered(blocks[train])),
+            test=torch.from_numpy(images[test]),
+            test_angles=torch.from_numpy(angles[test]),
+        )
+
+
 def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]:
     """Return the labels called ``name`` of the images called ``of``, int64, shape (N,)."""
     labels, images = arrays[name], len(arrays[of]) if arrays[of].ndim else 0
@@ -111,3 +151,23 @@ def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: 
     if highest >= max(len(labels), 1):
         raise InputError(f"{path}: label {highest} is out of range: {len(labels)} images cannot be of so many classes.")
     return tuple(str(label) for label in range(highest + 1))
+
+
+def _frames(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return images (N, 1, P, P) and angles (N,) of one archive."""
+    arrays = read_archive(path, ("imgs", "ground_truths"))
+    images = images_of_array(arrays["imgs"], grey=True, side_px=side_px, where=f"{path}: imgs")
+    angles = arrays["ground_truths"]
+    where = f"{path}: ground_truths"
+    if angles.dtype.kind not in "iuf" or angles.ndim not in {1, 2} or 0 in angles.shape[1:]:
+        raise InputError(f"{where}: {angles.dtype} of shape {angles.shape} are not angles: numbers, (N,) or (N, K).")
+    angles = angles if angles.ndim == 1 else angles[:, 0]
+    if len(angles) != len(images):
+        raise InputError(f"{where}: {len(angles)} angles for {len(images)} images in imgs.")
+    wrong = np.flatnonzero(~(np.abs(angles) <= 1))  # NaN too
+    if len(wrong):
+        raise InputError(
+            f"{where}: {len(wrong)} of {len(angles)} angles are not in [-1, 1], the first is {angles[wrong[0]]}"
+            f" at {wrong[0]}."
+        )
+    return images, angles.astype(np.float32)

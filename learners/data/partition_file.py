@@ -66,19 +66,21 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
     names = data.train_names or [str(row) for row in range(len(data.train_labels))]
     rows = {name: row for row, name in enumerate(names)}
     labels = dict(zip(names, data.train_labels.tolist(), strict=True))
-    seen: dict[str, int] = {}
+    numbers, seen = {str(number): number for number in range(silos)}, dict[str, int]()
     shards: list[list[int]] = [[] for _ in range(silos)]
     for line, (split, image, label, _, silo) in _lines(path):
         if split == "test" and not silo:
             continue
-        fault = _fault(split, image, label, labels) or _silo_fault(silo, silos)
+        fault = _fault(split, image, label, labels)
+        if silo and silo not in numbers:
+            fault = fault or f"silo is '{silo:.40}', expected 0 to {silos - 1} (silos.count is {silos})."
         if image in seen:
             fault = f"image '{image}' stands in line {seen[image]} already."
         if fault:
             raise InputError(f"{path}:{line}: {fault}")
         seen[image] = line
         if silo:
-            shards[int(silo)].append(rows[image])
+            shards[numbers[silo]].append(rows[image])
     needed = max(min_images, 1)
     for number, shard in enumerate(shards):
         if len(shard) < needed:
@@ -101,12 +103,6 @@ def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str
     if label not in ("", str(labels[image])):
         return f"label is '{label:.40}', but the image '{image}' of this run has {labels[image]}: it is another set."
     return ""
-
-
-def _silo_fault(silo: str, silos: int) -> str:
-    if not silo or (silo.isascii() and silo.isdecimal() and len(silo) < 10 and int(silo) < silos):
-        return ""
-    return f"silo is '{silo:.40}', expected 0 to {silos - 1} (silos.count is {silos})."
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -56,12 +56,12 @@ class Road:
         frames = np.concatenate([np.arange(length) for length in lengths])
         return SteeringSet(
             name=self.name,
-            train=_images(train),
-            train_angles=_angles(train),
+            train=_joined(train, 0)[:, None],
+            train_angles=_joined(train, 1),
             train_drives=torch.from_numpy(drives),
             train_blocks=torch.from_numpy(renumbered(drives * len(drives) + frames // BLOCK)),
-            test=_images(test),
-            test_angles=_angles(test),
+            test=_joined(test, 0)[:, None],
+            test_angles=_joined(test, 1),
         )
 
 
@@ -98,9 +98,5 @@ def _drives(
     ]
 
 
-def _images(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]]) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([images for images, _ in drives])[:, None])
-
-
-def _angles(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]]) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([angles for _, angles in drives]))
+def _joined(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]], part: int) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate([drive[part] for drive in drives]))

@@ -31,10 +31,6 @@ class _Features(Convolutional):
         super().__init__(trunk)
         self.width = width
 
-    def dense(self, images: Tensor) -> Tensor:
-        """Return the features before pooling, shape (N, C, H', W')."""
-        return self.convolve(images)
-
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features that evaluation freezes, shape (N, C)."""
         return self.pooled(self.dense(images))
@@ -219,11 +215,6 @@ def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
 def channels_last(images: Tensor) -> Tensor:
     """Return images laid out in memory as the networks are, which spares a conversion in the first layer."""
     return images.contiguous(memory_format=torch.channels_last)
-
-
-def parameter_count(encoder: nn.Module) -> int:
-    """Return the number of trainable parameters."""
-    return sum(parameter.numel() for parameter in encoder.parameters() if parameter.requires_grad)
 
 
 def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:

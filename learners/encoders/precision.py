@@ -53,8 +53,8 @@ class Convolutional(nn.Module):
         super().__init__()
         self.trunk = trunk
 
-    def convolve(self, images: Tensor) -> Tensor:
-        """Return the trunk's features of images, in the precision of the images, shape (N, C', H', W')."""
+    def dense(self, images: Tensor) -> Tensor:
+        """Return the trunk's features, before pooling, in the precision of the images, shape (N, C', H', W')."""
         # evaluation may well be in training mode, where it estimates the statistics of BatchNorm
         evaluation = not self.training or torch.is_inference_mode_enabled()
         if self.precision == torch.float32 or evaluation:

@@ -70,7 +70,7 @@ class ResNet8(Convolutional):
 
     def dense(self, images: Tensor) -> Tensor:
         """Return the features before they are flattened, shape (N, 128, H', W'), of images in [0, 1]."""
-        return self.convolve(images * 2 - 1)
+        return super().dense(images * 2 - 1)
 
     def features(self, images: Tensor) -> Tensor:
         """Return z, the input of the linear layer, shape (N, width), each value at least 0."""

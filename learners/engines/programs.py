@@ -122,10 +122,6 @@ class Trained:
     means: Mapping[str, float] = field(default_factory=dict)
     finite: bool = True
 
-    def mean(self, figure: str) -> float:
-        """Return the mean of a figure of one number a step over the steps."""
-        return self.means[figure]
-
 
 def read(results: Sequence[Trained]) -> list[Trained]:
     """Return results with ``means`` and ``finite``; their device is waited for twice, however many there are."""
@@ -139,11 +135,9 @@ def read(results: Sequence[Trained]) -> list[Trained]:
 
 
 def on_host(trained: Trained) -> Trained:
-    """Return a result whose states are in this machine's memory, where they come in one copy."""
-    parts = {"state.": trained.state, "optimizer.": trained.optimizer}
-    there = {prefix + name: tensor for prefix, part in parts.items() for name, tensor in part.items()}
-    here = moved(there, torch.device("cpu"))
-    return replace(trained, state=unprefixed("state.", here), optimizer=unprefixed("optimizer.", here))
+    """Return a result whose states are in this machine's memory."""
+    cpu = torch.device("cpu")
+    return replace(trained, state=moved(trained.state, cpu), optimizer=moved(trained.optimizer, cpu))
 
 
 class Engine(Protocol):

@@ -38,11 +38,6 @@ class SiloState:
     shared: State = field(default_factory=dict)
     own: State = field(default_factory=dict)
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """All tensors, under ``shared.*`` and ``own.*``."""
-        return {f"{part}.{name}": tensor for part in ("shared", "own") for name, tensor in getattr(self, part).items()}
-
 
 class SiloStates:
     """The states of the silos that took part so far; the others have none and take no room.
@@ -73,9 +68,10 @@ class SiloStates:
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``silo.I.shared.*`` and ``silo.I.own.*``; a silo without news returns the same objects again."""
         return {
-            f"{SILO}{silo}.{name}": tensor
+            f"{SILO}{silo}.{part}.{name}": tensor
             for silo, state in self.trained.items()
-            for name, tensor in state.tensors.items()
+            for part in ("shared", "own")
+            for name, tensor in getattr(state, part).items()
         }
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:

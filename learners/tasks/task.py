@@ -18,7 +18,7 @@ from learners.data import load_images
 from learners.data.motion import motion_blur
 from learners.data.partition_file import dealt, partition_csv
 from learners.data.sets import ImageSet
-from learners.encoders import channels_last, forward_flop, parameter_count, require_encoder
+from learners.encoders import channels_last, forward_flop, require_encoder
 from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
@@ -327,7 +327,7 @@ class Task(ABC):
         }
         return Description(
             encoder=encoder,
-            parameters=parameter_count(self.network),
+            parameters=sum(one.numel() for one in self.network.parameters() if one.requires_grad),
             image_shape=self.image_shape,
             class_names=tuple(classes),
             silo_label_counts=np.zeros((len(sizes), 0), dtype=np.int64)
@@ -390,4 +390,4 @@ def spread(count: int, wanted: int) -> Tensor:
 
 def payload_bytes(tensors: Mapping[str, Tensor]) -> int:
     """Return the bytes that tensors take on the radio link."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return sum(tensor.nbytes for tensor in tensors.values())

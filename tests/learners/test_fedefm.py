@@ -191,7 +191,7 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     for name in ("head.weight", "trunk.bn1.running_mean"):
         expected = local.state[name] / 2 + (guests[0][name] + guests[1][name]) / 4
         torch.testing.assert_close(update.state[name], expected)
-    assert update.loss == local.mean("loss")
+    assert update.loss == local.means["loss"]
     assert not update.exchanges
     assert "emd" not in learner.aggregate([update]).metrics
     plain = learner.train(without_peers(group(2)))[0]

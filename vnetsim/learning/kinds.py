@@ -68,13 +68,13 @@ DATA_SETS = Kind(
     package="learners",
     built_in={
         "signs": "learners.data.signs:Signs",
-        "cifar10": "learners.data.cifar10:Cifar10",
-        "gtsrb": "learners.data.gtsrb:Gtsrb",
+        "cifar10": "learners.data.torchvision_sets:Cifar10",
+        "gtsrb": "learners.data.torchvision_sets:Gtsrb",
         "npz": "learners.data.npz:Npz",
         "folder": "learners.data.folder:ClassFolders",
         "road": "learners.data.road:Road",
         "driving-log": "learners.data.driving_log:DrivingLog",
-        "steering-npz": "learners.data.steering_npz:SteeringNpz",
+        "steering-npz": "learners.data.npz:SteeringNpz",
     },
 )
 ENCODERS = Kind(

@@ -140,7 +140,7 @@ def test_one_step_by_hand() -> None:
     trained = train(program(Line(), steps=2, loss=loss), Line().state_dict())
     # gradients 4 and 2 x 1.6 = 3.2; velocities 4 and 0.9 x 4 + 3.2 = 6.8
     assert trained.state["weight"].item() == pytest.approx(2.0 - 0.1 * 4 - 0.1 * 6.8, rel=1e-6)
-    assert trained.mean("loss") == pytest.approx((4.0 + 1.6**2) / 2, rel=1e-6)
+    assert trained.means["loss"] == pytest.approx((4.0 + 1.6**2) / 2, rel=1e-6)
     assert trained.figures["weight"].tolist() == pytest.approx([2.0, 1.6])  # one row per step
     assert trained.finite
     assert not any(tensor.requires_grad for tensor in (*trained.state.values(), *trained.figures.values()))

@@ -1,8 +1,10 @@
-"""GTSRB (Stallkamp et al. 2012) as torchvision stores it: photographs of German traffic signs, 43 classes.
+"""CIFAR-10 and GTSRB as torchvision stores them.
 
-``gtsrb/GTSRB/Training/CCCCC/TTTTT_FFFFF.ppm`` are the training images: class, track, frame. A track is one physical
-sign, photographed by a car that drives towards it. ``gtsrb/GTSRB/Final_Test/Images`` holds the test images, and
-``gtsrb/GT-final_test.csv`` their classes; of which track they are is not told.
+CIFAR-10 (Krizhevsky 2009) has 50,000 training and 10,000 test images, 32 x 32, of ten classes. GTSRB (Stallkamp et al.
+2012) has photographs of German traffic signs, 43 classes. ``gtsrb/GTSRB/Training/CCCCC/TTTTT_FFFFF.ppm`` are its
+training images: class, track, frame. A track is one physical sign, photographed by a car that drives towards it.
+``gtsrb/GTSRB/Final_Test/Images`` holds the test images, and ``gtsrb/GT-final_test.csv`` their classes; of which track
+they are is not told.
 """
 
 # ruff: noqa: SLF001 - torchvision has no other name for the files of a set
@@ -10,24 +12,59 @@ sign, photographed by a car that drives towards it. ``gtsrb/GTSRB/Final_Test/Ima
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from learners.data.image_files import of_torchvision, read_images
-from learners.data.sets import ImageSet, classed_set
+from learners.data.image_files import existing, read_images
+from learners.data.sets import ImageSet, Part, classed_set
 from learners.data.splits import Indices, first, renumbered
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 SIDE_PX = 32
 CLASSES = 43
 _TRAINING_FILE = re.compile(r"(\d{5})/(\d{5})_\d{5}\.ppm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10:
+    """Photographs of ten classes, 32 x 32, colour; torchvision reads them, and fetches them where asked to."""
+
+    name: ClassVar[str] = "cifar10"
+    source: ClassVar[str] = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
+    targets: ClassVar[str] = "classes"
+
+    def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
+        """Return CIFAR-10 read from ``data.root``.
+
+        ``data.train_images`` and ``data.test_images`` above 0 keep the first so many images in file order, whose
+        classes are mixed. The normalisation constants are those of the training images kept.
+
+        Raises:
+            InputError, RunError: see ``of_torchvision``.
+        """
+        train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
+        return classed_set(
+            self.name,
+            data.root,
+            train=_part(train, data.train_images, "data.train_images"),
+            test=_part(test, data.test_images, "data.test_images"),
+            class_names=tuple(train.classes),
+        )
+
+
+def _part(dataset: Any, count: int, key: str) -> Part:
+    """Return the first ``count`` (0: all) images, shape (N, 3, 32, 32), and their labels."""
+    kept = first(np.arange(len(dataset)), count, key=key, name="cifar10")
+    images = np.ascontiguousarray(dataset.data[kept].transpose(0, 3, 1, 2))
+    return images, np.array(dataset.targets, dtype=np.int64)[kept]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +148,27 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 
     known = {content(path) for path in others} - {b""}
     return np.array([row for row, path in enumerate(files) if content(path) in known], dtype=np.int64)
+
+
+def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
+    """Return a data set object of torchvision's below ``data.root``, its faults turned into one line.
+
+    Raises:
+        InputError: the root is not given or missing, or its files are missing or damaged.
+        RunError: the download fails.
+    """
+    what = "the folder of its files, into which --data-download fetches them"
+    root = existing(data.root, data.name, what, folder=True)
+    from torchvision import datasets  # noqa: PLC0415 - takes seconds
+
+    try:
+        return getattr(datasets, kind)(root=str(root), download=data.download, **options)
+    # it verifies MD5 sums before it unpickles anything, so a foreign file is never executed
+    except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())
+        if data.download:
+            raise RunError(f"data.download: {kind} could not be fetched into '{root}': {reason}.") from error
+        raise InputError(
+            f"data.root: '{root}' does not hold {kind} as torchvision stores it ({reason}); fetch it with "
+            "--data-download."
+        ) from error
