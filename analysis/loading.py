@@ -41,7 +41,7 @@ class RunData:
         manifest: ``manifest.json``.
         experiment: the settings of ``experiment.toml``, whose text ``experiment_text`` is.
         rsus: at least one.
-        windows: the table of that name, as all that follow; with ``chord_m`` instead of the paths.
+        windows: the table of that name, as all that follow; without the paths.
         metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several, with
             their range; see ``shown``.
         measured: the table ``metrics`` as it was written, each aggregator's own.
@@ -119,12 +119,6 @@ def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
-def chord_m() -> pl.Expr:
-    """Return the straight distance between a window's entry and exit (m), from its path."""
-    x, y = pl.col("path_x_m").list, pl.col("path_y_m").list
-    return ((x.last() - x.first()) ** 2 + (y.last() - y.first()) ** 2).sqrt()
-
-
 def shown(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the table ``metrics`` that a page shows: of the one model, of the cloud, or means over RSUs.
 
@@ -169,7 +163,7 @@ def load(run: Path) -> RunData:
             # paths are most of a run's data: a line of each is enough here
             paths = directory.scan(name)
             plain = [column.name for column in columns if column.dtype != REALS]
-            tables[name] = paths.collect(lambda rows, plain=plain: rows.select(*plain, chord_m=chord_m()))  # type: ignore[misc]
+            tables[name] = paths.collect(lambda rows, plain=plain: rows.select(*plain))  # type: ignore[misc]
         elif directory.has(name):
             tables[name] = directory.read(name)
         else:

@@ -71,7 +71,6 @@ OUTCOMES = {
 """Words and colour of each outcome, in the order to show them."""
 
 _MAX_VECTOR_POINTS = 1500
-_MOST_LOG_TICKS = 6
 
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
@@ -258,15 +257,6 @@ def reach(values: NDArray[np.float64]) -> float:
     """Return where an axis from 0 should end: beyond all values, or beyond most where a few lie far out."""
     most, largest = float(np.percentile(values, 99)), float(values.max())
     return most * 1.15 if largest > 1.5 * most else largest * 1.05
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks of a logarithmic axis, few enough for their labels not to collide on a narrow figure."""
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [m * 10.0**k for k in range(-4, 9) for m in steps if low <= m * 10.0**k <= high]
-        if len(ticks) <= _MOST_LOG_TICKS:
-            return ticks
-    return ticks[:: -(-len(ticks) // _MOST_LOG_TICKS)]
 
 
 def group_digits(ax: Axes, axis: str = "y") -> None:

@@ -27,7 +27,7 @@ def cell(arm: str, seed: int, values: Sequence[float], *, metric: str = "accurac
         "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
         "outcomes": {"committed": 3, "deadline": 1},
         "spent": pl.DataFrame({"end_s": ends, "bytes": [1e3] * len(ends), "train_s": [3.0] * len(ends)}),
-        "windows": pl.DataFrame(), "participants": (), "series": {metric: ACCURACY}, "settings": {"rounds": 3},
+        "windows": pl.DataFrame(), "series": {metric: ACCURACY}, "settings": {"rounds": 3},
     }  # fmt: skip
     return CellData(**{**given, **more})  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Participation bias: how the updates of arms spread over speeds and directions, and which participants they share."""
+"""Participation bias: how the updates of arms spread over speeds and directions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 
 from analysis.comparison.data import ConditionData
 from analysis.comparison.plots import look
-from analysis.formatting import NONE, Table, count, shortened
+from analysis.formatting import shortened
 from analysis.statistics.participation import (
     Floats,
     Shares,
-    overlap_between_rounds,
-    overlap_between_runs,
     shares,
     speed_bins,
     speed_edges_kmh,
 )
 from analysis.style import GREY, HALF_IN, INK, Figure, Panel, axes, to_svg
 
-_MOST_COLUMNS = 8
 _COMPASS = ("north", "east", "south", "west")
 
 
@@ -69,45 +66,6 @@ def spread_over_directions(data: ConditionData) -> Spread:
     bearings = [f"{360 * k / bins:.0f}\u00b0" for k in range(bins)]
     labels = _COMPASS if bins == len(_COMPASS) else bearings
     return Spread(data, labels, lambda table: table["approach"].to_numpy().astype(np.int64))
-
-
-def _mean_percent(values: Sequence[float | None]) -> str:
-    """Return mean and standard deviation of the known values in per cent; a dash without any."""
-    known = np.array([value for value in values if value is not None], dtype=np.float64)
-    if not len(known):
-        return NONE
-    deviation = f" \u00b1 {100 * known.std(ddof=1):.1f}" if len(known) > 1 else ""
-    return f"{100 * known.mean():.1f}{deviation}"
-
-
-def overlap_table(data: ConditionData, noun: str) -> Table:
-    """Return how much participants overlap from round to round, and between arms at the same seed and round."""
-    shown = data.present[:_MOST_COLUMNS] if len(data.present) > 1 else ()
-    by_seed = {(cell.arm, cell.seed): cell.participants for cell in data.cells}
-    rows = []
-    for arm in data.present:
-        cells = data.of(arm)
-        others = [
-            [
-                overlap_between_runs(cell.participants, by_seed[other, cell.seed])
-                for cell in cells
-                if other != arm and (other, cell.seed) in by_seed
-            ]
-            for other in shown
-        ]
-        updates = sum(len(vehicles) for cell in cells for vehicles in cell.participants.values())
-        own = _mean_percent([overlap_between_rounds(cell.participants) for cell in cells])
-        rows.append((shortened(arm), count(updates), own, *map(_mean_percent, others)))
-    more = f" The first {_MOST_COLUMNS} {noun}s have a column." if len(data.present) > _MOST_COLUMNS else ""
-    return Table(
-        title="Vehicles in common (%)",
-        head=(noun, "updates", "round to round", *(f"with {shortened(arm, 24)}" for arm in shown)),
-        rows=rows,
-        note="Dice-S\u00f8rensen overlap 2|A \u2229 B| / (|A| + |B|) of the vehicles whose update was aggregated with "
-        f"a weight above 0: in consecutive rounds of a run, and in the same round of two {noun}s at the same seed. "
-        "Mean over rounds, then mean \u00b1 standard deviation over seeds; rounds in which both sets are empty are "
-        f"left out.{more}",
-    )
 
 
 def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, axis: str) -> Panel:

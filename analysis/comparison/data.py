@@ -13,7 +13,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import dimension, subject
-from analysis.statistics.participation import Rounds
 from vnetsim.storage.records import ComparisonRecord, Interval
 
 
@@ -95,10 +94,8 @@ class CellData:
         outcomes: number of participations by outcome.
         spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
-        participants: vehicles whose update was aggregated, by aggregator and round.
         settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
         learning: its learner's settings, by dotted key.
-        vehicles: number that were covered while it ran.
         empty_rounds: number in which nothing was committed.
     """
 
@@ -118,13 +115,11 @@ class CellData:
     outcomes: Mapping[str, int]
     spent: pl.DataFrame
     windows: pl.DataFrame
-    participants: Rounds
     series: Mapping[str, Metric]
     settings: Mapping[str, Any]
     learning: Mapping[str, Any] = field(default_factory=dict)
     measures: Mapping[str, float | None] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    vehicles: int = 0
     empty_rounds: int = 0
 
     @property
@@ -239,19 +234,12 @@ class ConditionData:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A recorded traffic: ``lasts_s`` is how much was recorded (s), ``sha256`` that of its coverage windows.
-
-    ``rsus`` says where they are, ``vehicles`` how many were covered, ``filled`` whether it has or needs no warm-up.
-    """
+    """A recorded traffic: ``rsus`` says where they are, ``sha256`` is that of its coverage windows."""
 
     scenario: str
-    kind: str
     seed: str
     rsus: str
     sha256: str
-    lasts_s: float
-    vehicles: int
-    filled: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

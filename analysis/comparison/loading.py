@@ -16,7 +16,7 @@ from analysis.comparison.mobility import METRICS, outcomes
 from analysis.formatting import MOST_NAMED, clean, count, named
 from analysis.loading import load, shown
 from analysis.report.notices import notices
-from analysis.statistics.participation import participants_by_round, run_measures, windows_with_updates
+from analysis.statistics.participation import run_measures, windows_with_updates
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import COMPARED, COMPARISON, CellEntry, ComparisonRecord, RsuEntry
@@ -93,13 +93,11 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         outcomes=dict(parts["outcome"].value_counts().iter_rows()),
         spent=spent,
         windows=windows_with_updates(run.windows, parts),
-        participants=participants_by_round(parts, run.rounds),
         series={metric.name: metric for metric in series},
         settings={key: value for key, value in settings.items() if key not in own},
         learning=flat(experiment.get("learning") or {}, "learning."),
         measures=run_measures(parts, run.windows, run.rounds, span_s=time_s - begin_s, silos=silos),
         notices=tuple(notices(run)),
-        vehicles=run.windows["vehicle_id"].n_unique(),
         empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
     )
 
@@ -187,21 +185,15 @@ def _record(folder: Path) -> ComparisonRecord:
 def _traffics(folder: Path, record: ComparisonRecord) -> tuple[RecordedTraffic, ...]:
     result = []
     for entry in record.traffic:
-        run = RunDirectory(folder / "traffic" / Path(entry.folder).name)
-        manifest = run.manifest_record()
-        made, settings = manifest.traffic, entry.settings
-        vehicles = run.scan("windows").collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
+        manifest = RunDirectory(folder / "traffic" / Path(entry.folder).name).manifest_record()
+        made = manifest.traffic
         result.append(
             RecordedTraffic(
-                scenario=clean(Path(str(settings.get("scenario", "scenario"))).name, 60),
-                kind=clean(made.kind),
+                scenario=clean(Path(str(entry.settings.get("scenario", "scenario"))).name, 60),
                 # that it was made with, whatever the settings left open
                 seed="\u2013" if made.seed is None else clean(made.seed, 20),
                 rsus=_rsus(manifest.rsus),
                 sha256=clean(entry.sha256, 64),
-                lasts_s=(manifest.time_s or made.begin_s) - made.begin_s,
-                vehicles=vehicles.n_unique(),
-                filled=made.kind != "sumo" or bool((settings.get("traffic") or {}).get("warmup_s")),
             )
         )
     return tuple(result)

@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from analysis.comparison.bias import (
-    overlap_table,
-    spread_over_directions,
-    spread_over_speeds,
-    spread_panel,
-)
-from analysis.comparison.data import ComparisonData, ConditionData, Metric
+from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
-from analysis.comparison.measures import (
-    COMPARED,
-    measure_pairs,
-    measure_rows,
-    measure_table,
-    target_of,
-    target_rows,
-    target_table,
-)
-from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
-from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_rows, rank_test_table
-from analysis.comparison.tables import (
-    by_condition,
-    cell_table,
-    difference_table,
-    final_values,
-    overview_metrics,
-    overview_table,
-    pair_table,
-    traffic_table,
-)
+from analysis.comparison.sections import Compared
+from analysis.comparison.tables import traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
-from analysis.comparison.verdicts import (
-    ComparedPair,
-    Family,
-    across_conditions,
-    compare_pairs,
-    friedman_words,
-    verdict_sentences,
-)
-from analysis.comparison.warnings import equal_of, equal_words, notices_of, untested_of, warnings_of, what_differs
+from analysis.comparison.warnings import notices_of, warnings_of
 from analysis.formatting import Table, clean, count, named, shortened
-from analysis.report.page import Section, environment, tile, write_figures
+from analysis.report.page import environment, tile, write_figures
 from analysis.statistics.paired import LEVEL
-from analysis.style import styled
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.tables import (
     COMPARISON,
@@ -71,14 +35,8 @@ COLUMNS = {
     "comparison_measure_differences": COMPARISON_DIFFERENCES,
     "comparison_ranks": COMPARISON_RANKS,
 }
-_MOST_VERDICTS = 6
-_MOST_DRAWN, _MOST_NARROW = 40, 8
-"""Differences in the first picture, and of these beside curves."""
 _FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
 """Names that the figures of a comparison have."""
-
-Pairs = Mapping[str, Sequence[ComparedPair]]
-"""The compared pairs by name of the metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,271 +47,6 @@ class ComparisonResult:
     tables: list[Table]
     notes: list[str]
     warnings: list[str]
-
-
-class Compared:
-    """A comparison with what was found of it."""
-
-    def __init__(self, data: ComparisonData) -> None:
-        conditions = data.conditions
-        self.data = data
-        self.pairs: dict[str, Pairs] = {
-            one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in conditions
-        }
-        self.costs: dict[str, Pairs] = {one.name: measure_pairs(one) for one in conditions}
-        self.targets = {one.name: target_of(one) for one in conditions}
-        self.across = across_conditions(data)
-        self.ranked = rank_arms(data, self.targets)
-        self.in_metrics = [
-            Family("arms", one.name, metric, self.pairs[one.name][metric.name])
-            for one in conditions
-            for metric in one.metrics
-        ] + self.across
-        self.in_measures = [
-            Family("arms", one.name, metric, self.costs[one.name][metric.name])
-            for one in conditions
-            for metric in COMPARED
-        ]
-
-        known = [one.metric for one in self.in_metrics if one.pairs]
-        self.main = next((metric for metric in known if metric.better), known[0] if known else None)
-        """The metric of the first picture."""
-
-    def _of_main(self) -> list[Family]:
-        main = self.main
-        return [one for one in self.in_metrics if main is not None and one.metric.same(main) and one.pairs]
-
-    def _led(self, metric: Metric) -> bool:
-        """Return whether the first picture has all differences in a metric."""
-        few = sum(len(one.pairs) for one in self._of_main()) <= _MOST_DRAWN
-        return few and self.main is not None and metric.same(self.main)
-
-    def lead(self) -> Section | None:
-        """Return the first picture: what arms reach, and all differences with their intervals, in the main metric."""
-        data, metric, families = self.data, self.main, self._of_main()
-        if metric is None:
-            return None
-        several = len(families) > 1
-        rows = [
-            (f"{shortened(one.within, 26)}: {pair.words}" if several else pair.words, pair)
-            for one in families
-            for pair in one.pairs
-        ]
-        panels = []
-        (first, *others) = data.conditions
-        if not others and metric.known is None:
-            panels.append(curve_panel(first, metric, f"curves-{first.metrics.index(metric) + 1}", data.arm_word))
-        elif others and len(data.arms) > 1 and any(one.own(metric) in one.metrics for one in data.conditions):
-            panels.append(overview_panel(data, metric, "overview-1"))
-        shown = rows[:_MOST_DRAWN]
-        wide = several or len(shown) > _MOST_NARROW or not panels
-        noun = data.arm_word if families[0].compared == "arms" else "condition"
-        labels, pairs = [label for label, _ in shown], [pair for _, pair in shown]
-        forest = difference_panel(metric, pairs, "differences-all", noun, labels, wide=wide)
-        if len(rows) > len(shown):
-            forest = dataclasses.replace(
-                forest, caption=f"{forest.caption} The first {len(shown)} of {len(rows)} differences; tables have all."
-            )
-        return Section(id="lead", title="", panels=[*panels, forest])
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """Return the tables that are written, by the names of their files."""
-        conditions = self.data.conditions
-        return {
-            "comparison": cell_table(self.data),
-            "comparison_differences": difference_table(self.in_metrics),
-            "comparison_targets": pl.concat([target_table(self.targets[one.name]) for one in conditions]),
-            "comparison_measures": pl.concat([measure_rows(one) for one in conditions]),
-            "comparison_measure_differences": difference_table(self.in_measures),
-            "comparison_ranks": rank_rows(self.ranked),
-        }
-
-    def verdicts(self) -> list[str]:
-        """Return in words what every condition shows in its first metric of which better is known.
-
-        Without training it is what conditions and arms show in each metric, that of the first picture before others.
-        What is equal for all comes last.
-        """
-        data, lines = self.data, []
-        mains = {one.name: one.main for one in data.conditions}
-        told = [one for one in self.in_metrics if one.compared == "arms" and one.metric is mains[one.within]]
-        if data.record.timing_only:
-            told = sorted(
-                self.in_metrics,
-                key=lambda one: (
-                    not self._led(one.metric),
-                    all(pair.equal for pair in one.pairs),
-                    one.compared == "arms",
-                ),
-            )
-        for compared, within, metric, shown in told:
-            several = len(data.arms if compared == "conditions" else data.conditions) > 1
-            under = f"{shortened(within)}: " if several else ""
-            lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
-        more = len(lines) - _MOST_VERDICTS
-        if more > 0:
-            lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
-        return lines + equal_of(data) + untested_of(data)
-
-    def overview(self) -> Section | None:
-        """Return all conditions side by side; None where there is one only."""
-        data, metrics = self.data, overview_metrics(self.data)
-        if len(data.conditions) < 2 or not metrics:
-            return None
-        if len(data.arms) == 1:
-            return Section(id="overview", title="Overview", tables=[by_condition(data, metrics)])
-        drawn = [
-            (i, metric) for i, metric in enumerate(metrics, 1) if any(metric in one.metrics for one in data.conditions)
-        ]
-        return Section(
-            id="overview",
-            title="Overview",
-            tables=[overview_table(data, metric, self.pairs) for metric in metrics],
-            panels=[
-                overview_panel(data, metric, f"overview-{i}")
-                for i, metric in drawn
-                if self.main is None or not metric.same(self.main)
-            ],
-        )
-
-    def ranks(self) -> Section | None:
-        """Return the arms ranked over all conditions; None where there is nothing to rank."""
-        ranked, against, noun = self.ranked, self.data.against, self.data.arm_word
-        if not ranked:
-            return None
-        return Section(
-            id="ranks",
-            title="Ranks over conditions",
-            tables=[rank_test_table(ranked, against, noun), mean_rank_table(ranked, noun)],
-        )
-
-    def conditions_compared(self) -> list[Section]:
-        """Return a section an arm: a table a metric, and the differences of the first drawn.
-
-        Of figures of whole runs all are drawn, where they differ: they have no curves.
-        """
-        sections = []
-        for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):
-            ours, name = [one for one in self.across if one.within == arm], f"conditions-{number}"
-            of_runs = [
-                one for one in ours if one.metric.known is not None and not all(pair.equal for pair in one.pairs)
-            ]
-            section = Section(
-                id=name,
-                title=shortened(arm),
-                tables=[pair_table(one.metric.words_compared, one.metric, one.pairs, "condition", "") for one in ours],
-                below=what_differs(self.data, ours[0]),
-                panels=[
-                    difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
-                    for i, one in enumerate(of_runs or ours[:1])
-                    if not self._led(one.metric)
-                ],
-            )
-            sections.append(section)
-        return sections
-
-    def sections(self, data: ConditionData, prefix: str) -> list[Section]:
-        """Return what the page says of a condition; ``prefix`` keeps its figures apart from those of others."""
-        noun, pairs = self.data.arm_word, self.pairs[data.name]
-        costs, target = self.costs[data.name], self.targets[data.name]
-        if not data.cells:
-            return []
-        numbered = [(i, metric) for i, metric in enumerate(data.metrics, 1) if pairs[metric.name]]
-        measures = measure_table(data, costs, noun)
-        tested = [metric for metric in COMPARED if measures and costs.get(metric.name)]
-        side_by_side = prefix and len(data.looks) == 1  # the final values stand in the overview
-        spreads = {"speed": (spread_over_speeds(data), "speed at entry (km/h)")}
-        directions = spread_over_directions(data)
-        if len(directions.labels) > 1:
-            spreads["direction"] = (directions, "direction from which the vehicle first came")
-        led = not prefix and self.main is not None and self.main.known is None
-        sections = [
-            Section(
-                id=f"{prefix}curves",
-                title="Round by round",
-                panels=[
-                    curve_panel(data, metric, f"{prefix}curves-{i}", noun)
-                    for i, metric in enumerate(data.metrics, 1)
-                    if metric.known is None and not (led and metric is self.main)
-                ],
-            ),
-            Section(
-                id=f"{prefix}verdicts",
-                title="What differs",
-                tables=[
-                    pair_table(
-                        metric.words_compared, metric, pairs[metric.name], noun, friedman_words(data, metric, noun)
-                    )
-                    for _, metric in numbered
-                ],
-                below=_not_compared(data, noun),
-            ),
-            Section(
-                id=f"{prefix}finals",
-                title=f"Results by {noun}",
-                tables=[
-                    *([] if side_by_side else [final_values(data, noun)]),
-                    *([target_rows(target, noun)] if target else []),
-                ],
-            ),
-            Section(
-                id=f"{prefix}differences",
-                title="Paired differences",
-                panels=[
-                    difference_panel(metric, pairs[metric.name], f"{prefix}differences-{i}", noun)
-                    for i, metric in numbered
-                    if not self._led(metric)
-                ],
-            ),
-            Section(
-                id=f"{prefix}costs",
-                title="What commits cost",
-                tables=[
-                    *([measures] if measures else []),
-                    *(pair_table(metric.words, metric, costs[metric.name], noun, "") for metric in tested),
-                ],
-            ),
-            Section(
-                id=f"{prefix}participation",
-                title="Who takes part",
-                tables=[
-                    overlap_table(data, noun),
-                ],
-                panels=[
-                    outcome_panel(data, f"{prefix}outcomes", noun),
-                    *(
-                        spread_panel(data, spread, name=f"{prefix}bias-{what}", what=what, axis=axis)
-                        for what, (spread, axis) in spreads.items()
-                    ),
-                ],
-            ),
-        ]
-        return [one for one in sections if one.tables or one.below or one.panels]
-
-    def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Draw everything: first picture, overview and ranks; what is compared over conditions; a list a condition."""
-        several = len(self.data.conditions) > 1
-        with styled():
-            return (
-                [self.lead(), self.overview(), self.ranks()],
-                self.conditions_compared(),
-                [self.sections(one, f"c{i}-" if several else "") for i, one in enumerate(self.data.conditions, 1)],
-            )
-
-
-def _not_compared(data: ConditionData, noun: str) -> str:
-    lines = []
-    if len(data.present) < 2 and all(metric.known is None for metric in data.metrics):  # else conditions are compared
-        lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")
-    elif not (data.metrics or data.alike or data.fixed):
-        lines.append(f"The {noun}s report nothing in common.")
-    if data.other_meanings:
-        lines.append(f"Not compared, because {noun}s measure it differently: {named(data.other_meanings)}.")
-    if data.alike:
-        lines.append(equal_words(data.alike, noun))
-    if data.fixed:
-        lines.append(f"Not compared, because the settings alone decide it: {named(data.fixed)}.")
-    return " ".join(lines)
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:

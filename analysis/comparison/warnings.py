@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import Family, pairs_of, varies
-from analysis.formatting import MOST_NAMED, THIN, clean, count, decapitalised, duration, named, plural, shortened
+from analysis.formatting import MOST_NAMED, THIN, clean, count, decapitalised, named, plural, shortened
 from analysis.statistics.paired import LEAST_SEEDS, LEVEL, least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
 
-_LITTLE = 0.1
-"""Share of the recorded vehicles up to which runs are said to have seen little."""
 _FIGURES = re.compile(rf"\d[\d.,{THIN}]*")
 
 
@@ -48,8 +46,8 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
             f"{named([str(number) for number in earlier])}. "
             "Chosen after a look at results it proves less than declared beforehand."
         )
-    lines += _replayed(data) + _unchanged(data)
-    lines += _by_condition(data, lambda one: [*_under(one, data.arm_word), *_little_seen(one, data.traffics)])
+    lines += _unchanged(data)
+    lines += _by_condition(data, lambda one: _under(one, data.arm_word))
     return lines + _few_across(families) + _grouped(families)
 
 
@@ -89,17 +87,6 @@ def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]
         everywhere = len(names) == len(data.conditions)
         lines.append(line if everywhere else f"Under {named(names, '; ')}: {line[:1].lower()}{line[1:]}")
     return lines
-
-
-def _replayed(data: ComparisonData) -> list[str]:
-    replayed = [one.scenario for one in data.traffics if one.kind == "replay"]
-    if not replayed or all(cell.ended_by != "traffic" for cell in data.cells):
-        return []
-    line = (
-        f"The traffic was replayed from {named(replayed)}. A run keeps no more of its traffic than its own rounds "
-        "took: for all of it compare the scenario itself, or a recording that vnetsim mobility made of it."
-    )
-    return [line]
 
 
 def _unchanged(data: ComparisonData) -> list[str]:
@@ -155,21 +142,6 @@ def _short(data: ConditionData, noun: str) -> list[str]:
         f"(after {span} of {short[0].wanted_rounds} rounds; {noun}s: "
         f"{named(list(dict.fromkeys(cell.arm for cell in short)))}). What is compared of them dates from "
         "that moment. Where that is not meant, record longer traffic or ask for fewer rounds."
-    )
-    return [line]
-
-
-def _little_seen(data: ConditionData, traffics: Sequence[RecordedTraffic]) -> list[str]:
-    """Return what is to be said where runs were over before they saw much of the traffic."""
-    recorded = {one.sha256: one for one in traffics}
-    pairs = [(cell, recorded[cell.traffic_sha256]) for cell in data.cells if cell.traffic_sha256 in recorded]
-    if not pairs or any(cell.vehicles > _LITTLE * traffic.vehicles for cell, traffic in pairs):
-        return []
-    cell, traffic = max(pairs, key=lambda pair: pair[0].vehicles)
-    fill = "" if traffic.filled else ", or let the net fill first (traffic.warmup_s)"
-    line = (
-        f"The runs saw little of the traffic: {count(cell.vehicles)} of {plural(traffic.vehicles, 'vehicle')} at most, "
-        f"in {duration(cell.simulated_s)} of {duration(traffic.lasts_s)}. Raise rounds{fill}."
     )
     return [line]
 

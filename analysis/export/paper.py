@@ -20,7 +20,7 @@ import tomli_w
 
 from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
-from analysis.comparison.page import Compared
+from analysis.comparison.sections import Compared
 from analysis.export.latex import booktabs, escaped, with_citations
 from analysis.export.methods import Runs, methods, settings_tables
 from analysis.export.references import references

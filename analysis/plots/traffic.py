@@ -9,9 +9,8 @@ from matplotlib.ticker import MaxNLocator
 from analysis.formatting import clean, count, duration, number, percent, plural, quantity, shortened
 from analysis.loading import RunData
 from analysis.statistics.truncated_gaussian import SpeedFit, fit_truncated_gaussian
-from analysis.statistics.windows import Floats, StepCurve, dwell, entries, in_coverage, with_chords
+from analysis.statistics.windows import Floats, StepCurve, dwell, entries, in_coverage
 from analysis.style import (
-    BLACK,
     BLUE,
     FULL_IN,
     HALF_IN,
@@ -23,10 +22,7 @@ from analysis.style import (
     axes,
     histogram,
     legend,
-    log_ticks,
     panel,
-    reach,
-    scatter,
     time_axis,
 )
 
@@ -183,40 +179,4 @@ def dwell_panel(run: RunData) -> Drawn:
     outside = int((seconds > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
     caption = f"Median {found.brief}.\nn = {plural(len(seconds), 'window')}. {found.sentence}{beyond}"
-    return figure, caption
-
-
-@panel("chord", "Dwell time against chord over entry speed")
-def chord_panel(run: RunData) -> Drawn:
-    """Draw each dwell time against the time that the chord takes at entry speed."""
-    crossed = with_chords(run.windows)
-    dwell_s, ideal_s = crossed["dwell_s"].to_numpy(), crossed["chord_time_s"].to_numpy()
-    if len(dwell_s) == 0:
-        rim = "Not drawn: no vehicle crossed the disc from rim to rim."
-        return None, NO_TRAFFIC if run.windows.is_empty() else rim
-    figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, top=0.34)
-    low = min(dwell_s.min(), ideal_s.min()) * 0.9
-    right, top = reach(ideal_s), reach(dwell_s)
-    high = max(right, top)
-    ax.plot([low, high], [low, high], color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="equal")
-    scatter(ax, ideal_s, dwell_s, "window")
-    ax.set(xlabel="chord / entry speed (s)", ylabel="dwell time (s)", xlim=(low, right), ylim=(low, top))
-    if high / low > 12:
-        ax.set(xscale="log", yscale="log", xlim=(low, right), ylim=(low, top))
-        for axis, end in ((ax.xaxis, right), (ax.yaxis, top)):
-            ticks = log_ticks(low, end)
-            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-            axis.set_ticks([], minor=True)
-    legend(ax)
-    outside = int(((ideal_s > right) | (dwell_s > top)).sum())
-    beyond = f" {plural(outside, 'window')} beyond the axes not shown." if outside else ""
-    ratio = dwell_s / ideal_s
-    median_s = quantity(float(np.median(ideal_s)), "s")
-    caption = (
-        f"The median window lasts {number(float(np.median(ratio)), 3)} times as long as the straight line takes at "
-        f"entry speed; {percent(float((ratio > 1.5).mean()), 0)} last more than 1.5 times as long.\n"
-        f"The {count(len(dwell_s))} of {plural(run.windows.height, 'window')} from rim to rim; from entry to exit in a "
-        f"straight line at entry speed takes {median_s} in the median.{beyond}"
-    )
     return figure, caption

@@ -40,7 +40,7 @@ def notices(run: RunData) -> list[str]:
     """Return one line for each thing that a reader must know, for the top of the page and the end of the terminal."""
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
-        lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run), *_equal_after_all(run)]
+        lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run)]
     if run.learning and run.aggregators > 1:
         several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
         if run.experiment.topology.kind == "hierarchical":
@@ -175,17 +175,6 @@ def _nobodys_computers(run: RunData) -> Iterator[str]:
 def _committed_speeds(run: RunData) -> pl.Series:
     """Return the speeds of those who committed (m/s)."""
     return run.participations.filter(pl.col("outcome") == "committed")["speed_mps"].drop_nulls()
-
-
-def _equal_after_all(run: RunData) -> Iterator[str]:
-    """Say where a speed limit of the learner's struck nobody."""
-    learner, speeds = run.manifest.learner, _committed_speeds(run)
-    limit = learner.settings.get("limit_kmh") if learner and learner.name == "discard" else None
-    if isinstance(limit, int | float) and len(speeds) and float((speeds * 3.6).max()) <= limit:  # type: ignore[arg-type]
-        yield (
-            f"Nobody above {limit:g} km/h committed, so discard weighed all updates equally, as fedavg does: lower "
-            "learning.limit_kmh, or take faster traffic."
-        )
 
 
 def _rounded_up(value: float) -> float:

@@ -21,7 +21,6 @@ from analysis.plots.exchanges import exchange_panels
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.place import map_panel
-from analysis.plots.predictions import prediction_panel
 from analysis.plots.several_rsus import (
     apart_panel,
     commits_panel,
@@ -29,7 +28,7 @@ from analysis.plots.several_rsus import (
     met_panel,
     succession_panel,
 )
-from analysis.plots.traffic import chord_panel, dwell_panel, occupancy_panel, speed_panel
+from analysis.plots.traffic import dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import finding, headline, leading
 from analysis.report.notices import notices, on_the_clock
@@ -86,8 +85,8 @@ class Section:
 
 def sections(run: RunData) -> list[Section]:
     """Draw every figure that this kind of run has, by section."""
-    traffic = [occupancy_panel, speed_panel, dwell_panel, chord_panel]
-    takes_part = [timeline_panel, outcome_panel, weight_panel, spent_panel, prediction_panel]
+    traffic = [occupancy_panel, speed_panel, dwell_panel]
+    takes_part = [timeline_panel, outcome_panel, weight_panel, spent_panel]
     with styled():
         found = [
             Section(id="map", title="Place", panels=[map_panel(run)], tables=by_rsu(run)),
@@ -127,7 +126,6 @@ TERMS = {
     "Wasted": "spent by participations that did not commit",
     "device-seconds": "training time on board, summed over vehicles",
     "long enough": "with a window as long as a participation takes in the median, or longer",
-    "round to round": "2 |A and B| / (|A| + |B|) of the vehicles of consecutive rounds",
 }
 """Meanings of terms at the head of a table, by how they begin; shown on hover."""
 

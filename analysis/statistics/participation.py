@@ -7,9 +7,6 @@ when the last round closed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,48 +17,11 @@ from analysis.loading import WINDOW_KEY, ends_of
 from analysis.statistics.windows import in_coverage, merged_windows
 
 Floats = NDArray[np.float64]
-Rounds = Mapping[tuple[str, int], AbstractSet[str]]
-"""The participants of rounds, by aggregator and number."""
-
 _COMMITTED = pl.col("outcome") == "committed"
 _INVITED = pl.col("outcome") != "not_selected"
 _AGGREGATED = _COMMITTED & (pl.col("weight") > 0)
-_ROUND = ("aggregator", "round")
 _WIDTHS_KMH = (5, 10, 20, 50, 100, 250, 1000)
 _MOST_BINS = 8
-
-
-def participants_by_round(participations: pl.DataFrame, rounds: pl.DataFrame) -> Rounds:
-    """Return the participants of each round that closed, from the tables ``participations`` and ``rounds``."""
-    found: dict[tuple[str, int], set[str]] = {
-        (who, number): set() for who, number in rounds.select(*_ROUND).iter_rows()
-    }
-    for who, number, vehicle in participations.filter(_AGGREGATED).select(*_ROUND, "vehicle_id").iter_rows():
-        if (who, number) in found:
-            found[who, number].add(vehicle)
-    return found
-
-
-def dice(first: AbstractSet[str], second: AbstractSet[str]) -> float | None:
-    """Return the overlap 2 |A n B| / (|A| + |B|) of two sets (Dice 1945, Soerensen 1948); None when both are empty."""
-    size = len(first) + len(second)
-    return 2 * len(first & second) / size if size else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
-
-
-def overlap_between_rounds(rounds: Rounds) -> float | None:
-    """Return the mean overlap of the participants of consecutive rounds of an aggregator; None where there are none."""
-    following = ((before, rounds.get((who, number + 1))) for (who, number), before in rounds.items())
-    return _mean([dice(before, after) for before, after in following if after is not None])
-
-
-def overlap_between_runs(first: Rounds, second: Rounds) -> float | None:
-    """Return the mean overlap of two runs' participants in the same round, over the rounds both have."""
-    return _mean([dice(first[one], second[one]) for one in first if one in second])
 
 
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What windows say of the traffic: dwell, speed at entry, chords, vehicles in coverage, mean speed on the map.
+"""What windows say of the traffic: dwell, speed at entry, vehicles in coverage, mean speed on the map.
 
 One value under one name: every median dwell or median speed at entry that is shown comes from here.
 """
@@ -13,7 +13,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import count, plural, quantity
-from analysis.loading import chord_m
 from vnetsim.storage.run_directory import Scan
 
 Floats = NDArray[np.float64]
@@ -65,29 +64,6 @@ def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
         rows.with_columns(part=new.cast(pl.Int64).cum_sum())
         .group_by("part", maintain_order=True)
         .agg(pl.col("vehicle_id").first(), pl.col("enter_s").min(), pl.col("exit_s").max())
-    )
-
-
-def with_chords(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows crossed from rim to rim while moving, with ``dwell_s``, ``chord_m`` and ``chord_time_s``.
-
-    ``chord_m`` is the straight distance between entry and exit; ``chord_time_s`` is that chord at entry speed: the
-    dwell of a vehicle that keeps its speed and its direction.
-    """
-    return (
-        windows.lazy()
-        .filter(
-            (pl.col("entry_cause") == "crossing")
-            & (pl.col("exit_cause") == "crossing")
-            & (pl.col("entry_speed_mps") > 0.1)
-        )
-        .with_columns(
-            dwell_s=pl.col("exit_s") - pl.col("enter_s"),
-            chord_m=pl.col("chord_m") if "chord_m" in windows.columns else chord_m(),
-        )
-        .with_columns(chord_time_s=pl.col("chord_m") / pl.col("entry_speed_mps"))
-        .filter((pl.col("dwell_s") > 0) & (pl.col("chord_time_s") > 0))
-        .collect()
     )
 
 

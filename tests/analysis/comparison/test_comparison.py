@@ -8,7 +8,7 @@ import pytest
 from made_cells import ACCURACY, LOSS, cell, comparison, condition
 from scipy import stats
 
-from analysis.comparison.data import CellData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
     mean_and_interval,
@@ -162,22 +162,6 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
     assert warnings_of(comparison(replace(ten, name="x"), condition([], "abc", name="y"))) == [
         "Under y: no cell has finished."
     ]
-
-
-def test_little_of_the_traffic_and_a_replayed_run_are_told(ten: ConditionData) -> None:
-    traffic = RecordedTraffic(
-        scenario="first", kind="replay", seed="0", rsus="A", sha256="abc", lasts_s=3600.0, vehicles=2033, filled=False
-    )
-    saw = replace(ten, cells=tuple(replace(one, vehicles=24) for one in ten.cells))
-    (line,) = warnings_of(replace(comparison(saw), traffics=(traffic,)))
-    assert line == (
-        "The runs saw little of the traffic: 24 of 2\u202f033 vehicles at most, in 100\u202fs of 1\u202fh. "
-        "Raise rounds, or let the net fill first (traffic.warmup_s)."
-    )
-    assert not warnings_of(replace(comparison(saw), traffics=(replace(traffic, vehicles=230),)))
-    short = replace(saw, cells=tuple(replace(one, ended_by="traffic") for one in saw.cells))
-    line = warnings_of(replace(comparison(short), traffics=(replace(traffic, vehicles=24),)))[0]
-    assert line.startswith("The traffic was replayed from first. A run keeps no more of its traffic than")
 
 
 def test_the_interval_is_students() -> None:

@@ -126,14 +126,6 @@ def test_images_that_stay_sharp(told):
     assert "(now 0.01) above 0.015" in line, "0.0141 would not do, rounded to 0.014"
 
 
-@pytest.mark.parametrize(("speed_mps", "equal"), [(27.0, True), (FAST, False)])
-def test_discard_without_anybody_to_discard(told, speed_mps, equal):
-    discard = {"name": "discard", "settings": {"limit_kmh": 100.0}}
-    lines = told(outcomes={"committed": 30}, speed_mps=speed_mps, learner=discard)
-    words = "Nobody above 100 km/h committed, so discard weighed all updates equally, as fedavg does: lower learning.l"
-    assert [line[: len(words)] for line in lines] == [words] * equal
-
-
 def test_no_exchange_completed(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=120, exchange=True, relay=True)
     directory = RunDirectory(run)

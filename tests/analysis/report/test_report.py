@@ -22,8 +22,8 @@ from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import ComputerEntry
 from vnetsim.storage.run_directory import RunDirectory
 
-TRAFFIC = ["map", "occupancy", "speeds", "dwell", "chord", "blur-level"]
-LEARNING = ["timeline", "outcomes", "weights", "spent", "predictions", "series-1", "series-2", "silos"]
+TRAFFIC = ["map", "occupancy", "speeds", "dwell", "blur-level"]
+LEARNING = ["timeline", "outcomes", "weights", "spent", "series-1", "series-2", "silos"]
 HOSTILE = "<script>alert({})</script>../$x^2$&\"'\x07\u6f22'DejaVu Sans'; url(http://evil.example/)"
 
 
@@ -235,7 +235,7 @@ def test_mobility_alone_has_traffic_and_blur_only(tmp_path, make_run):
     assert not (run / "rounds.parquet").exists()
     result = build_report(run)
     _, page = read(run)
-    assert page.drawn == ["map", "occupancy", "speeds", "dwell", "chord", "blur-level"]
+    assert page.drawn == ["map", "occupancy", "speeds", "dwell", "blur-level"]
     assert page.sentences == []
     assert "Rounds" not in dict(result.headline)
 
@@ -271,7 +271,7 @@ def test_interrupted_before_the_first_round(tmp_path, make_run):
     build_report(run)
     _, page = read(run)
     assert "was interrupted" in " ".join(page.text)
-    assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "predictions", "series-1", "silos"}
+    assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "series-1", "silos"}
 
 
 def test_hostile_names_are_harmless(tmp_path, make_run):

@@ -6,11 +6,7 @@ import pytest
 
 from analysis.statistics.participation import (
     contested_share,
-    dice,
     gini,
-    overlap_between_rounds,
-    overlap_between_runs,
-    participants_by_round,
     run_measures,
     shares,
     speed_bins,
@@ -40,23 +36,6 @@ WINDOWS = pl.DataFrame(
         "exit_s": [10.0, 13.0, 10.0, 10.0],
     }
 )
-
-
-def test_participants_are_those_whose_update_weighs_something() -> None:
-    rounds = pl.DataFrame({"aggregator": ["single"] * 3, "round": [0, 1, 2]})
-    first, second, third = (("single", number) for number in range(3))
-    assert participants_by_round(PARTICIPATIONS, rounds) == {first: {"a", "b"}, second: {"a"}, third: set()}
-    assert participants_by_round(PARTICIPATIONS, rounds.head(1)) == {first: {"a", "b"}}
-
-
-def test_overlaps_counted_by_hand() -> None:
-    """2 * 1 / (2 + 1) at x; 0 at y, whose rounds are no continuation of those of x; against {a, c}: 2 * 1 / 4."""
-    rounds = {("x", 0): {"a", "b"}, ("x", 1): {"a"}, ("y", 0): {"a"}, ("y", 1): set[str]()}
-    assert overlap_between_rounds(rounds) == pytest.approx((2 / 3 + 0) / 2)
-    other = {("x", 0): {"a", "c"}, ("x", 1): {"c"}, ("z", 0): {"a"}, ("y", 1): set[str]()}
-    assert overlap_between_runs(rounds, other) == pytest.approx((2 / 4 + 0) / 2)
-    assert dice(set(), set()) is None
-    assert overlap_between_rounds({("x", 0): {"a"}, ("y", 1): {"a"}}) is None
 
 
 def test_windows_with_their_updates() -> None:

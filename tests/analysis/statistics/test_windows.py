@@ -1,4 +1,4 @@
-"""What windows say: vehicles in coverage, chords, speed on the map, and dwell though the run's end cuts windows off."""
+"""What windows say: vehicles in coverage, speed on the map, and dwell though the run's end cuts windows off."""
 
 import math
 import re
@@ -19,7 +19,6 @@ from analysis.statistics.windows import (
     merged_windows,
     speed_map,
     survival,
-    with_chords,
 )
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -49,17 +48,6 @@ def window(x, y, t, *, speed=10.0, entry="crossing", leave="crossing"):
         "path_length_m": float(np.hypot(np.diff(x), np.diff(y)).sum()),
         "path_time_s": list(map(float, t)), "path_x_m": list(map(float, x)), "path_y_m": list(map(float, y)),
     }  # fmt: skip
-
-
-def test_chord_over_entry_speed():
-    rows = [
-        window([0, 30, 30], [0, 0, 40], [5, 8, 20]),  # turns: path 70 m, chord 50 m
-        window([0, 30], [0, 0], [0, 3], entry="departure"),
-        window([0, 30], [0, 0], [0, 3], leave="arrival"),
-        window([0, 30], [0, 0], [0, 3], speed=0.0),
-    ]
-    result = with_chords(pl.DataFrame(rows))
-    assert result.select("chord_m", "chord_time_s", "dwell_s").rows() == [(50.0, 5.0, 15.0)]
 
 
 def map_of(*rows):
