@@ -222,9 +222,9 @@ def axes(
     return ax
 
 
-def legend(ax: Axes, columns: int = 4) -> None:
-    """Put the legend above the axes, in rows."""
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
+def legend(ax: Axes, columns: int = 4, handles: Sequence[Any] | None = None) -> None:
+    """Put the legend above the axes, in rows; with other entries than what was drawn, where there are ``handles``."""
+    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
 
 
 def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:

@@ -20,7 +20,7 @@ from analysis.statistics.participation import (
     speed_bins,
     speed_edges_kmh,
 )
-from analysis.style import GREY, HALF_IN, INK, Figure, Panel, axes, to_svg
+from analysis.style import GREY, HALF_IN, INK, Figure, Panel, axes, legend, to_svg
 
 _COMPASS = ("north", "east", "south", "west")
 
@@ -98,7 +98,7 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     ax.set(xlabel=axis, ylabel="share (%)")
     ax.set_ylim(bottom=0)
     ax.grid(visible=False, axis="x")
-    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
+    legend(ax, columns, handles)
     caption = (
         "Bars: share of all coverage windows while the runs lasted; lines: share of the time in coverage. "
         "Dots: share of the updates aggregated with a weight above 0; above a bar, more than in proportion to windows."

@@ -56,7 +56,8 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
         return " ".join(lines) + "\n"
     for label, run in runs.items():
         if run.manifest.learner is not None:
-            cited = "".join(f" [@{key}]" for key in references([run.manifest.learner]) if key not in ALWAYS_CITED)
+            papers = [(run.manifest.learner.name, run.manifest.learner.paper)]
+            cited = "".join(f" [@{key}]" for key in references(papers) if key not in ALWAYS_CITED)
             lines.append(f"{clean(label) or 'Learner'}{cited}: {_facts(run, 'Learner')}.")
     lines += [f"{title}: {words}." for title in ("Radio", "Computers") if (words := _facts(first, title))]
     several = _TOLD_OF_SEVERAL if len(first.rsus) > 1 else ()

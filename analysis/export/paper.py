@@ -130,11 +130,11 @@ def _written(
     """Return all files; ``told`` are lines on the inputs."""
     settings = Section(id="settings", title="", tables=settings_tables(runs))
     text, first = methods(runs, traffics, compared), next(iter(runs.values()))
-    learners = [run.manifest.learner for run in runs.values() if run.manifest.learner]
+    papers = [(one.name, one.paper) for run in runs.values() if (one := run.manifest.learner)]
     files = {f"tables/{name}.csv": frame.write_csv().encode() for name, frame in frames.items()}
     files |= _shown([*parts, settings], pdfs) | inputs
     files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": with_citations(text).encode()}
-    files["references.bib"] = ("\n\n".join(references(learners, first.manifest.vnetsim).values()) + "\n").encode()
+    files["references.bib"] = ("\n\n".join(references(papers, first.manifest.vnetsim).values()) + "\n").encode()
     files["reproducibility.md"] = _reproducibility(first, command, told)
     files["ro-crate-metadata.json"] = _crate(first, files)
     return files

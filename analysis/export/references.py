@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 from analysis.export.latex import escaped
 from vnetsim import __version__
@@ -14,19 +13,7 @@ ALWAYS_CITED = ("vnetsim", "sumo")
 """Entries that every use of the simulator cites."""
 
 
-class Cited(Protocol):
-    """A learner, or what a record says of it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def paper(self) -> str:
-        """The papers that it comes from."""
-
-
-def references(learners: Iterable[Cited], version: str = __version__) -> dict[str, str]:
+def references(papers: Iterable[tuple[str, str]], version: str = __version__) -> dict[str, str]:
     """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by their keys.
 
     An entry belongs to a learner whose ``paper`` holds its arXiv number or its title. A learner that names none of them
@@ -36,12 +23,12 @@ def references(learners: Iterable[Cited], version: str = __version__) -> dict[st
     entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
     wanted = dict.fromkeys(ALWAYS_CITED)
     own: dict[str, str] = {}
-    for learner in learners:
-        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _names(learner.paper, entry)]
+    for learner, paper in papers:
+        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _names(paper, entry)]
         wanted.update(dict.fromkeys(named))
-        if learner.paper and not named:
-            key = re.sub(r"[^\w-]+", "-", learner.name, flags=re.ASCII)
-            own[key] = f"@misc{{{key},\n  note = {{{escaped(learner.paper)}}}\n}}"
+        if paper and not named:
+            key = re.sub(r"[^\w-]+", "-", learner, flags=re.ASCII)
+            own[key] = f"@misc{{{key},\n  note = {{{escaped(paper)}}}\n}}"
     return {key: entries[key] for key in wanted} | own
 
 

@@ -17,7 +17,6 @@ from analysis.style import (
     ORANGE,
     SKY,
     VERMILION,
-    VIRIDIS,
     Drawn,
     Figure,
     Panel,
@@ -26,7 +25,6 @@ from analysis.style import (
     legend,
     panel,
     reach,
-    to_svg,
 )
 
 Floats = NDArray[np.float64]
@@ -109,7 +107,7 @@ def rounds_panel(run: RunData) -> Drawn:
     caption += f", {si(relayed, 'B')} of it relayed by RSUs, both hops counted." if relayed else "."
     if width > 1:
         caption += f" Bars are means over {count(width)} rounds."
-    return figure, caption
+    return figure, caption + _values(run)
 
 
 def _spread(seconds: Floats) -> str:
@@ -147,64 +145,19 @@ def contact_time_panel(run: RunData) -> Drawn:
     return figure, caption
 
 
-def _matrix(figure: Figure, values: pl.DataFrame, silos: list[int], label: str) -> None:
-    """Draw mean values, sender silo by receiver silo; pairs that never exchanged stay white."""
-    place = {silo: i for i, silo in enumerate(silos)}
-    grid = np.full((len(silos), len(silos)), np.nan)
-    for sender, receiver, value in values.group_by("sender_silo", "receiver_silo").agg(pl.col("value").mean()).rows():
-        grid[place[sender], place[receiver]] = value
-    ax = axes(figure, right=0.86, top=0.12)
-    image = ax.imshow(grid, VIRIDIS, aspect="auto", interpolation="none")
-    left, bottom, width, height = ax.get_position().bounds
-    bar = figure.add_axes((left + width + 0.02, bottom, 0.03, height))
-    figure.colorbar(image, cax=bar, label=label)
-    for spine in bar.spines.values():
-        spine.set_visible(False)
-    bar.grid(visible=False)
-    ax.grid(visible=False)
-    step = -(-len(silos) // 12)
-    ticks, names = range(0, len(silos), step), [str(silo) for silo in silos[::step]]
-    ax.set_xticks(ticks, names)
-    ax.set_yticks(ticks, names)
-    ax.set(xlabel="silo of the receiver", ylabel="silo of the sender")
-
-
-def value_panel(run: RunData) -> Panel | None:
-    """Draw the learner's figure for exchanges between silos; None when the learner has none."""
-    series = run.manifest.exchange
-    if not series:
-        return None
-    words = clean(series.label or series.name, 40)
-    unit = series.unit
-    factor = 100.0 if unit == "%" else 1.0
-    label = f"{words} ({clean(unit, 12)})" if unit else words
-    name, title = "exchange-value", f"{sentence_case(words)} by silo"
-    rows = run.exchanges.filter(pl.col("value").is_finite())
-    if rows.is_empty():
-        return Panel(name=name, title=title, caption="Not drawn: no completed exchange was given a value.")
-    rows = rows.with_columns(pl.col("value") * factor)
-    silos = sorted({*rows["sender_silo"].unique(), *rows["receiver_silo"].unique()})
-    values = rows["value"].to_numpy()
-    caption = clean(series.caption, 400)
-    caption += "" if not caption or caption.endswith(".") else "."
-    figure = Figure((HALF_IN, 3.5))
-    _matrix(figure, rows, silos, label)
-    shown = rows.select("sender_silo", "receiver_silo").unique().height
-    shape = (
-        f"Mean over the run for {plural(shown, 'pair')} of sender and receiver among {plural(len(silos), 'silo')}; "
-        "white where no exchange completed."
-    )
-    mean, least, most = (quantity(float(f(values)), clean(unit, 12)) for f in (np.mean, np.min, np.max))
-    numbers = f"{plural(len(values), 'exchange')}: mean {mean}, from {least} to {most}."
-    return Panel(
-        name=name,
-        title=title,
-        caption=" ".join(part for part in (caption, shape, numbers) if part),
-        svg=to_svg(figure, "exvalue"),
-    )
+def _values(run: RunData) -> str:
+    """Return in words what the learner's figure for completed exchanges was; empty when it has none."""
+    series, found = run.manifest.exchange, run.exchanges["value"]
+    values = found.filter(found.is_finite()).to_numpy()
+    if not series or not len(values):
+        return ""
+    factor, unit = (100.0, "%") if series.unit == "%" else (1.0, clean(series.unit, 12))
+    mean, least, most = (quantity(factor * float(f(values)), unit) for f in (np.mean, np.min, np.max))
+    words = sentence_case(clean(series.label or series.name, 40))
+    numbers = f"{words} of {plural(len(values), 'exchange')}: mean {mean}, from {least} to {most}."
+    return f" {numbers} {clean(series.caption, 400)}".rstrip()
 
 
 def exchange_panels(run: RunData) -> list[Panel]:
     """Draw everything there is to say of exchanges; the table must not be empty."""
-    panels = [contact_graph_panel(run), value_panel(run), rounds_panel(run), contact_time_panel(run)]
-    return [panel for panel in panels if panel is not None]
+    return [contact_graph_panel(run), rounds_panel(run), contact_time_panel(run)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,9 @@ from vnetsim.coverage.rsu import Rsu
 
 _CELLS = 640
 _FEW = 12
-"""Up to so many RSUs have names in the usual size, and dashed discs."""
-_CORNERS = (("left", "bottom"), ("right", "bottom"), ("left", "top"), ("right", "top"))
-"""Where a name may stand, as its own alignment at the RSU: above to the right first."""
+"""Up to so many RSUs have names, and dashed discs; more names would hide the map."""
 _APART = 6.0
 """Between an RSU and its name (points)."""
-_NICE_M = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
 
 
 def covered_extent(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
@@ -64,56 +60,8 @@ def joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64
     return joined["x_m"].to_numpy(), joined["y_m"].to_numpy()
 
 
-def _scale_bar(ax: Axes, extent: tuple[float, float, float, float]) -> None:
-    width = extent[1] - extent[0]
-    length = max((nice for nice in _NICE_M if nice <= 0.22 * width), default=_NICE_M[0])
-    x, y = extent[1] - 0.03 * width - length, extent[2] + 0.025 * width
-    ax.plot([x, x + length], [y, y], color=BLACK, linewidth=2.2, solid_capstyle="butt")
-    words = f"{length // 1000} km" if length >= 1000 else f"{length} m"
-    ax.annotate(words, (x + length / 2, y), (0, 3), textcoords="offset points", ha="center", va="bottom")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Name:
-    """An RSU's name on the map, ``across`` and ``up`` its alignment at the RSU; ``box`` in points."""
-
-    rsu: Rsu
-    text: str
-    across: str
-    up: str
-    box: tuple[float, float, float, float]
-
-
-def names(
-    rsus: Sequence[Rsu], extent: tuple[float, float, float, float], points_per_m: float, size: float
-) -> list[Name]:
-    """Return the names that find room: within the map, on no other name and on no other RSU.
-
-    RSUs take their places in the order given; ``size`` is that of the letters (points).
-    """
-    at = {rsu.id: ((rsu.x_m - extent[0]) * points_per_m, (rsu.y_m - extent[2]) * points_per_m) for rsu in rsus}
-    width, height = (extent[1] - extent[0]) * points_per_m, (extent[3] - extent[2]) * points_per_m
-    taken = {rsu: (x - 4, y - 4, x + 4, y + 4) for rsu, (x, y) in at.items()}
-    placed: list[Name] = []
-    for rsu in rsus:
-        text = shortened(rsu.id, 24)
-        wide, high = 0.6 * size * len(text) + 4, 1.3 * size + 2
-        for across, up in _CORNERS:
-            x = at[rsu.id][0] + (_APART if across == "left" else -_APART - wide)
-            y = at[rsu.id][1] + (_APART if up == "bottom" else -_APART - high)
-            box = (x, y, x + wide, y + high)
-            within = x >= 0 and y >= 0 and box[2] <= width and box[3] <= height
-            others = [*(one.box for one in placed), *(mark for name, mark in taken.items() if name != rsu.id)]
-            if within and not any(
-                box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in others
-            ):
-                placed.append(Name(rsu=rsu, text=text, across=across, up=up, box=box))
-                break
-    return placed
-
-
-def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float]) -> str:
-    """Draw discs, RSUs and as many names as find room; return in words how many do not."""
+def _draw_rsus(ax: Axes, run: RunData) -> None:
+    """Draw discs and RSUs, with their names where they are few."""
     few = len(run.rsus) <= _FEW
     # the rims of many discs would be all that is seen: there the covered ground is tinted
     disc: dict[str, Any] = (
@@ -124,24 +72,15 @@ def _draw_rsus(ax: Axes, run: RunData, extent: tuple[float, float, float, float]
     for rsu in run.rsus:
         ax.add_patch(Circle((rsu.x_m, rsu.y_m), rsu.range_m, **disc))
         ax.plot([rsu.x_m], [rsu.y_m], "^", color=BLACK, markersize=6 if few else 4.5, markeredgecolor="white", mew=0.8)
-    size = 8.0 if few else 6.5
-    inches: float = ax.get_position().width * ax.figure.get_figwidth()  # type: ignore[union-attr]
-    shown = names(run.rsus, extent, 72 * inches / (extent[1] - extent[0]), size)
-    for name in shown:
-        ax.annotate(
-            name.text,
-            (name.rsu.x_m, name.rsu.y_m),
-            (_APART if name.across == "left" else -_APART, _APART if name.up == "bottom" else -_APART),
-            textcoords="offset points",
-            ha=name.across,
-            va=name.up,
-            fontsize=size,
-            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-        )
-    without = len(run.rsus) - len(shown)
-    if not without or len(run.rsus) == 1:
-        return ""
-    return f" The names of {plural(without, 'RSU')} find no room here; see the table below."
+        if few:
+            ax.annotate(
+                shortened(rsu.id, 24),
+                (rsu.x_m, rsu.y_m),
+                (_APART, _APART),
+                textcoords="offset points",
+                fontsize=8.0,
+                bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+            )
 
 
 def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Axes, bool]:
@@ -160,16 +99,18 @@ def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Ax
     return figure, ax, bar, wide
 
 
-def map_axes(run: RunData, width_in: float = HALF_IN) -> tuple[Figure, Axes]:
-    """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on."""
-    extent = _extent(run)
+def map_axes(
+    run: RunData, width_in: float = HALF_IN, extent: tuple[float, float, float, float] | None = None
+) -> tuple[Figure, Axes]:
+    """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on; of all discs or an extent."""
+    extent = extent or _extent(run)
     aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
     wide = min(width_in - 0.8, 4.6 * aspect)
     figure = Figure((width_in, wide / aspect + 1.0))
     ax = axes(figure, top=0.52, right=width_in - 0.68 - wide)
     if not run.lanes.is_empty():
         ax.plot(*joined(run.lanes), color=PALE, linewidth=0.8)
-    _draw_rsus(ax, run, extent)
+    _draw_rsus(ax, run)
     frame(ax, extent)
     return figure, ax
 
@@ -207,7 +148,6 @@ def map_panel(run: RunData, ids: str = "map") -> Panel:
             f"{plural(run.windows.height, 'window')}: queues are dark. "
         )
         caption += "Grey lines are lanes." if not run.lanes.is_empty() else "No road net is known for this traffic."
-    caption += _draw_rsus(ax, run, extent)
-    _scale_bar(ax, extent)
+    _draw_rsus(ax, run)
     frame(ax, extent)
     return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, ids), wide=wide)

@@ -189,18 +189,6 @@ def apart_panel(run: RunData) -> Drawn:
     )
 
 
-_FATES = (
-    "committed",
-    "left_download",
-    "left_training",
-    "left_exchange",
-    "left_upload",
-    "deadline",
-    "stale",
-    "rejected",
-)
-
-
 @panel("handovers", "Handovers by what the vehicle did")
 def handover_panel(run: RunData) -> Drawn:
     """Draw how participations ended that went from one RSU to another, by what they were doing then."""
@@ -211,7 +199,7 @@ def handover_panel(run: RunData) -> Drawn:
     figure = Figure((HALF_IN, 0.9 + 0.42 * len(stages)))
     ax = axes(figure, left=0.9, top=0.55)
     before = np.zeros(len(stages))
-    for fate in _FATES:
+    for fate in OUTCOMES:
         counts = np.array([found.filter(stage=stage, fate=fate).height for stage in stages])
         if counts.any():
             words, colour = OUTCOMES[fate]

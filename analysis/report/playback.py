@@ -226,13 +226,9 @@ def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int])
 def _curve(run: RunData) -> dict[str, Any] | None:
     """Return the first headline metric over simulated time."""
     found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
-    curve = found[0] if found else None
-    series = next(
-        (one for one in run.manifest.series if curve is not None and (one.label or one.name) == curve.label), None
-    )
-    if curve is None or series is None:
+    if not found:
         return None
-    rows = run.metrics.filter((pl.col("name") == series.name) & pl.col("value").is_finite()).sort("time_s")
-    factor, unit = (100.0, "%") if series.unit == "%" else (1.0, clean(series.unit, 12))
-    points = [[time_s, factor * value] for time_s, value in rows.select("time_s", "value").iter_rows()]
-    return {"label": curve.label, "unit": unit, "points": points}
+    curve = found[0]
+    factor, unit = (100.0, "%") if curve.unit == "%" else (1.0, clean(curve.unit, 12))
+    points = np.column_stack((curve.time_s, factor * curve.value))
+    return {"label": curve.label, "unit": unit, "points": points[np.isfinite(points[:, 0])].tolist()}

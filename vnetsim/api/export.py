@@ -68,5 +68,6 @@ def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLik
     from analysis.export.references import references as entries  # noqa: PLC0415
 
     runs = [run for folder in folders for run in runs_of(Path(folder)).values()]
-    recorded = [run.manifest.learner for run in runs if run.manifest.learner]
-    return list(entries([*learners, *recorded]).values())
+    papers = [(one.name, one.paper) for one in learners]
+    papers += [(one.name, one.paper) for run in runs if (one := run.manifest.learner)]
+    return list(entries(papers).values())

@@ -85,7 +85,7 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     assert "3 exchanges, each from one vehicle to another, 67 % completed" in captions["exchange-rounds"]
     assert "4.00 MB over the air, 4.00 MB per round on average, 2.00 MB of it" in captions["exchange-rounds"]
     assert captions["exchange-contact"] == "n = 3. Completed: 2.00 s in the median. Cut: 7.00 s in the median."
-    assert "2 exchanges: mean 0.500, from 0.500 to 0.500." in captions["exchange-value"]
+    assert " of 2 exchanges: mean 0.500, from 0.500 to 0.500." in captions["exchange-rounds"]
     numbers = {label: plain(value) for label, value in headline(run)}
     assert numbers["Exchanges completed"] == "67 % (2 of 3)"
     assert numbers["Data over sidelinks"] == "2.00 MB"
