@@ -63,10 +63,8 @@ class CheckedFolder:
                 found, digest = look(path)
                 if _admits(self._record(again=attempt > 0), name, digest):
                     return found
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             self._refuse_gone(name)
-            raise InputError(f"{path}: missing.") from None
-        except NotADirectoryError:
             raise InputError(f"{path}: missing.") from None
         except OSError as error:
             raise InputError(f"{path}: unreadable: {error.strerror}.") from error

@@ -114,18 +114,14 @@ class Folder(CheckedFolder):
 
         Raises:
             InputError: a symbolic link of a comparison stands in the way.
-            OSError: it cannot be made; nothing that was made is left.
+            OSError: it cannot be made; ``unmake`` removes what was.
         """
         self._refuse_links_above()
-        try:
-            for path in reversed([self.path, *self.path.parents]):
-                if not path.exists():
-                    disk.make_folder(path)
-                    self._made.append(path)
-                    disk.sync(path.parent)
-        except OSError:
-            self.unmake()
-            raise
+        for path in reversed([self.path, *self.path.parents]):
+            if not path.exists():
+                disk.make_folder(path)
+                self._made.append(path)
+                disk.sync(path.parent)
 
     def unmake(self) -> None:
         """Remove what ``make`` made, this folder and those above it, as far as nothing stands in them."""
@@ -143,11 +139,7 @@ class Folder(CheckedFolder):
 
     def leftovers(self) -> list[Path]:
         """Return the files that were being written when a kill came, or are being written now."""
-        found = []
-        for folder, below, names in os.walk(self.path):
-            below[:] = [name for name in below if not (Path(folder) / name).is_symlink()]
-            found += [Path(folder) / name for name in names if is_leftover(name)]
-        return found
+        return [Path(folder) / name for folder, _, names in os.walk(self.path) for name in names if is_leftover(name)]
 
     def has_not_begun(self) -> bool:
         """Return whether it is empty, or holds what a run leaves that is killed before its manifest is there."""
