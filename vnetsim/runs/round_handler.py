@@ -109,7 +109,7 @@ class Training:
         finished = self._recorded(who, f"round {summary.round}")
         if finished is None:
             if self._models is not None:
-                self._models.keep(summary.needed)
+                self._models.keep(summary.needed())
             finished = self._add(self._results(summary, participants, who))
         self.closed[summary.aggregator] += 1
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))

@@ -120,6 +120,8 @@ class Aggregator:
 
     def fill(self) -> None:
         """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
+        if not (self._invitations or self._exchange.gathered):  # as most of many aggregators after most events
+            return
         if self.finished or self._open.held or self._exchange.under_way:
             return
         if self._invitations and (free := self._pace.places(self._state())) > 0:
@@ -359,7 +361,7 @@ class Aggregator:
             final=self.finished,
             aggregator=self.name,
             mixed=closed_by != "traffic_end" and self._mixed(),
-            needed=self._world.needed_models(),
+            needed=self._world.needed_models,
         )
         committed = self._open.committed
         result = self._handler.close_round(summary, [participant for _, participant in committed])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
@@ -186,7 +186,7 @@ class RoundSummary:
         mixed: whether the model that it makes is averaged with others'.
         samples: training samples of the updates that it aggregates, once they were looked at; an update counts one
             where the task does not tell.
-        needed: models that somebody will still train or average, however old.
+        needed: returns the models that somebody will still train or average, however old; asked now or never.
     """
 
     round: int
@@ -198,7 +198,7 @@ class RoundSummary:
     aggregator: str = AGGREGATOR
     mixed: bool = False
     samples: int = 0
-    needed: tuple[ModelKey, ...] = ()
+    needed: Callable[[], Collection[ModelKey]] = field(default=tuple, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ class PlannedRound:
     share: Share = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made anew for each question: frozen it would take three times as long
 class RoundState:
     """How a round stands.
 
