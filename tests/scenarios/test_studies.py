@@ -27,9 +27,9 @@ FILES = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in 
 SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
 NETS = {
     **{("selection", size): 3 for size in ("small", "cifar10", "paper")},
-    **{("mobility", size): nets for size, nets in (("small", 2), ("cifar10", 3))},
+    **{("mobility", size): nets for size, nets in (("small", 2), ("patterns", 4), ("corridor", 1), ("cifar10", 4))},
 }
-"""Traffics of a seed, where there are several: nets, or speeds."""
+"""Traffics of a seed, where there are several: nets, or speeds. On the corridor two seeds share those of two limits."""
 QUICK = {
     "steering": ("data.train_images=330", "learning.test_frames=50", "learning.steps=2"),
     "classification": ("data.train_images=800", "data.test_images=100", "learning.steps=2", "learning.local_test=50"),
@@ -58,7 +58,7 @@ TASKS = {
 
 @functools.cache
 def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
-    return Request(scenario=str(folder / f"{name}.toml"), size=size, yes=name == "selection").plan([])[0]
+    return Request(scenario=str(folder / f"{name}.toml"), size=size, yes=name in ("mobility", "selection")).plan([])[0]
 
 
 def test_every_study_is_told_of_in_the_readme() -> None:
@@ -162,8 +162,9 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
         assert drawn == {"IID": False, "Dirichlet 0.1": True, "Dirichlet 1": True}
 
 
-def test_the_study_of_mobility_has_a_twin_under_every_condition_and_invites_no_more_than_it_needs() -> None:
-    plan = planned("mobility")
+@pytest.mark.parametrize("size", ["small", "patterns", "corridor"])
+def test_the_study_of_mobility_has_a_twin_under_every_condition_and_invites_no_more_than_it_needs(size: str) -> None:
+    plan = planned("mobility", size)
     twins = {cell.condition: cell.experiment for cell in plan.cells if cell.arm == plan.against == "static twin"}
     assert twins.keys() == {cell.condition for cell in plan.cells}
     for twin in twins.values():
