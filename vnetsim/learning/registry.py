@@ -58,11 +58,7 @@ LEARNERS = Kind(
 
 
 def require_several_models(learner: type[Learner], setting: str) -> None:
-    """Refuse a learner of one model, before anything is made; what its settings rule out ``create`` refuses.
-
-    Args:
-        learner: its class.
-        setting: the setting that asks for several models, as the user gave it, ``"topology.kind = 'per-rsu'"``.
+    """Refuse a learner of one model where a setting wants several; what its own settings rule out ``create`` refuses.
 
     Raises:
         InputError: it is not ``KeepsModels``.

@@ -97,9 +97,6 @@ class ShadowingField:
     TR 37.885 updates the shadowing along a path from its last value. A field gives the same correlation and says at
     every place the same whenever it is asked, so that nothing depends on when rates were looked up. It is a sum of
     waves whose numbers are drawn from the spectrum of that correlation, (1 + k^2)^(-3/2) in two dimensions.
-
-    Args:
-        generator: what the waves are drawn from.
     """
 
     WAVES = 64

@@ -157,11 +157,6 @@ class Invitations:
     ) -> None:
         """Let knowledge and policy learn from what is recorded at the close of the round that began with a model.
 
-        Args:
-            records: all participations so far.
-            model: with which the round began.
-            figures: silo and ``RoundResult.figures`` of each update that counted.
-
         Raises:
             RunError: the policy asks for a figure, and the learner does not tell it.
         """

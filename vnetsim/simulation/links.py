@@ -62,13 +62,7 @@ class Radio:
             self._model.entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
-        """Return the link of a coverage window.
-
-        Args:
-            path: the vehicle's path, growing.
-            rsu: the RSU whose window it is.
-            earlier_windows: how many this vehicle had at this RSU before; with the two ids it names the random stream.
-        """
+        """Return the link of a window; how many the vehicle had at the RSU before names its random stream."""
         return Link(self._model, path, rsu, self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows))
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:

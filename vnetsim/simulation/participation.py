@@ -28,15 +28,7 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """What a participation begins with.
-
-    Args:
-        coverage: where it was invited.
-        base: the model that is downloaded.
-        cost: payload and work.
-        predicted: the rest of its window, as predicted.
-        train_s: seconds of the whole training.
-    """
+    """What a participation begins with."""
 
     coverage: Coverage
     base: ModelKey

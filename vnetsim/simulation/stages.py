@@ -86,10 +86,6 @@ class Coverage:
     """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two.
 
     Args:
-        window: the window.
-        channel: of the RSU.
-        backhaul: the RSU's wire, and the others'.
-        link: of the window.
         from_s: from when on it may send and receive there (s); until then a handover interrupts it.
     """
 
@@ -116,11 +112,7 @@ class Delivery:
     def start(self, size_bytes: float, coverage: Coverage, done: Callable[[], None], model: ModelKey | None) -> None:
         """Send what has not arrived before, as soon as the vehicle may, and call ``done`` with the last byte.
 
-        Args:
-            size_bytes: of all of it.
-            coverage: where.
-            done: see above.
-            model: to be downloaded, once the RSU has it; None for an upload.
+        A ``model`` is downloaded, once the RSU has it; without one it is an upload.
         """
         link, start = coverage.link, self._start
         rate_bps = link.uplink_bps if model is None else link.downlink_bps

@@ -55,9 +55,6 @@ class OpenWindow:
 
     Args:
         index: order of entry over all RSUs.
-        vehicle: who.
-        rsu: where.
-        path: the path so far.
         earlier_windows: windows this vehicle had at this RSU before.
         link: radio link, None until it is needed.
         train_s: how long its vehicle trains (s), likewise.
@@ -92,13 +89,9 @@ class OpenWindow:
 
 
 def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
-    """Return the sector in which a point lies as seen from an RSU: 0 is centred on north, then clockwise.
+    """Return the sector in which a point (m) lies as seen from an RSU: 0 is centred on north, then clockwise.
 
-    Args:
-        x_m: position in net coordinates (m), like ``y_m``.
-        y_m: see ``x_m``.
-        rsu: the RSU; a point exactly on it counts as north.
-        approaches: number of equal sectors, >= 1.
+    A point exactly on the RSU counts as north.
     """
     turns = math.atan2(x_m - rsu.x_m, y_m - rsu.y_m) / (2 * math.pi)
     return math.floor(turns * approaches + 0.5) % approaches

@@ -144,8 +144,6 @@ class _Recorded:
 
     Args:
         rsus: vehicles further from all of them than they can drive in a step are left out.
-        types: who takes part.
-        step_s: the recording's usual step (s).
     """
 
     def __init__(self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float) -> None:

@@ -39,9 +39,6 @@ class SumoSession:
     """A started SUMO; ``api`` offers the modules ``simulation``, ``vehicle``, ``junction``, ... of TraCI.
 
     Args:
-        config: the ``.sumocfg``.
-        gui: show sumo-gui.
-        options: further command-line options.
         outputs: further options, on where outputs go; not part of ``command``.
         cleaned: takes from SUMO's messages what ``outputs`` brought in.
 

@@ -252,7 +252,6 @@ class _Rows:
     """The vehicles of some answers, one row a vehicle and step, in the layout of ``SumoSteps``'s subscription.
 
     Args:
-        buffer: the answers.
         contexts: where in it the vehicles around a place begin, with how many they are.
         steps: to which step each of these belongs.
 
