@@ -60,11 +60,8 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float
     Which images they choose is settled on the CPU, so that no device is waited for. Images and draws may be of many
     vehicles, one after the other.
 
-    Args:
-        images: floating point in [0, 1], shape (N, 3, H, W); they stay as they are.
-        draws: of ``draw_view_one`` or ``draw_view_two``.
-        mean: of each channel, subtracted last.
-        std: of each channel, divided by last.
+    Images are floating point in [0, 1], shape (N, 3, H, W), and stay as they are; of each channel ``mean`` is
+    subtracted last, then divided by ``std``.
     """
     like = images.dtype
     there = {"box": draws["box"], "grey": draws["grey"].nonzero()[:, 0]}
@@ -122,10 +119,8 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
     Equals ``torchvision.transforms.functional.resized_crop`` without antialiasing, which for a crop that is enlarged
     or kept equals the antialiased one.
 
-    Args:
-        images: floating point, shape (N, C, H, W).
-        boxes: top, left, height and width in whole pixels, inside the image, shape (N, 4).
-        flipped: which images to mirror left to right, shape (N,); none by default.
+    Images are floating point, shape (N, C, H, W). ``boxes`` are top, left, height and width in whole pixels, inside the
+    image, shape (N, 4); ``flipped`` says which images to mirror left to right, shape (N,), none by default.
     """
     count, _, height, width = images.shape
     rows = _sources(boxes[:, 0], boxes[:, 2], height, images)

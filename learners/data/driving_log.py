@@ -72,8 +72,7 @@ class DrivingLog:
         shift = np.array([0.0, data.side_correction, -data.side_correction])[:cameras]
         steering = np.array([row.steering for row in rows])
         views = np.arange(len(rows) * cameras).reshape(len(rows), cameras)  # of row r the camera c is r * cameras + c
-        train = first(views[train].ravel(), data.train_images, key="data.train_images", name=self.name)
-        test = first(views[test, 0], data.test_images, key="data.test_images", name=self.name)
+        train, test = first(views[train].ravel(), views[test, 0], data)
         angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
 
         used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log

@@ -55,8 +55,7 @@ class ClassFolders:
             files, labels = _files(root, names)
             train, test = split_by_class(labels, TEST_SHARE, generator)
 
-        train = first(train, data.train_images, key="data.train_images", name=self.name)
-        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        train, test = first(train, test, data)
         used = np.sort(np.concatenate([train, test]))
         images = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
         return classed_set(

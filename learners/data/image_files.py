@@ -111,12 +111,9 @@ def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = 
 def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str) -> NDArray[np.uint8]:
     """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) when ``grey``, else three channels.
 
-    Args:
-        array: shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W); whole numbers in 0..255, or floating point in
-            [0, 1] when no value of the array exceeds 1, else in [0, 255].
-        grey: see above.
-        side_px: height and width to bring them to (px).
-        where: file and name of the array, for messages.
+    The array has the shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W), of whole numbers in 0..255, or floating
+    point in [0, 1] when no value of the array exceeds 1, else in [0, 255]. ``where`` is file and name of the array, for
+    messages.
 
     Raises:
         InputError: when shape, type or values are others.

@@ -53,19 +53,14 @@ class Npz:
         path = existing(data.root, self.name, "an .npz archive")
         arrays = read_archive(path, _PLAIN, _MEDMNIST, optional=["classes"])
         classes = arrays.get("classes")
-        if "images" in arrays:
-            train_name = test_name = "images"
-            train_labels = test_labels = _labels(arrays, "labels", "images", path)
-            names = _class_names(classes, train_labels, path)
+        of_train, of_test = (_PLAIN, _PLAIN) if "images" in arrays else (_MEDMNIST[:2], _MEDMNIST[2:])
+        train_labels, test_labels = (_labels(arrays, labels, images, path) for images, labels in (of_train, of_test))
+        names = _class_names(classes, np.concatenate([train_labels, test_labels]), path)
+        if of_train == of_test:
             train, test = split_by_class(train_labels, TEST_SHARE, streams.generator("npz", "test images"))
         else:
-            train_name, test_name = "train_images", "test_images"
-            train_labels = _labels(arrays, "train_labels", train_name, path)
-            test_labels = _labels(arrays, "test_labels", test_name, path)
-            names = _class_names(classes, np.concatenate([train_labels, test_labels]), path)
             train, test = np.arange(len(train_labels)), np.arange(len(test_labels))
-        train = first(train, data.train_images, key="data.train_images", name=self.name)
-        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        train, test = first(train, test, data)
 
         def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
             side_px = data.image_px or SIDE_PX
@@ -74,8 +69,8 @@ class Npz:
         return classed_set(
             self.name,
             data.root,
-            train=(images(train_name, train), train_labels[train]),
-            test=(images(test_name, test), test_labels[test]),
+            train=(images(of_train[0], train), train_labels[train]),
+            test=(images(of_test[0], test), test_labels[test]),
             class_names=names,
             train_names=tuple(map(str, train)),
             test_names=tuple(map(str, test)),
@@ -105,8 +100,7 @@ class SteeringNpz:
         angles = np.concatenate([recording[1] for recording in recordings])
         drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
         train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
-        train = first(train, data.train_images, key="data.train_images", name=self.name)
-        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        train, test = first(train, test, data)
         return SteeringSet(
             name=self.name,
             train=torch.from_numpy(images[train]),

@@ -84,8 +84,7 @@ class Course:
         with curvature k (to the right positive), for small angles:
         x(z) = -e - psi z + integral from 0 to z of (z - t) k(t) dt.
 
-        Args:
-            ahead_m: distances, shape (N, R), at most VIEW_M.
+        Distances have the shape (N, R) and are at most VIEW_M.
         """
         here = self.position_m[:, None]
         bend = (

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vnetsim.errors import InputError
+from vnetsim.experiment import DataSettings
 
 Indices = NDArray[np.int64]
 
@@ -81,11 +82,19 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
     return order[~is_test[order]], order[is_test[order]]
 
 
-def first(indices: Indices, count: int, *, key: str, name: str) -> Indices:
-    """Return the first ``count`` indices, all for 0; fewer are an InputError that names the setting and the set."""
-    if count > len(indices):
-        raise InputError(f"{key}: {count} images asked for, '{name}' has {len(indices)}; 0 takes all.")
-    return indices[: count or len(indices)]
+def first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, Indices]:
+    """Return the first ``data.train_images`` and ``data.test_images`` of training and test images, all for 0.
+
+    Raises:
+        InputError: there are fewer; it names setting and set.
+    """
+    for indices, key, count in (
+        (train, "data.train_images", data.train_images),
+        (test, "data.test_images", data.test_images),
+    ):
+        if count > len(indices):
+            raise InputError(f"{key}: {count} images asked for, '{data.name}' has {len(indices)}; 0 takes all.")
+    return train[: data.train_images or len(train)], test[: data.test_images or len(test)]
 
 
 def renumbered(groups: Sequence[Any] | NDArray[np.int64]) -> Indices:

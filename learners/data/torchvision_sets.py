@@ -51,18 +51,18 @@ class Cifar10:
             InputError, RunError: see ``of_torchvision``.
         """
         train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
+        kept, tested = first(np.arange(len(train)), np.arange(len(test)), data)
         return classed_set(
             self.name,
             data.root,
-            train=_part(train, data.train_images, "data.train_images"),
-            test=_part(test, data.test_images, "data.test_images"),
+            train=_part(train, kept),
+            test=_part(test, tested),
             class_names=tuple(train.classes),
         )
 
 
-def _part(dataset: Any, count: int, key: str) -> Part:
-    """Return the first ``count`` (0: all) images, shape (N, 3, 32, 32), and their labels."""
-    kept = first(np.arange(len(dataset)), count, key=key, name="cifar10")
+def _part(dataset: Any, kept: Indices) -> Part:
+    """Return some images, shape (N, 3, 32, 32), and their labels."""
     images = np.ascontiguousarray(dataset.data[kept].transpose(0, 3, 1, 2))
     return images, np.array(dataset.targets, dtype=np.int64)[kept]
 
@@ -93,8 +93,7 @@ class Gtsrb:
         generator = streams.generator("gtsrb", "order")
         train = generator.permutation(np.flatnonzero(~tested))
         test = generator.permutation(len(test_files))
-        train = first(train, data.train_images, key="data.train_images", name=self.name)
-        test = first(test, data.test_images, key="data.test_images", name=self.name)
+        train, test = first(train, test, data)
         chosen = [*(files[row] for row in train), *(test_files[row] for row in test)]
         images = read_images(chosen, grey=False, side_px=data.image_px or SIDE_PX)
         names = [path.relative_to(Path(data.root) / "gtsrb").as_posix() for path in chosen]

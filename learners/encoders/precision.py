@@ -40,9 +40,6 @@ class Convolutional(nn.Module):
     Weights, their gradients, normalisation's statistics, all that stands on the trunk, and the loss stay in the
     precision of the images. Double precision is never lowered.
 
-    Args:
-        trunk: images (N, C, H, W) to dense features (N, C', H', W').
-
     Attributes:
         precision: of the trunk's convolutions in training; not part of the state.
     """

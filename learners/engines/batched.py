@@ -91,10 +91,9 @@ class SideBySideEngine:
 
     A vehicle whose single step takes much memory has all cores to itself instead.
 
-    Args:
-        workers: most vehicles at a time; ``cores()`` by default.
-        large_step_bytes: memory of a step from which on a vehicle has all cores to itself; ``LARGE_STEP_BYTES`` by
-            default where torch computes with several threads, and never where it has one.
+    ``workers`` are the most vehicles at a time, ``cores()`` by default. From ``large_step_bytes`` of memory on a step
+    has all cores to itself: ``LARGE_STEP_BYTES`` by default where torch computes with several threads, and never where
+    it has one.
     """
 
     def __init__(self, *, workers: int | None = None, large_step_bytes: int | None = None) -> None:

@@ -70,10 +70,8 @@ class SiloImages:
         They are drawn without replacement from as many as its silo has; fewer than ``count`` are all drawn. Of each
         earlier silo it holds the first images, as many as its share makes.
 
-        Args:
-            training: silos and blur; the first ``blurred_fraction`` of what it holds of a silo blur.
-            count: how many.
-            generator: source of the draw, on the CPU.
+        They are drawn by ``generator``, on the CPU, and the first ``blurred_fraction`` of what the vehicle holds of a
+        silo blur.
 
         Returns:
             ``rows`` of the pool, int64, and ``kernel_px``, each of shape (min(count, size),).

@@ -30,10 +30,8 @@ def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) 
     loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence
     d loss_i / d s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows.
 
-    Args:
-        similarity: q_i . k_j of L2-normalised projections, shape (B, B), B >= 2.
-        t_alpha: temperature of the logarithm.
-        t_beta: temperature of the weight; equal to ``t_alpha`` the loss is InfoNCE.
+    ``similarity`` are q_i . k_j of L2-normalised projections, shape (B, B), B >= 2. At equal temperatures the loss is
+    InfoNCE.
     """
     margin_alpha = margins(similarity, t_alpha)
     with torch.no_grad():

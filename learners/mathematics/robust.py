@@ -83,12 +83,8 @@ def combine(
     used = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
     if not used:
         raise ValueError("no state has a positive weight")
-    names = used[0].keys()
-    for state in used:
-        if state.keys() != names:
-            raise ValueError(f"states differ in their tensors: {sorted(state.keys() ^ names)}")
     cut = _cut(len(used), settings)
-    return {name: _middle_mean([state[name] for state in used], cut) for name in names}
+    return {name: _middle_mean([state[name] for state in used], cut) for name in used[0]}
 
 
 def clipped(

@@ -25,12 +25,7 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
     weight lies in [0, 1 / (N - 1)]. One vehicle, or none that blurs (S = 0), gives 0 / 0: the weights are equal.
 
     Levels L_n are finite and at least 0.
-
-    Raises:
-        ValueError: when a level is negative or not finite.
     """
-    if not all(math.isfinite(level) and level >= 0 for level in levels_px):
-        raise ValueError(f"blur levels must be finite and at least 0, got {list(levels_px)}")
     count, total = len(levels_px), math.fsum(levels_px)
     if count < 2 or total == 0:
         return equal_weights(count)
@@ -65,8 +60,6 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     Raises:
         ValueError: when names or numbers do not fit together, or no weight is positive.
     """
-    if len(states) != len(weights):
-        raise ValueError(f"got {len(states)} states and {len(weights)} weights")
     mean = RunningMean()
     for state, weight in zip(states, weights, strict=True):
         mean.add(state, float(weight))

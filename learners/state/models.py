@@ -120,8 +120,7 @@ class Models:
     def load_state_dict(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore what ``state_dict`` returned, on the device of the present models.
 
-        Args:
-            tensors: of each aggregator, under their plain names; see ``by_aggregator``.
+        The tensors are of each aggregator, under their plain names; see ``by_aggregator``.
 
         Raises:
             KeyError: a model lacks its version.

@@ -89,13 +89,9 @@ class OwnModels:
     A silo that did not take part yet has theta^0, which is mixed with nobody's. The aggregator's model is the mean of
     the models of the silos that did.
 
-    Args:
-        models: theta^0 and the means.
-        silos: where the models are kept.
-        mixing: ``"before"``: a vehicle mixes its peers' models with its silo's before it trains; ``"after"``: all of a
-            round do at its end, by Metropolis-Hastings weights on the graph of completed exchanges; ``"ring"``: at its
-            end, half of what they received.
-        consensus_of: tensors whose distance from their mean is a figure of a round; empty for none.
+    ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: all of a
+    round do at its end, by Metropolis-Hastings weights on the graph of completed exchanges; ``ring``: at its end, half
+    of what they received. The distance of the tensors ``consensus_of`` from their mean is a figure of a round.
     """
 
     def __init__(

@@ -68,11 +68,9 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | N
     On a CPU passes go side by side, each on one core, for the reason that vehicles do (``learners.engines.batched``):
     two cores that share one pass of small convolutions spend a third of their time waiting for each other.
 
-    Args:
-        forward: of float images in [0, 1]; it changes nothing, as a network in evaluation mode.
-        images: see above.
-        rows: which of them, in what order; all without.
-        size: images of a pass; 0: as measured to be fast on a CPU, larger ones elsewhere.
+    ``forward`` takes float images in [0, 1] and changes nothing, as a network in evaluation mode. ``rows`` says which
+    of the images, in what order; ``size`` the images of a pass, 0 as many as were measured to be fast on a CPU, and
+    more elsewhere.
     """
     on_cpu = images.device.type == "cpu"
     size = size or (PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel()))
@@ -125,11 +123,7 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int, l2: floa
     problem in the weights, solved by L-BFGS from zero, so the result depends on the data alone. The sums over images
     are taken where the features lie; what the solver itself handles has the size of the weights.
 
-    Args:
-        features: float64 (M, D).
-        labels: int64 (M,), in [0, classes).
-        classes: number of labels.
-        l2: strength of the penalty.
+    Features are float64 (M, D), labels int64 (M,) in [0, classes); ``l2`` is the strength of the penalty.
     """
     from scipy.optimize import minimize  # noqa: PLC0415  scipy.optimize is slow to import and used once a run
 

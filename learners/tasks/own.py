@@ -67,10 +67,6 @@ class OwnTask(Task):
     Class attributes:
         metrics: what ``measure`` returns, as record and report show it.
 
-    Args:
-        context: what the simulator gives every learner.
-        settings: local training, and the method's own.
-
     Raises:
         InputError: no metrics, images that are no uint8 of shape (N, C, H, W), not one target each, another number of
             silos than ``context.silos``, rows that are not there, or a silo with fewer than two images.
