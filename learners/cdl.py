@@ -53,7 +53,6 @@ INFLUENCE = Series(
     name="divergence_influence",
     result=False,
     label="Influence of theta_s",
-    unit="",
     caption="Factor of KL(b || s) in what the backbone descends (learning.divergence_schedule), mean over the vehicles "
     "whose silo has a sub-network.",
 )

@@ -37,7 +37,6 @@ SERIES = (
     Series(
         name="loss",
         label="Training loss",
-        unit="",
         caption="InfoNCE against the queue's keys, mean over the aggregated vehicles and their local steps. The "
         "negatives change with the queue, so it may rise while the features improve.",
     ),

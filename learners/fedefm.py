@@ -46,7 +46,6 @@ TEACHERS = Series(
     name="teachers",
     result=False,
     label="Returned copies per vehicle",
-    unit="",
     caption="Copies of its model that an aggregated vehicle got back from neighbours and learned from, mean.",
 )
 TAUGHT_LOSS = {

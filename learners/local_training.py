@@ -9,13 +9,17 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, on_host, prefixed, unprefixed
+from learners.mathematics.robust import clipped, used_weights
+from learners.mathematics.weights import RunningMean
 from learners.state.server import Folded, Server
-from learners.state.streaming import averages_as_they_come, trained_and_averaged
 from learners.tasks.task import StepLoss, Task
 from vnetsim.learning import Cost, Participant, Update
 from vnetsim.plugins.checked import place_of
 
 OPTIMIZER = "optimizer."
+HELD_BYTES = 2**31
+"""What the models of a round may take together before they are averaged as they come, so that no more of them are held
+than are trained at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,7 +96,8 @@ class LocalSteps:
         server = self._server
         # a change is added to a model that only its aggregator knows
         whole = all(start.participant.carried == "model" for start in starts)
-        if server and whole and not server.rule.needs_uploads and averages_as_they_come(jobs, server.settings):
+        one_by_one = server and not server.rule.needs_uploads and server.settings.aggregation == "mean"
+        if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
             return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
@@ -124,28 +129,45 @@ class LocalSteps:
     def _averaged_as_they_come(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
     ) -> list[Update]:
-        """Return updates without states; the server keeps their mean."""
-        figures: dict[int, Mapping[str, float]] = {}
-        asked: dict[int, float | None] = {}
+        """Train jobs some at a time; return updates without states, of which the server keeps the mean.
 
-        def look(place: int, state: State) -> None:
-            figures[place] = self._task.upload_figures(state, participants[place].silo)
-            asked[place] = server.figure_of(participants[place], state)
+        It has the bits of ``combine`` over all finite uploads. Their weights are known only once all are trained; where
+        some are not finite, the others are therefore trained a second time. As many are trained together as the engine
+        has workers, where it says so.
+        """
+        task, settings = self._task, server.settings
+        size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs), getattr(task.engine, "at_once", 1))
+        updates: list[Update] = []
+        places: Sequence[int] = range(len(jobs))
+        while True:
+            weights = used_weights(server.divided([participants[i] for i in places])[0], settings)
+            mean, finite = RunningMean(), list[bool]()
+            for start in range(0, len(places), size):
+                part = places[start : start + size]
+                for i, trained in zip(part, task.engine.train([jobs[i] for i in part]), strict=True):
+                    update = update_of(task, participants[i], jobs[i], trained)
+                    if update.finite:
+                        mean.add(clipped(update.state, jobs[i].base, settings), float(weights[len(finite)]))
+                    finite.append(update.finite)
+                    if len(updates) < len(jobs):
+                        updates.append(self._looked_at(server, update))
+            if all(finite):
+                server.averaged = [participants[i] for i in places], mean.result()
+                return updates
+            places = [i for i, fine in zip(places, finite, strict=True) if fine]
 
-        results, finite, mean = trained_and_averaged(
-            jobs,
-            self._task.engine,
-            weigh=lambda places: server.divided([participants[i] for i in places])[0],
-            sent=self._task.sent,
-            look=look,
-            settings=server.settings,
-        )
-        server.averaged = [who for who, fine in zip(participants, finite, strict=True) if fine], mean
-        updates = [update_of(self._task, *one) for one in zip(participants, jobs, results, strict=True)]
-        return [
-            replace(update, finite=fine, metrics={**update.metrics, **figures.get(place, {})}, figure=asked.get(place))
-            for place, (update, fine) in enumerate(zip(updates, finite, strict=True))
-        ]
+    def _looked_at(self, server: Server, update: Update) -> Update:
+        """Return an update with all that its state is asked for, and without it."""
+        who, figures, asked = update.participant, dict(update.metrics), None
+        if update.finite:
+            figures |= self._task.upload_figures(update.state, who.silo)
+            asked = server.figure_of(who, update.state)
+        return replace(update, state={}, metrics=figures, figure=asked)
+
+
+def _bytes(jobs: Sequence[TrainingJob]) -> int:
+    """Return what the states of all jobs take, the first one's times their number; at least 1."""
+    return max(1, len(jobs) * sum(tensor.nbytes for job in jobs[:1] for tensor in job.base.values()))
 
 
 def step_of(loss: StepLoss) -> Loss:

@@ -118,7 +118,7 @@ class Series:
 
     name: str
     label: str
-    unit: str
+    unit: str = ""
     caption: str
     group: str = ""
     result: bool = True

@@ -55,8 +55,9 @@ class Npz:
         classes = arrays.get("classes")
         of_train, of_test = (_PLAIN, _PLAIN) if "images" in arrays else (_MEDMNIST[:2], _MEDMNIST[2:])
         train_labels, test_labels = (_labels(arrays, labels, images, path) for images, labels in (of_train, of_test))
-        names = _class_names(classes, np.concatenate([train_labels, test_labels]), path)
-        if of_train == of_test:
+        plain = of_train == of_test
+        names = _class_names(classes, train_labels if plain else np.concatenate([train_labels, test_labels]), path)
+        if plain:
             train, test = split_by_class(train_labels, TEST_SHARE, streams.generator("npz", "test images"))
         else:
             train, test = np.arange(len(train_labels)), np.arange(len(test_labels))

@@ -68,7 +68,7 @@ class Server:
             policy asks for a figure that is not known here.
 
     Attributes:
-        averaged: updates that were averaged as they came, by participant, and their mean; see ``state.streaming``.
+        averaged: updates that were averaged as they came, by participant, and their mean.
     """
 
     def __init__(

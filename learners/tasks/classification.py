@@ -137,13 +137,8 @@ class ClassificationTask(Task):
 
     def series(self) -> Sequence[Series]:
         """Return all metrics of a learner that averages; those of unseen labels where silos lack some."""
-        unseen = (UNSEEN_ACCURACY,) if self.lacks_labels else ()
+        unseen = (UNSEEN_ACCURACY,) if (self._counts == 0).any() else ()
         return (LOSS, ACCURACY, SEEN_ACCURACY, *unseen, LEARNING_RATE)
-
-    @property
-    def lacks_labels(self) -> bool:
-        """Whether some silo holds no image of some label."""
-        return bool((self._counts == 0).any())
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return classifier, data distribution and what else the record says, the learner's ``facts`` at the end."""

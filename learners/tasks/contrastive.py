@@ -48,7 +48,6 @@ SERIES = (
         name="weight_deviation",
         result=False,
         label="Deviation from equal weights",
-        unit="",
         caption="Root mean square of N w_n - 1 over the N uploads of a round: 0 is FedAvg.",
     ),
 )

@@ -73,7 +73,6 @@ SILO_SERIES = (
         name="consensus_distance",
         result=False,
         label="Consensus distance",
-        unit="",
         caption="Root mean square distance of the silos' parameters from their mean, after the round's mixing, over "
         "the silos that took part so far.",
     ),
@@ -83,7 +82,6 @@ SILO_SERIES = (
 MIXING_WEIGHT = Series(
     name="mixing_weight",
     label="Mixing weight",
-    unit="",
     caption="Weight A_ij that the receiver i gives to the model of the sender j; 0 when the sender did not take part "
     "in the mixing, because it left before it was committed or sent non-finite values.",
 )

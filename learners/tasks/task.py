@@ -38,7 +38,6 @@ LEARNING_RATE = Series(
     name="learning_rate",
     result=False,
     label="Learning rate",
-    unit="",
     caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
 )
 
@@ -46,7 +45,7 @@ LEARNING_RATE = Series(
 def training_loss(caption: str) -> Series:
     """Return the series ``loss`` of a learner; the mean over vehicles and steps is said after what it is."""
     whole = f"{caption}, mean over the aggregated vehicles and their local steps."
-    return Series(name="loss", label="Training loss", unit="", caption=whole)
+    return Series(name="loss", label="Training loss", caption=whole)
 
 
 StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]

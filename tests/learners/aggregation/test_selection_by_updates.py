@@ -17,7 +17,6 @@ from learners.aggregation.asynchronous import FedBuff
 from learners.aggregation.means import Sync
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.mathematics.robust import AveragingSettings
-from learners.state import streaming
 from learners.state.models import Models
 from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd
@@ -157,7 +156,7 @@ def test_a_learner_tells_the_figure_of_every_update_also_where_they_are_averaged
     held = [one.figure for one in learner.train(who)]
     assert len({*held}) == (3 if figure == GRADIENT_NORM else 1), "U is 0 where a change points away from the model"
     assert all(value is not None and value >= 0 for value in held)
-    monkeypatch.setattr(streaming, "HELD_BYTES", 1)
+    monkeypatch.setattr("learners.local_training.HELD_BYTES", 1)
     streamed = learner.train(who)
     assert not any(one.state for one in streamed)
     assert [one.figure for one in streamed] == held

@@ -44,7 +44,7 @@ def played(
     """Return what two rounds of five vehicles come to: the state, the record, and the sizes of what was trained."""
 
     def play(kind: Any, *spoilt: int, held: int, **settings: object) -> tuple[Any, list[Any], list[int]]:
-        monkeypatch.setattr("learners.state.streaming.HELD_BYTES", held)
+        monkeypatch.setattr("learners.local_training.HELD_BYTES", held)
         own = {"local_test": 12} if kind.task == "classification" else {"bank": 40}
         learner = kind.create(context, kind.Settings(batch=4, steps=2, **own, **settings))
         learner._task.engine = engine = Counting(learner._task.engine, *spoilt)
@@ -95,7 +95,7 @@ def test_a_robust_rule_needs_all_uploads(played: Callable[..., Any]) -> None:
 def test_updates_that_were_averaged_cannot_be_chosen_among(
     context: LearnerContext, participant: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learners.state.streaming.HELD_BYTES", 1)
+    monkeypatch.setattr("learners.local_training.HELD_BYTES", 1)
     learner: Any = FLSimCo.create(context, FLSimCo.Settings(batch=4, steps=1, bank=40))
     updates = learner.train([participant(0, i) for i in range(3)])
     with pytest.raises(ValueError, match="only be aggregated all together"):
