@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 THIN = "\u202f"
 """Narrow no-break space between digit groups and before units."""
@@ -78,14 +77,8 @@ def duration(seconds: float) -> str:
 
 
 def timestamp(text: object) -> str:
-    """Return an ISO date to the second in UTC; other text as it is, nothing as nothing."""
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return clean(text or "")
-    if moment.tzinfo is None:
-        return f"{moment:%Y-%m-%d %H:%M:%S}"
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """Return an ISO date of UTC to the second; nothing as nothing."""
+    return f"{clean(text)[:19].replace('T', ' ')} UTC" if text else ""
 
 
 def plural(value: float, noun: str) -> str:

@@ -57,7 +57,7 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
     for label, run in runs.items():
         if run.manifest.learner is not None:
             papers = [(run.manifest.learner.name, run.manifest.learner.paper)]
-            cited = "".join(f" [@{key}]" for key in references(papers) if key not in ALWAYS_CITED)
+            cited = "".join(f" [@{key}]" for key in references(papers, run.manifest.vnetsim) if key not in ALWAYS_CITED)
             lines.append(f"{clean(label) or 'Learner'}{cited}: {_facts(run, 'Learner')}.")
     lines += [f"{title}: {words}." for title in ("Radio", "Computers") if (words := _facts(first, title))]
     several = _TOLD_OF_SEVERAL if len(first.rsus) > 1 else ()

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from analysis.export.latex import escaped
-from vnetsim import __version__
 
 ALWAYS_CITED = ("vnetsim", "sumo")
 """Entries that every use of the simulator cites."""
 
 
-def references(papers: Iterable[tuple[str, str]], version: str = __version__) -> dict[str, str]:
+def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str]:
     """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by their keys.
 
     An entry belongs to a learner whose ``paper`` holds its arXiv number or its title. A learner that names none of them

@@ -75,14 +75,10 @@ def sample_strips(run: RunData) -> list[Strip]:
     """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds."""
     if run.samples is None:
         return []
-    blurred = len(run.samples.images) - 1
-    titles = ["sharp"] + (
-        ["first quartile", "median", "third quartile"] if blurred == 3 else [f"level {i + 1}" for i in range(blurred)]
-    )
     # large images: fewer of them, so that the page stays small and none is shrunk beyond recognition
     shown = int(np.clip(_MAX_WIDTH_PX // run.samples.images.shape[3], _MIN_IMAGES, _MAX_IMAGES))
     strips = []
-    for i, title in enumerate(titles):
+    for i, title in enumerate(("sharp", "first quartile", "median", "third quartile")[: len(run.samples.images)]):
         uri, width, height = _png(run.samples.images[i, :shown])
         kernel, speed = float(run.samples.kernels_px[i]), float(run.samples.speeds_mps[i])
         detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: motion kernel {quantity(kernel, 'px')}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vnetsim import __version__
 from vnetsim.api.settings import path_of
 from vnetsim.errors import InputError
 from vnetsim.own_packages import claim
@@ -70,4 +71,4 @@ def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLik
     runs = [run for folder in folders for run in runs_of(Path(folder)).values()]
     papers = [(one.name, one.paper) for one in learners]
     papers += [(one.name, one.paper) for run in runs if (one := run.manifest.learner)]
-    return list(entries(papers).values())
+    return list(entries(papers, __version__).values())
