@@ -7,6 +7,7 @@ drive: N frames of P x P pixels.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,22 @@ class Course:
         return np.asarray(bend - self._offset_m[:, None] - ahead_m * self._heading_error_rad[:, None])
 
 
+class Camera(NamedTuple):
+    """The front camera of a drive.
+
+    Args:
+        height_m: above the road (m).
+        horizon: in image heights from the top; it says how the camera is pitched.
+        gamma: exponent of its response.
+        noise: standard deviation of the sensor's.
+    """
+
+    height_m: float
+    horizon: float
+    gamma: float
+    noise: float
+
+
 class World:
     """What stays the same through a drive, drawn at random; greys and strengths are in [0, 1].
 
@@ -107,8 +124,7 @@ class World:
         contrast = uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
         coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
         trees = _periodic(generator, uniform(4, 16)) - uniform(0.2, 1.6)
-        self.camera_m = uniform(1.3, 1.8)  # above the road
-        self.horizon = uniform(0.34, 0.42)  # in image heights from the top; it says how the camera is pitched
+        height_m, horizon = uniform(1.3, 1.8), uniform(0.34, 0.42)
         self.half_width_m = uniform(1.4, 2.3)  # of the road
         self.sky, self.skyline, self.line = uniform(0.55, 1.0), uniform(0.1, 0.5), uniform(0.85, 1.0)
         # left and right of the road, by half metres along it
@@ -123,8 +139,7 @@ class World:
         # height of the skyline in image heights, by direction
         self.hills: Floats = (0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32)
         self.visibility_m = uniform(80, 300)  # where haze has taken 63 % of the contrast
-        self.gamma = uniform(0.7, 1.3)  # exponent of the camera's response
-        self.noise = uniform(0.005, 0.03)  # standard deviation of the sensor's
+        self.camera = Camera(height_m, horizon, gamma=uniform(0.7, 1.3), noise=uniform(0.005, 0.03))
 
 
 def _periodic(generator: np.random.Generator, scale: float) -> Doubles:
@@ -144,9 +159,9 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
     frames = len(course.position_m)
     pitch = 0.006 * gaussian_process(generator, frames, 1.5)
     gain = np.exp2(0.25 * gaussian_process(generator, frames, 25.0)).astype(np.float32)
-    horizon_px = side_px * (world.horizon + pitch)[:, None]
+    horizon_px = side_px * (world.camera.horizon + pitch)[:, None]
     below_px = np.arange(side_px) + 0.5 - horizon_px
-    ahead_m = np.minimum(FOCAL * side_px * world.camera_m / np.maximum(below_px, 0.5), VIEW_M)
+    ahead_m = np.minimum(FOCAL * side_px * world.camera.height_m / np.maximum(below_px, 0.5), VIEW_M)
     along_m = course.position_m[:, None] + ahead_m
     middle_m = course.middle_m(ahead_m)
 
@@ -162,8 +177,8 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
             heading_rad=course.heading_rad[part],
         )
         image *= gain[part, None, None]
-        np.power(np.clip(image, 0, 1, out=image), np.float32(world.gamma), out=image)
-        image += np.float32(world.noise) * generator.standard_normal(image.shape, dtype=np.float32)
+        np.power(np.clip(image, 0, 1, out=image), np.float32(world.camera.gamma), out=image)
+        image += np.float32(world.camera.noise) * generator.standard_normal(image.shape, dtype=np.float32)
         images[part] = np.rint(np.clip(image, 0, 1, out=image) * np.float32(255))
     return images
 

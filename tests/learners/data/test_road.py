@@ -82,10 +82,11 @@ def test_the_road_is_seen_where_the_course_says():
     world = World(np.random.default_rng(0))
     world.road, world.verges = 0.9, np.full_like(world.verges, 0.1)
     world.edge_line, world.dashes, world.shadow = 0.0, 0.0, 0.0
-    world.noise, world.visibility_m, world.gamma, world.half_width_m = 0.0, 1e9, 1.0, 1.5
+    world.camera = world.camera._replace(noise=0.0, gamma=1.0)
+    world.visibility_m, world.half_width_m = 1e9, 1.5
     for aside_m in (-2.0, 0.0, 2.0):
         seen = render(world, course(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
-        row = round(128 * (world.horizon + FOCAL * world.camera_m / LOOK_AHEAD_M))
+        row = round(128 * (world.camera.horizon + FOCAL * world.camera.height_m / LOOK_AHEAD_M))
         weight = np.clip(seen[row] - seen[row].min() - 0.5 * np.ptp(seen[row]), 0, None)
         column = (weight * (np.arange(128) + 0.5)).sum() / weight.sum()
         assert column == pytest.approx(64 + 128 * FOCAL * aside_m / LOOK_AHEAD_M, abs=1.5)
