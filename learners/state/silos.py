@@ -43,12 +43,10 @@ class SiloStates:
     """The states of the silos that took part so far; the others have none and take no room.
 
     Args:
-        silos: not used, as ``template``; the benchmark's ``local_only.py``, which never changes, gives both.
-        template: see ``silos``.
         own: whether silos keep something of a local training for their next one.
     """
 
-    def __init__(self, silos: int = 0, template: SiloState | None = None, *, own: bool = False) -> None:  # noqa: ARG002
+    def __init__(self, *, own: bool = False) -> None:
         self.own = own
         self._states: dict[int, SiloState] = {}
 
