@@ -200,16 +200,25 @@ def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, lis
 Groups = Sequence[tuple[BenchTitle, Sequence[BenchRecord]]]
 
 
+def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
+    """Return what is said of all tracks, and of each by itself: its title, and what is said of it alone."""
+    titles = {title.track: title for title, _ in groups}
+    common = [note for note in next(iter(titles.values())).notes if all(note in one.notes for one in titles.values())]
+    own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in titles.items()}
+    return common, own
+
+
 def markdown(groups: Groups) -> str:
     """Return the tables of all rows as Markdown; what others named stays text."""
-    parts = ["# Benchmark rows\n"]
+    common, own = _notes(groups)
+    parts = ["# Benchmark rows\n", *(f"- {_escaped(note)}" for note in common), *[""] * bool(common)]
     track = None
     for title, rows in groups:
         table, _ = overview(rows, title)
         if (title.track, title.size) != track:
             track = title.track, title.size
-            parts.append(f"## {title.track} {title.version}, size {title.size}\n\n{_escaped(title.title)}\n")
-            parts += [f"- {_escaped(note)}" for note in title.notes] + [""] * bool(title.notes)
+            parts.append(f"## {title.track} {title.version}, size {title.size}\n")
+            parts.append("\n\n".join(map(_escaped, own[title.track])) + "\n")
         parts.append(f"### {title.task}\n")
         parts += [_row(table.head), _row(["---"] * len(table.head)), *map(_row, table.rows)]
         parts.append(f"\n{_escaped(table.note)}\n")
@@ -233,11 +242,11 @@ def page(groups: Groups, version: str) -> str:
             table, pairs = overview(rows, title)
             drawn = [difference_panel(title.metric, pairs, f"bench-{number_}", "arm")] if pairs else []
             sections.append(Section(id=f"bench-{number_}", title=table.title, tables=[table], panels=drawn))
-    titles = [title for title, _ in groups]
-    notes = dict.fromkeys(f"{one.track}: {note}" for one in titles for note in (one.title, *one.notes))
+    common, own = _notes(groups)
+    tracks = {name: " ".join(said) for name, said in own.items()}
     text, digest = script("sort")
     template = environment().get_template("bench.html.j2")
     return template.render(
-        sections=sections, notes=list(notes), version=version, script_text=text, script_hash=digest,
+        sections=sections, tracks=tracks, notes=common, version=version, script_text=text, script_hash=digest,
         rows=count(sum(len(rows) for _, rows in groups)),
     )  # fmt: skip
