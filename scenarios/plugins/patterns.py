@@ -1,4 +1,4 @@
-"""A data set for measurements of many short runs: ten classes of coloured patterns under noise, 8 x 8."""
+"""For studies of many short runs: ten classes of coloured patterns under noise, 8 x 8, and a network of one layer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from torch import nn
 from vnetsim.learners.data import ImageSet
 from vnetsim.learners.data.sets import Part, classed_set
 
@@ -48,3 +49,23 @@ class Patterns:
         shown = patterns[labels, generator.integers(PATTERNS, size=count)].repeat(2, axis=2).repeat(2, axis=3)
         noisy = shown + self.noise * generator.standard_normal(shown.shape)
         return np.clip(128 + 30 * noisy, 0, 255).astype(np.uint8), labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneLayer:
+    """Means over 8 x 8 squares, of images of any size, one linear layer over all of them, ReLU.
+
+    Args:
+        width: units of the layer, 1 to 4096.
+    """
+
+    name = "one-layer"
+    source = "Rosenblatt (1958): The perceptron, Psychological Review 65"
+
+    width: Annotated[int, Within(1, 4096, "units", "more are no small network")] = 64
+
+    def build(self) -> tuple[nn.Module, int]:
+        """Return the trunk and its width."""
+        squares, layer = nn.AdaptiveAvgPool2d(8), nn.Linear(3 * 8 * 8, self.width)
+        as_image = nn.Unflatten(1, (self.width, 1, 1))  # dense features of one position
+        return nn.Sequential(squares, nn.Flatten(), layer, nn.ReLU(), as_image), self.width

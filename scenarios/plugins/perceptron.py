@@ -9,6 +9,8 @@ from torch import nn
 
 from vnetsim.errors.bounds import Within
 
+SIDE_PX = 32
+
 
 @dataclass(frozen=True, kw_only=True)
 class Perceptron:
@@ -16,17 +18,16 @@ class Perceptron:
 
     Args:
         width: units of the layer, 1 to 4096.
-        side: number of squares along each side, 1 to 32.
+        shrink: side of the squares, 1 to 16: of 32 x 32 pixels 8 x 8 are left at 4.
     """
 
     name = "perceptron"
     source = "Rosenblatt (1958): The perceptron, Psychological Review 65"
 
     width: Annotated[int, Within(1, 4096, "units", "more are no small network")] = 64
-    side: Annotated[int, Within(1, 32, "squares", "more are no small network")] = 8
+    shrink: Annotated[int, Within(1, 16, "px", "of 32 px 2 are left")] = 4
 
     def build(self) -> tuple[nn.Module, int]:
         """Return the trunk and its width."""
-        squares, layer = nn.AdaptiveAvgPool2d(self.side), nn.Linear(3 * self.side**2, self.width)
-        as_image = nn.Unflatten(1, (self.width, 1, 1))  # dense features of one position
-        return nn.Sequential(squares, nn.Flatten(), layer, nn.ReLU(), as_image), self.width
+        whole = nn.Conv2d(3, self.width, SIDE_PX // self.shrink)
+        return nn.Sequential(nn.AvgPool2d(self.shrink), whole, nn.ReLU()), self.width
