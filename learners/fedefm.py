@@ -16,8 +16,8 @@ from learners.engines.batched import each
 from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
-from learners.mathematics.distillation import dense_problem, dense_similarities, dense_similarity, distillation_loss
-from learners.mathematics.transport import Solver, chosen
+from learners.mathematics.losses import distillation_loss
+from learners.mathematics.transport import Solver, chosen, dense_problem, dense_similarities, dense_similarity
 from learners.mathematics.weights import weighted_mean
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging

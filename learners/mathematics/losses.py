@@ -1,4 +1,4 @@
-"""Losses: FLSimCo's dual-temperature loss and InfoNCE on a similarity matrix, and CDL's divergence of two networks.
+"""Losses: FLSimCo's dual-temperature loss on a similarity matrix, CDL's divergence of two networks, distillation.
 
 Everything contrastive is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) -
 s_ii / t: -log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost
@@ -79,3 +79,20 @@ def divergence_rows(z: Tensor, other: Tensor, *, tau: float = 1.0) -> Tensor:
     """
     log_p, log_q = log_softmax(z / tau, dim=1), log_softmax(other / tau, dim=1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=1)
+
+
+def distillation_loss(student: Tensor, teachers: Tensor, weights: Tensor, *, temperature: float) -> Tensor:
+    """Return T^2 sum_j w_j KL(Q_Tj^T || Q_S^T), mean over the images, with Q^T = softmax(logits / T).
+
+    FedEFM (Eq. 2) writes the cross-entropy CE(Q_Tj^T, Q_S^T). It differs by the teacher's entropy, which no student
+    changes: the gradient on the student's logits is T sum_j w_j (Q_S^T - Q_Tj^T) either way, and this value is 0 where
+    all agree.
+
+    Args:
+        student: logits, shape (N, classes).
+        teachers: logits of J teachers, shape (J, N, classes); no gradient should flow into them.
+        weights: w_j >= 0, shape (J,).
+        temperature: T > 0.
+    """
+    divergences = torch.stack([divergence_rows(teacher, student, tau=temperature).mean() for teacher in teachers])
+    return temperature**2 * (weights * divergences).sum()

@@ -9,17 +9,23 @@ FedEFM uses, is that of any.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.linalg import cholesky_ex, solve_triangular
+from torch.nn.functional import adaptive_avg_pool2d
 
 from vnetsim.errors import RunError
 
 Solver = Literal["auto", "pot", "interior-point"]
+Problem = tuple[Tensor, Tensor, Tensor]
+"""Costs and both marginals of transport problems."""
+
+LARGEST_SIDE = 7
+"""Dense features are pooled to at most so many rows and columns: 49 positions, as FedEFM does."""
 
 FLOOR = 1e-3  # of DeepEMD's marginals
 
@@ -72,6 +78,42 @@ def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     u, v = u.double(), v.double()
     return 1 - _unit(u) @ _unit(v).mT, marginals(u, v), marginals(v, u)
+
+
+def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
+    """Return the earth mover's similarity of two networks' dense features (FedEFM, Eq. 3), mean over the images.
+
+    Args:
+        u: dense features of one network, shape (N, C, H, W).
+        v: those of J networks for the same images, shape (J, N, C, H, W).
+        solver: see ``solve``.
+
+    Returns:
+        A value in [-1, 1] for each of the J networks, float64, shape (J,); 1 for one that sees every image alike, NaN
+        where a feature is not finite.
+    """
+    cost, a, b = dense_problem(u, v)
+    return 1 - solve(cost, a, b, solver)[0].mean(dim=1)
+
+
+def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> list[Tensor]:
+    """Return the ``dense_similarity`` of each of several ``dense_problem``s, all solved as one batch."""
+    cost, a, b = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*problems, strict=True))
+    shapes = [(len(one), one.shape[1]) for one, _, _ in problems]
+    values = solve(cost, a, b, solver)[0].split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
+    return [1 - value.view(shape).mean(dim=1) for value, shape in zip(values, shapes, strict=True)]
+
+
+def dense_problem(u: Tensor, v: Tensor) -> Problem:
+    """Return the transport problems of ``dense_similarity``: costs (J, N, n, n) and marginals (J, N, n), n <= 49."""
+    there = _positions(v.flatten(0, 1))
+    return emd_problem(_positions(u).expand(len(v), -1, -1, -1), there.view(*v.shape[:2], *there.shape[1:]))
+
+
+def _positions(dense: Tensor) -> Tensor:
+    """Return (N, C, H, W) as feature vectors by position in float64, shape (N, n, C), n <= 49."""
+    height, width = (min(side, LARGEST_SIDE) for side in dense.shape[2:])
+    return adaptive_avg_pool2d(dense.double(), (height, width)).flatten(2).mT
 
 
 def marginals(u: Tensor, v: Tensor) -> Tensor:

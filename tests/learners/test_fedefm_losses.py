@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from learners.encoders import create_classifier
 from learners.engines.programs import Program
-from learners.mathematics.distillation import dense_similarity
+from learners.mathematics.transport import dense_similarity
 from vnetsim.learning import Participant
 
 IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

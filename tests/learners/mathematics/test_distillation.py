@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, one_hot
 
-from learners.mathematics.distillation import dense_similarity, distillation_loss
-from learners.mathematics.transport import emd_problem, solve
+from learners.mathematics.losses import distillation_loss
+from learners.mathematics.transport import dense_similarity, emd_problem, solve
 
 
 def logits(*shape: int, seed: int = 0) -> torch.Tensor:

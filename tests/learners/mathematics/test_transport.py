@@ -9,8 +9,7 @@ import torch
 from device_checks.transport_work import highs
 from torch import Tensor
 
-from learners.mathematics.distillation import dense_similarity
-from learners.mathematics.transport import Solver, chosen, emd_problem, marginals, solve
+from learners.mathematics.transport import Solver, chosen, dense_similarity, emd_problem, marginals, solve
 
 Problem = tuple[Tensor, Tensor, Tensor]
 Features = tuple[Tensor, Tensor]
