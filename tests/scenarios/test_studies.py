@@ -28,8 +28,12 @@ SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
 NETS = {
     **{("selection", size): 3 for size in ("small", "cifar10", "paper")},
     **{("mobility", size): nets for size, nets in (("small", 2), ("patterns", 4), ("corridor", 1), ("cifar10", 4))},
+    **{(name, size): 2 for name in ("fedcs", "oort") for size in ("small", "cifar10")},
+    ("middle", "cifar10"): 2,
 }
 """Traffics of a seed, where there are several: nets, or speeds. On the corridor two seeds share those of two limits."""
+GALLERY = ("fedcs", "mach", "middle", "oort")
+"""Studies that end with the traffic, of papers in kind."""
 QUICK = {
     "steering": ("data.train_images=330", "learning.test_frames=50", "learning.steps=2"),
     "classification": ("data.train_images=800", "data.test_images=100", "learning.steps=2", "learning.local_test=50"),
@@ -130,7 +134,9 @@ def with_condition(name: str, condition: str, scenarios: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in FILES if name not in {"asynchrony", "mobility", "selection"}])
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if name not in {"asynchrony", "mobility", "selection", *GALLERY}]
+)
 def test_a_study_runs(name: str, tmp_path: Path) -> None:
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
     rounds, wanted = str(planned(name).last_evaluations), [c for c in planned(name).cells if c.experiment.seed == 0]
@@ -160,6 +166,16 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
         # as the page says: nothing is drawn where all silos are alike
         drawn = {condition: (run.path / "figures" / "silos.svg").is_file() for condition, run in by_condition.items()}
         assert drawn == {"IID": False, "Dirichlet 0.1": True, "Dirichlet 1": True}
+
+
+@pytest.mark.slow
+def test_what_the_gallery_draws_its_images_from_runs(tmp_path: Path) -> None:
+    few = ("--seeds", "0:1", "--device", "cpu", "--set", "source.duration_s=120", "--set", "data.train_images=300")
+    assert execute("compare", FOLDER / "oort.toml", *few, "--out", tmp_path / "study").status == 0
+    record = json.loads((tmp_path / "study" / "comparison.json").read_text())
+    runs = [RunDirectory(tmp_path / "study" / "cells" / cell["folder"]) for cell in record["cells"]]
+    assert {run.manifest()["time_s"] for run in runs} == {120.0}
+    assert all(run.read("rounds")["committed"].sum() > 0 for run in runs)
 
 
 @pytest.mark.parametrize("size", ["small", "patterns", "corridor"])
