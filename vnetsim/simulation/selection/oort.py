@@ -62,8 +62,8 @@ class OortSelection:
 
     Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. Otherwise than there, an
     upload brings its mean loss, which stands for the root of the mean squared loss of its samples; quantiles are over
-    those who wait, for vehicles come and go, and not over all clients; places are filled whenever one is free; and a silo
-    that was explored and came too late stays untried, where the code gives it the round's mean utility.
+    those who wait, for vehicles come and go, and not over all clients; places are filled whenever one is free; and a
+    silo that was explored and came too late stays untried, where the code gives it the round's mean utility.
 
     Args:
         alpha: exponent of the penalty.
