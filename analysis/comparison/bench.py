@@ -152,7 +152,12 @@ def _line(row: BenchRecord, title: BenchTitle) -> tuple[str, ...]:
             cells.append(figures_of(pair, metric)[3])
             cells += [_met(row, "row")] * (title.target is not None)
     own = "" if not row.code else " (code of its own)"
-    return f"{'control: ' if row.control else ''}{clean(row.arm, 90)}{own}", *cells
+    return f"{'control: ' if row.control else ''}{_short(row.arm, title)}{own}", *cells
+
+
+def _short(arm: str, title: BenchTitle) -> str:
+    """Return an arm's name without that of the baseline's learner, where it is what differs from it."""
+    return clean(arm.removeprefix(f"{title.baseline}, "), 90)
 
 
 def derived(row: BenchRecord) -> list[ComparedPair]:
@@ -240,7 +245,8 @@ def page(groups: Groups, version: str) -> str:
     with styled():
         for number_, (title, rows) in enumerate(groups, 1):
             table, pairs = overview(rows, title)
-            drawn = [difference_panel(title.metric, pairs, f"bench-{number_}", "arm")] if pairs else []
+            labels = [_short(pair.first, title) for pair in pairs]
+            drawn = [difference_panel(title.metric, pairs, f"bench-{number_}", "arm", labels)] if pairs else []
             sections.append(Section(id=f"bench-{number_}", title=table.title, tables=[table], panels=drawn))
     common, own = _notes(groups)
     tracks = {name: " ".join(said) for name, said in own.items()}
