@@ -182,7 +182,7 @@ def test_oort_scores_and_draws_among_the_greatest(make: Any, seed: int) -> None:
     chooser = policy("oort", alpha=1.5)
     expected = oort_utilities(waiting, 9, 30, 1.5)
     preferred_s = oort.percentile_s([c.duration_s for c in waiting], 30)
-    assert chooser.rules.utilities(waiting, preferred_s, 9) == pytest.approx(expected, rel=1e-12)
+    assert chooser.rules.utilities(waiting, preferred_s, 9, chooser.memory) == pytest.approx(expected, rel=1e-12)
     generator = np.random.default_rng(seed)
     first = [
         next(chooser.select(waiting, 3, make.context(round=9, generator=generator))).vehicle_id for _ in range(3000)
@@ -231,7 +231,7 @@ def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_whe
             assert names(chooser.select([known], 1, make.context())) == ["a"]
             ended_now = [("a", "committed", loss), ("b", "committed", 1e6), ("c", "left_upload", None)]
             chooser.after_round(
-                [SimpleNamespace(vehicle_id=who, outcome=how, loss=value) for who, how, value in ended_now]
+                [SimpleNamespace(vehicle_id=who, silo=0, outcome=how, loss=value) for who, how, value in ended_now]
             )
 
     seen = []
@@ -244,6 +244,21 @@ def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_whe
     durations = [float(n) for n in range(1, 11)]
     assert oort.percentile_s(durations, 35) == 4.0
     assert oort.percentile_s(durations, 100) == math.inf
+
+
+def test_a_silo_that_oort_tried_in_vain_is_taken_for_the_rounds_mean_and_is_untried_no_more(make: Any) -> None:
+    chooser = policy("oort")
+    waiting = [make.figures(vehicle_id=f"v{silo}", silo=silo, images=10 * (silo + 1)) for silo in range(3)]
+    assert len(names(chooser.select(waiting, 3, make.context()))) == 3
+    outcomes = [("v0", 0, "committed", 2.0), ("v1", 1, "committed", 3.0), ("v2", 2, "left_upload", None)]
+    chooser.after_round(
+        [SimpleNamespace(vehicle_id=who, silo=silo, outcome=how, loss=loss) for who, silo, how, loss in outcomes]
+    )
+    assert chooser.memory.reported(waiting[2]) == ((10 * 2.0 + 20 * 3.0) / 2, 0)
+    assert chooser.memory.reported(waiting[0]) is None, "its loss is what the RSU knows of it"
+    assert names(chooser.select([waiting[2]], 1, make.context(round=1))) == ["v2"]
+    chooser.after_round([SimpleNamespace(vehicle_id="v2", silo=2, outcome="committed", loss=1.0)])
+    assert chooser.memory.reported(waiting[2]) is None
 
 
 def length_s(chosen: Any) -> float:

@@ -33,13 +33,24 @@ class OortMemory:
 
     Args:
         percentile: of the predicted durations, above which a participation is penalised; the pacer moves it.
-        exploited: images by vehicle, until its participation ends.
+        invited: images by vehicle, and whether it was exploited, until its participation ends.
         achieved: mean v of the exploited silos by round.
+        mean: v over all silos of the last round in which any committed; None before the first.
+        failed: the v that a silo without a commit is taken to have, and the round, by silo.
     """
 
     percentile: float = PERCENTILE
-    exploited: dict[str, int] = field(default_factory=dict)
+    invited: dict[str, tuple[int, bool]] = field(default_factory=dict)
     achieved: list[float] = field(default_factory=list)
+    mean: float | None = None
+    failed: dict[int, tuple[float, int]] = field(default_factory=dict)
+
+    def reported(self, candidate: Candidate) -> tuple[float, int] | None:
+        """Return v_n of a candidate and its round, from 0; None for one that was never tried."""
+        if candidate.silo in self.failed:
+            return self.failed[candidate.silo]
+        found = candidate.loss_and_round
+        return None if found is None else (_images(candidate) * abs(found[0]), found[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +64,7 @@ class OortSelection:
         u_n = (min(v_n, clip) - .999 min v) / (max v - .999 min v)
 
     Each place is explored with probability e = max(0.2, 0.9 * 0.98^(t-1)): drawn among silos
-    without a loss, p_n ~ 1 / T_n. The others are drawn, p_n ~ U_n, among utilities of at least .95 of the last that
+    never tried, p_n ~ 1 / T_n. The others are drawn, p_n ~ U_n, among utilities of at least .95 of the last that
     would get one of (1 - e) m of m free places. T is a percentile of the T_n, at first the 30th, which a pacer
     moves. Every 20 rounds it adds what exploited silos achieved, the mean v of each round, over the last 20 and over
     the 20 before:
@@ -62,8 +73,8 @@ class OortSelection:
 
     Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. Otherwise than there, an
     upload brings its mean loss, which stands for the root of the mean squared loss of its samples; quantiles are over
-    those who wait, for vehicles come and go, and not over all clients; places are filled whenever one is free; and a
-    silo that was explored and came too late stays untried, where the code gives it the round's mean utility.
+    those who wait, for vehicles come and go, and not over all clients; and places are filled whenever one is free. As
+    in that code, a silo whose participation does not commit is taken to have the round's mean v.
 
     Args:
         alpha: exponent of the penalty.
@@ -82,10 +93,12 @@ class OortSelection:
         """Return what is known before the first round."""
         return OortMemory()
 
-    def utilities(self, known: Sequence[Candidate], preferred_s: float, round_index: int) -> list[float]:
-        """Return U_n of candidates that have a loss, at least one, in a round counted from 0."""
-        reports = [candidate.loss_and_round or (0.0, 0) for candidate in known]
-        values = [_images(candidate) * abs(loss) for candidate, (loss, _) in zip(known, reports, strict=True)]
+    def utilities(
+        self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
+    ) -> list[float]:
+        """Return U_n of candidates that were tried, at least one, in a round counted from 0."""
+        reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
+        values = [value for value, _ in reports]
         ordered = sorted(values)
         clip, low = ordered[_place(len(ordered), CLIP)], 0.999 * ordered[0]
         span = max(ordered[-1] - low, 1e-4)
@@ -103,7 +116,7 @@ class OortSelection:
         known: list[Candidate] = []
         fresh: list[Candidate] = []
         for candidate in context.shuffled(candidates):
-            (known if candidate.loss is not None else fresh).append(candidate)
+            (fresh if context.memory.reported(candidate) is None else known).append(candidate)
         share = max(EXPLORED_LEAST, EXPLORED * EXPLORED_DECAY**context.round)
         speeds = [1 / candidate.duration_s for candidate in fresh]
         ranked: list[tuple[float, Candidate]] = []
@@ -111,28 +124,41 @@ class OortSelection:
             if fresh and (not (known or ranked) or context.generator.random() < share):
                 index = context.drawn(speeds)
                 del speeds[index]
-                yield fresh.pop(index)
+                chosen = fresh.pop(index)
+                context.memory.invited[chosen.vehicle_id] = _images(chosen), False
+                yield chosen
                 continue
             if known:  # most choices are over before
                 durations_s = [candidate.duration_s for candidate in candidates]
                 preferred_s = percentile_s(durations_s, context.memory.percentile)
-                utilities = self.utilities(known, preferred_s, context.round)
+                utilities = self.utilities(known, preferred_s, context.round, context.memory)
                 ranked = sorted(zip(utilities, known, strict=True), key=lambda pair: -pair[0])
                 known = []
             last = min(math.ceil((1 - share) * free), len(ranked)) or 1
             pool = [utility for utility, _ in ranked if utility >= CUT_OFF * ranked[last - 1][0]]
             _, chosen = ranked.pop(context.drawn(pool))
-            context.memory.exploited[chosen.vehicle_id] = _images(chosen)
+            context.memory.invited[chosen.vehicle_id] = _images(chosen), True
             yield chosen
 
     def after_round(self, records: Sequence[ParticipationRecord], memory: OortMemory) -> None:
-        """Note what the exploited silos achieved, and let the pacer move the percentile."""
-        values = []
+        """Note what silos achieved, and let the pacer move the percentile."""
+        values: list[tuple[float, bool]] = []
+        failed = []
         for record in records:
-            images = None if record.outcome == "not_selected" else memory.exploited.pop(record.vehicle_id, None)
-            if images and record.outcome == "committed" and record.loss is not None:
-                values.append(images * abs(record.loss))
-        memory.achieved.append(math.fsum(values) / len(values) if values else 0.0)
+            if record.outcome == "not_selected" or record.vehicle_id not in memory.invited:
+                continue
+            images, exploited = memory.invited.pop(record.vehicle_id)
+            if record.outcome == "committed" and record.loss is not None:
+                values.append((images * abs(record.loss), exploited))
+                memory.failed.pop(record.silo, None)
+            else:
+                failed.append(record.silo)
+        if values:
+            memory.mean = math.fsum(value for value, _ in values) / len(values)
+        if memory.mean is not None:
+            memory.failed |= dict.fromkeys(failed, (memory.mean, len(memory.achieved)))
+        gains = [value for value, exploited in values if exploited]
+        memory.achieved.append(math.fsum(gains) / len(gains) if gains else 0.0)
         if len(memory.achieved) < 2 * PACER_ROUNDS or len(memory.achieved) % PACER_ROUNDS:
             return
         earlier, last = memory.achieved[-2 * PACER_ROUNDS : -PACER_ROUNDS], memory.achieved[-PACER_ROUNDS:]
