@@ -269,8 +269,8 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 FROZEN = {
-    "city": "eb034b66fe22eb51a71d0169a602c464aab949cd0ae88817e9930026de9e9bab",
-    "corridor": "e4a13c893e8b23664cdba82771ead7a7597b28e140544f83f65aadd4c2854957",
+    "city": "f51bb0df0479f14eb860391732f0f54f5a30227cb218f8c581c94d55e595fc8b",
+    "corridor": "486cbc96aa26109b99b21ebedaebfc955c8af916a1f3f13ef37af34f742eba36",
     "expressway": "813a2905fd4c2e60ef29d1d6f48ed565f4aca93b1421910cf10955d6ddfdd18c",
     "intersection": "a21890ab263f5d63dd0ba74f99c9a94591b642c8b0942c5a18f48c6673985b78",
 }
