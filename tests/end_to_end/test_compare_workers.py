@@ -126,6 +126,8 @@ def test_a_worker_that_dies_fails_its_cell_alone(whole: dict[str, bytes], tmp_pa
     assert f" of 4 (Walk, seed 1) failed: {words}" in lines[0]
     assert lines[-1] == "vnetsim: 1 of 4 cells failed; the same command runs them again."
     assert pl.read_parquet(tmp_path / "a" / "all" / "comparison.parquet").height == 3
+    (cell,) = (tmp_path / "a" / "all" / "cells").glob("Walk-seed1-*")
+    assert RunDirectory(cell).read("rounds").height == 2, "it died in its third round"
     assert run(tmp_path / "a", *TWO) == (0, [])
     assert files_of(tmp_path / "a" / "all") == whole
 

@@ -19,6 +19,9 @@ import numpy as np
 import torch
 
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.runs import runner
+
+runner.SAFE_EVERY_S = 0.0  # also in the processes of workers: whoever is ended after a round has saved it
 
 HELD_S = 1500
 """Longer than any test may take: what is held is ended, and a test that forgets it leaves nothing for ever."""
