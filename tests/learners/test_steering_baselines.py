@@ -162,7 +162,7 @@ def batches(learner: Any, participant: Participant) -> Iterator[tuple[torch.Tens
     """Return frames and angles of a vehicle's steps."""
     task, training = learner._task, learner._task.local_training_of(participant)
     generator = torch.Generator().manual_seed(training.seed)
-    for _ in range(task.steps):
+    for _ in range(task.settings.steps):
         drawn = task.silos.draw(training, task.batch_size(training.silo), generator)
         yield task.silos.images(drawn), task._data.train_angles[drawn["rows"]]
 
