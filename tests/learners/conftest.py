@@ -39,7 +39,7 @@ def engine_of_all_learners(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train with the engine that ``VNETSIM_TEST_ENGINE`` names, whatever a learner's settings say."""
     name = os.environ.get("VNETSIM_TEST_ENGINE")
     if name:
-        monkeypatch.setattr("learners.tasks.task.create_engine", lambda *_: ENGINES[name]())
+        monkeypatch.setattr("learners.tasks.task.create_engine", lambda *_, **__: ENGINES[name]())
 
 
 @pytest.fixture
