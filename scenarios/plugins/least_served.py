@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vnetsim.errors.bounds import Within
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.storage.rows import ParticipationRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.setting_texts import setting_texts
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
-from vnetsim.simulation.stages import OUTCOMES
+from vnetsim.storage.rows import OUTCOMES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

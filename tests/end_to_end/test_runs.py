@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from learners.tasks.contrastive import ContrastiveTask
 from vnetsim import __version__
-from vnetsim.simulation.stages import OUTCOMES
+from vnetsim.storage.rows import OUTCOMES
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES
 

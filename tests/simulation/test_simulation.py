@@ -19,7 +19,7 @@ from vnetsim.radio.models import Tr37885
 from vnetsim.radio.propagation import path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
-from vnetsim.simulation.stages import OUTCOMES
+from vnetsim.storage.rows import OUTCOMES
 
 FAR = Rsu(id="far", x_m=150.0, y_m=0.0, range_m=250.0)
 SLOW = {"bandwidth_hz": 1e6, "max_spectral_efficiency": 50.0}  # about 1 MB/s; shadowing and distance matter

@@ -14,11 +14,11 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import RandomSelection
 from vnetsim.simulation.topology import aggregators
+from vnetsim.storage.rows import ParticipationRecord
 
 WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west", 0.0), ("east", 1000.0)))
 PER_RSU = {"kind": "per-rsu"}

@@ -20,9 +20,9 @@ from vnetsim.storage.tables import REALS, WINDOWS
 if TYPE_CHECKING:
     from vnetsim.experiment import Experiment
     from vnetsim.simulation.backhaul import RsuWire
-    from vnetsim.simulation.log import ExchangeRecord, MergeRecord, ParticipationRecord, RoundRecord, SimulationLog
-    from vnetsim.simulation.stages import HandoverRecord
+    from vnetsim.simulation.log import SimulationLog
     from vnetsim.storage.disk import Content
+    from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, MergeRecord, ParticipationRecord, RoundRecord
     from vnetsim.storage.run_directory import RunDirectory
 
 MetricRow = tuple[int, float, str, float, str]

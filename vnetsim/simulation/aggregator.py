@@ -28,16 +28,17 @@ from typing import Literal
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.invitations import Invitations
-from vnetsim.simulation.log import LEFT, ClosedBy, RoundHandler, RoundSummary
+from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox, participant_of
 from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
-from vnetsim.simulation.stages import Coverage, Outcome
+from vnetsim.simulation.stages import Coverage
 from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
+from vnetsim.storage.rows import ClosedBy, Outcome
 
 
 class Aggregator:

@@ -11,12 +11,13 @@ import numpy as np
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import RunError
 from vnetsim.learning import ModelKey
-from vnetsim.simulation.log import ParticipationRecord, Rows
+from vnetsim.simulation.log import Rows
 from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
 from vnetsim.simulation.participation import Predicted
 from vnetsim.simulation.selection import Candidate, SelectionContext, SelectionPolicy
 from vnetsim.simulation.selection.knowledge import Knowledge
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
+from vnetsim.storage.rows import ParticipationRecord
 
 _ROUNDING = 1e-9
 """So much below a whole number of steps is that number."""

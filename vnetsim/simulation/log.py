@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import AGGREGATOR, Cost, ModelKey, Participant
-from vnetsim.simulation.stages import HandoverRecord, Outcome, Stage
+from vnetsim.storage.rows import (
+    ClosedBy,
+    ExchangeRecord,
+    HandoverRecord,
+    MergeRecord,
+    Outcome,
+    ParticipationRecord,
+    RoundRecord,
+    Stage,
+)
 
 LEFT: Mapping[Stage, Outcome] = {
     "download": "left_download",
@@ -21,97 +30,6 @@ LEFT: Mapping[Stage, Outcome] = {
 }
 """The outcome of a participation that ends because the vehicle left coverage, by what it was doing."""
 Row = TypeVar("Row")
-ClosedBy = Literal["quorum", "everyone", "deadline", "traffic_end"]
-
-
-class ParticipationRecord(NamedTuple):
-    """A row of the table ``participations``; ``vnetsim.storage.tables`` gives units and meanings."""
-
-    participation: int
-    round: int
-    base_round: int
-    vehicle_id: str
-    rsu_id: str
-    silo: int
-    approach: int
-    enter_s: float
-    outcome: Outcome
-    start_s: float
-    end_s: float
-    download_s: float
-    train_s: float
-    upload_s: float
-    wait_s: float
-    exchange_s: float
-    download_bytes: float
-    upload_bytes: float
-    exchange_bytes: float
-    speed_mps: float
-    level_px: float
-    weight: float | None
-    loss: float | None
-    work_share: float | None
-    outside_s: float
-    upload_rsu_id: str | None
-    remaining_straight_s: float | None
-    remaining_history_s: float | None
-    download_j: float | None = None
-    train_j: float | None = None
-    upload_j: float | None = None
-    wait_j: float | None = None
-    exchange_j: float | None = None
-    aggregator: str = AGGREGATOR
-    base_aggregator: str = AGGREGATOR
-    backhaul_s: float = 0.0
-
-
-class ExchangeRecord(NamedTuple):
-    """A row of the table ``exchanges``; ``vnetsim.storage.tables`` gives units and meanings."""
-
-    exchange: int
-    round: int
-    sender_id: str
-    receiver_id: str
-    sender_silo: int
-    receiver_silo: int
-    via: Literal["sidelink", "relay", ""]
-    outcome: Literal["completed", "cut"]
-    start_s: float
-    end_s: float
-    contact_s: float
-    bytes: float
-    sender_x_m: float
-    sender_y_m: float
-    receiver_x_m: float
-    receiver_y_m: float
-    value: float | None
-    aggregator: str = AGGREGATOR
-
-
-class RoundRecord(NamedTuple):
-    """A row of the table ``rounds``; ``vnetsim.storage.tables`` gives units and meanings."""
-
-    round: int
-    open_s: float
-    close_s: float
-    closed_by: ClosedBy
-    invited: int
-    committed: int
-    rejected: int
-    loss: float | None
-    aggregator: str = AGGREGATOR
-
-
-class MergeRecord(NamedTuple):
-    """A row of the table ``merges``; ``vnetsim.storage.tables`` gives units and meanings."""
-
-    time_s: float
-    aggregator: str
-    version: int
-    source: str
-    source_version: int
-    weight: float
-    closed_by: str
 
 
 class Rows(list[Row]):

@@ -17,10 +17,11 @@ from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.aggregator import Aggregator
-from vnetsim.simulation.log import MergeRecord, Mixing, RoundHandler, RoundSummary, SimulationLog
+from vnetsim.simulation.log import Mixing, RoundHandler, RoundSummary, SimulationLog
 from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.topology import metropolis_hastings, neighbours
 from vnetsim.simulation.world import World
+from vnetsim.storage.rows import MergeRecord
 
 
 @dataclass(kw_only=True)

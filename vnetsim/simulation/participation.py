@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple, Protocol
 import simpy
 
 from vnetsim.learning import Cost, ModelKey
-from vnetsim.simulation.stages import Coverage, Delivery, Handed, Segment, Stage, Work
+from vnetsim.simulation.stages import Coverage, Delivery, Handed, Segment, Work
 from vnetsim.simulation.vehicle import OpenWindow
+from vnetsim.storage.rows import Stage
 
 
 class Predicted(NamedTuple):

@@ -11,19 +11,10 @@ from vnetsim.experiment.camera import Camera
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.compute import Energy, energy
 from vnetsim.simulation.exchange import Exchanged
-from vnetsim.simulation.log import (
-    LEFT,
-    ExchangeRecord,
-    ParticipationRecord,
-    RoundRecord,
-    RoundResult,
-    RoundSummary,
-    Rows,
-    SimulationLog,
-)
+from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, Rows, SimulationLog
 from vnetsim.simulation.participation import Participation
-from vnetsim.simulation.stages import HandoverRecord, Outcome, Stage
 from vnetsim.simulation.vehicle import OpenWindow
+from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, Outcome, ParticipationRecord, RoundRecord, Stage
 
 _NOTHING: tuple[Mapping[Stage, float], ...] = dict.fromkeys(LEFT, 0.0), dict.fromkeys(LEFT, 0.0)
 

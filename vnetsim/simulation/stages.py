@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import simpy
 
@@ -13,20 +13,7 @@ from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.vehicle import OpenWindow
-
-Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "backhaul", "over"]
-Outcome = Literal[
-    "committed",
-    "left_download",
-    "left_training",
-    "left_upload",
-    "left_exchange",
-    "deadline",
-    "stale",
-    "not_selected",
-    "rejected",
-]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+from vnetsim.storage.rows import Stage
 
 
 class Handed(NamedTuple):
@@ -40,25 +27,6 @@ class Handed(NamedTuple):
     gap_s: float
     backhaul_s: float
     policy: str
-
-
-class HandoverRecord(NamedTuple):
-    """A row of the table ``handovers``; ``vnetsim.storage.tables`` gives units and meanings."""
-
-    handover: int
-    participation: int
-    round: int
-    vehicle_id: str
-    time_s: float
-    from_rsu_id: str
-    to_rsu_id: str
-    stage: Stage
-    moved_bytes: float
-    gap_s: float
-    backhaul_s: float
-    policy: str
-    fate: Outcome
-    aggregator: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
 
 import polars as pl
 from arro3.core import Schema, Table
+
+from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, MergeRecord, ParticipationRecord, RoundRecord
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,16 @@ class Column:
 TEXT, INTEGER, REAL = pl.String(), pl.Int64(), pl.Float64()
 REALS = pl.List(pl.Float64())
 
-_AGGREGATOR = Column("aggregator", TEXT, "", "whose round: single for one over all RSUs, else the RSU's id")
+
+def _columns(row: type) -> tuple[Column, ...]:
+    """Return the columns of a table whose rows are of a class of ``vnetsim.storage.rows``."""
+    found = []
+    for name, hint in get_type_hints(row, include_extras=True).items():
+        plain, unit, meaning = get_args(hint)
+        kind, *_ = get_args(plain) or (plain,)  # float of float | None, the first word of a Literal
+        found.append(Column(name, {int: INTEGER, float: REAL}.get(kind, TEXT), unit, meaning))
+    return tuple(found)
+
 
 WINDOWS = (
     Column("window", INTEGER, "", "index, in order of exit"),
@@ -45,166 +57,6 @@ WINDOWS = (
     Column("path_x_m", REALS, "m", "x of the path's points, net coordinates"),
     Column("path_y_m", REALS, "m", "y of the path's points, net coordinates"),
     Column("path_speed_mps", REALS, "m/s", "speeds at the path's points"),
-)
-
-PARTICIPATIONS = (
-    Column("participation", INTEGER, "", "index, in order of end"),
-    Column("round", INTEGER, "", "round that was open at the end"),
-    Column(
-        "base_round",
-        INTEGER,
-        "",
-        "round whose model was sent, of base_aggregator; equals round unless stale",
-    ),
-    Column("vehicle_id", TEXT, "", "vehicle"),
-    Column("rsu_id", TEXT, "", "RSU"),
-    Column("silo", INTEGER, "", "silo that the vehicle carries"),
-    Column("approach", INTEGER, "", "approach direction, index of the sector of entry"),
-    Column("enter_s", REAL, "s", "start of the coverage window it belongs to; with vehicle_id and rsu_id its key"),
-    Column("outcome", TEXT, "", "how it ended, one of vnetsim.simulation.stages.OUTCOMES"),
-    Column("start_s", REAL, "s", "invitation, or entry when never invited"),
-    Column("end_s", REAL, "s", "end"),
-    Column("download_s", REAL, "s", "time spent receiving, and before until the RSU had the model"),
-    Column("train_s", REAL, "s", "time spent training on board"),
-    Column("upload_s", REAL, "s", "time spent sending"),
-    Column(
-        "wait_s",
-        REAL,
-        "s",
-        "time spent waiting for the round's exchange between vehicles to begin; with handover.policy = multi, while "
-        "the vehicle downloaded or trained in the row of another RSU with the same vehicle_id and start_s",
-    ),
-    Column("exchange_s", REAL, "s", "time spent exchanging with other vehicles"),
-    Column("download_bytes", REAL, "B", "bytes received, also of a transfer cut short"),
-    Column("upload_bytes", REAL, "B", "bytes sent, also of a transfer cut short"),
-    Column("exchange_bytes", REAL, "B", "bytes of its own exchanges, see the table exchanges; also of those cut short"),
-    Column("speed_mps", REAL, "m/s", "speed at entry, as reported to the RSU"),
-    Column("level_px", REAL, "px", "blur level at that speed, on the sensor"),
-    Column("weight", REAL, "", "weight in the aggregate; null when not aggregated"),
-    Column("loss", REAL, "", "mean training loss of the vehicle; null when not trained"),
-    Column(
-        "work_share",
-        REAL,
-        "",
-        "share of its local steps that the vehicle was to do, 1 unless the pace ends its training early; null "
-        "when it never began",
-    ),
-    Column(
-        "outside_s",
-        REAL,
-        "s",
-        "time spent outside coverage with nothing to compute, until it was covered again (handover.longest_gap_s)",
-    ),
-    Column("upload_rsu_id", TEXT, "", "RSU that the upload went to; null when none began"),
-    *(
-        Column(f"remaining_{name}_s", REAL, "s", f"rest of the window as predicted when invited: {meaning}")
-        for name, meaning in (
-            (
-                "straight",
-                "straight on at its speed, infinite for a vehicle that stands; null when never invited",
-            ),
-            (
-                "history",
-                "the mean of earlier windows from the same approach; null before the first and when never invited",
-            ),
-        )
-    ),
-    *(
-        Column(f"{name}_j", REAL, "J", f"energy on board {meaning}; null where the computer's power is not known")
-        for name, meaning in (
-            ("download", "for receiving"),
-            ("train", "for training"),
-            ("upload", "for sending"),
-            ("wait", "for listening while it waited, in coverage or, trained, outside"),
-            ("exchange", "for exchanging with other vehicles, and for computing for them"),
-        )
-    ),
-    _AGGREGATOR,
-    Column("base_aggregator", TEXT, "", "aggregator whose model was sent"),
-    Column("backhaul_s", REAL, "s", "time that its update took from the RSU to the aggregator"),
-)
-
-EXCHANGES = (
-    Column("exchange", INTEGER, "", "index, in order of end"),
-    Column("round", INTEGER, "", "round"),
-    Column("sender_id", TEXT, "", "vehicle whose model is sent"),
-    Column(
-        "receiver_id",
-        TEXT,
-        "",
-        "vehicle that receives it; some learners have it work on it and send it back",
-    ),
-    Column("sender_silo", INTEGER, "", "silo of the sender"),
-    Column("receiver_silo", INTEGER, "", "silo of the receiver"),
-    Column("via", TEXT, "", "sidelink, relay (through the RSU), or empty when they were never in contact"),
-    Column("outcome", TEXT, "", "completed or cut"),
-    Column("start_s", REAL, "s", "when the round's exchange began"),
-    Column("end_s", REAL, "s", "when this exchange was complete or cut"),
-    Column("contact_s", REAL, "s", "time in contact between these two"),
-    Column("bytes", REAL, "B", "bytes moved over the air, both ways and both hops of a relay, also when cut"),
-    Column("sender_x_m", REAL, "m", "position at start_s, net coordinates"),
-    Column("sender_y_m", REAL, "m", "position at start_s, net coordinates"),
-    Column("receiver_x_m", REAL, "m", "position at start_s, net coordinates"),
-    Column("receiver_y_m", REAL, "m", "position at start_s, net coordinates"),
-    Column("value", REAL, "", "the learner's figure for it, described in the manifest; null without one"),
-    _AGGREGATOR,
-)
-
-HANDOVERS = (
-    Column("handover", INTEGER, "", "index, in order of the participations' ends"),
-    Column("participation", INTEGER, "", "whose it is: index in participations"),
-    Column("round", INTEGER, "", "round that was open at the participation's end"),
-    Column("vehicle_id", TEXT, "", "vehicle"),
-    Column("time_s", REAL, "s", "when the former RSU served it no more"),
-    Column("from_rsu_id", TEXT, "", "that RSU"),
-    Column("to_rsu_id", TEXT, "", "the one that served it next"),
-    Column("stage", TEXT, "", "what it was doing: download, training, upload, or outside: it waited, trained"),
-    Column("moved_bytes", REAL, "B", "what had arrived of a transfer over the former RSU since that one served it"),
-    Column("gap_s", REAL, "s", "for how long no RSU covered it in between"),
-    Column(
-        "backhaul_s",
-        REAL,
-        "s",
-        "time that its update then took to the aggregator; 0 but for the last handover",
-    ),
-    Column(
-        "policy",
-        TEXT,
-        "",
-        "what was done, as handover.policy has it; forward also where both RSUs have one aggregator, or where that of "
-        "the new one had closed its last round or has an update of this vehicle in the open one",
-    ),
-    Column("fate", TEXT, "", "outcome of the participation"),
-    _AGGREGATOR,
-)
-"""Changes of the RSU that serves a vehicle while it takes part; there is no table where there were none."""
-
-ROUNDS = (
-    Column("round", INTEGER, "", "index"),
-    Column("open_s", REAL, "s", "opening"),
-    Column("close_s", REAL, "s", "closing and aggregation"),
-    Column("closed_by", TEXT, "", "quorum, everyone (pace.name = coverage), deadline or traffic_end"),
-    Column("invited", INTEGER, "", "participations invited while it was open"),
-    Column("committed", INTEGER, "", "updates aggregated"),
-    Column("rejected", INTEGER, "", "updates with non-finite values"),
-    Column("loss", REAL, "", "mean training loss of the aggregated updates; null without any"),
-    _AGGREGATOR,
-)
-
-MERGES = (
-    Column("time_s", REAL, "s", "when"),
-    Column("aggregator", TEXT, "", "whose model was made: cloud, or an RSU's id"),
-    Column("version", INTEGER, "", "its version; of an RSU its newest, whose place it takes"),
-    Column("source", TEXT, "", "one of those whose model went into it"),
-    Column("source_version", INTEGER, "", "version of that model"),
-    Column("weight", REAL, "", "its weight; those of one average sum to 1"),
-    Column(
-        "closed_by",
-        TEXT,
-        "",
-        "everyone, deadline or traffic_end (a round of the cloud), arrival (of the cloud's model at an RSU), or round "
-        "(of an RSU that averages with its neighbours)",
-    ),
 )
 
 BACKHAUL = (
@@ -342,11 +194,11 @@ COMPARISON_RANKS = (
 
 TABLES = {
     "windows": WINDOWS,
-    "participations": PARTICIPATIONS,
-    "exchanges": EXCHANGES,
-    "handovers": HANDOVERS,
-    "rounds": ROUNDS,
-    "merges": MERGES,
+    "participations": _columns(ParticipationRecord),
+    "exchanges": _columns(ExchangeRecord),
+    "handovers": _columns(HandoverRecord),
+    "rounds": _columns(RoundRecord),
+    "merges": _columns(MergeRecord),
     "backhaul": BACKHAUL,
     "metrics": METRICS,
     "silos": SILOS,

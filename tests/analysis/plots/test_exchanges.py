@@ -16,7 +16,7 @@ from analysis.report.page import build_report
 from analysis.report.record import record
 from analysis.style import styled
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.tables import EXCHANGES
+from vnetsim.storage.tables import TABLES
 
 
 def row(sender, receiver, **fields):
@@ -36,7 +36,7 @@ def exchanged(exchange_run):
     data = load(exchange_run)
 
     def make(rows, *, figure=data.manifest.exchange, plan=None, **fields):
-        frame = pl.DataFrame(rows, schema={column.name: column.dtype for column in EXCHANGES})
+        frame = pl.DataFrame(rows, schema={column.name: column.dtype for column in TABLES["exchanges"]})
         learner = data.manifest.learner
         cost = dataclasses.replace(learner.cost, exchange=dataclasses.replace(learner.cost.exchange, **(plan or {})))
         manifest = dataclasses.replace(data.manifest, exchange=figure, learner=dataclasses.replace(learner, cost=cost))

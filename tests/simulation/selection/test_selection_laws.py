@@ -22,12 +22,12 @@ from vnetsim.experiment import (
 from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
-from vnetsim.simulation.log import ParticipationRecord, RoundResult, RoundSummary
+from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS, Candidate
-from vnetsim.simulation.stages import OUTCOMES
+from vnetsim.storage.rows import OUTCOMES, ParticipationRecord
 from vnetsim.traffic.gaussian import GaussianSource
 
 OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}

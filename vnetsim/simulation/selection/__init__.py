@@ -17,8 +17,8 @@ import numpy as np
 
 from vnetsim.experiment import DEFAULT_NAMES
 from vnetsim.plugins import Kind, optional
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection.candidate import Candidate
+from vnetsim.storage.rows import ParticipationRecord
 
 __all__ = ["SELECTIONS", "Candidate", "SelectionContext", "SelectionPolicy"]
 

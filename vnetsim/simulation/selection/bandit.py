@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.storage.rows import ParticipationRecord
 
 WEIGHT = math.sqrt(2)
 """Of the confidence bound: UCB1's."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey
-from vnetsim.simulation.log import ParticipationRecord, Rows
+from vnetsim.simulation.log import Rows
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
+from vnetsim.storage.rows import ParticipationRecord
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from vnetsim.errors.bounds import Within
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
+from vnetsim.storage.rows import ParticipationRecord
 
 CLIP = 0.95
 """Quantile of the statistical utilities above which they count the same."""

@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import Annotated, ClassVar
 
 from vnetsim.errors.bounds import Within
-from vnetsim.simulation.log import ParticipationRecord
 from vnetsim.simulation.selection import Candidate, SelectionContext
 from vnetsim.simulation.selection.candidate import ExitPredictor
+from vnetsim.storage.rows import ParticipationRecord
 
 RECENT = 3
 """Rounds whose silos `variability` avoids: 15 of the default 95 silos, so that others are left to choose from."""
