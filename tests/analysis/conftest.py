@@ -15,8 +15,8 @@ import tomli_w
 from analysis.report.page import build_report
 from vnetsim.experiment.camera import Camera
 from vnetsim.storage.records import FORMAT
+from vnetsim.storage.rows import ParticipationRecord
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.tables import PARTICIPATIONS
 
 CAMERA = Camera()
 CLASSES = ("stop", "yield", "priority", "no entry", "limit 30", "limit 50", "bend", "works", "crossing", "roundabout")
@@ -151,7 +151,7 @@ def participation_rows(scenario: Scenario, windows: list[tuple[object, ...]]) ->
                 *later(row, start, outcome, upload, rng), *[None] * 5, "single", "single", 0.0,
             )
         )  # fmt: skip
-    names = [column.name for column in PARTICIPATIONS]
+    names = list(ParticipationRecord._fields)
     frame = pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
     weight = pl.col("weight")
     total, n = weight.sum().over("round"), weight.count().over("round")

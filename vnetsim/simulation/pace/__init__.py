@@ -137,7 +137,7 @@ PACES = Kind(
     built_in={
         "quorum": "vnetsim.simulation.pace.quorum:QuorumPace",
         "coverage": "vnetsim.simulation.pace.quorum:CoveragePace",
-        "early-upload": "vnetsim.simulation.pace.early_upload:EarlyUploadPace",
+        "early-upload": "vnetsim.simulation.pace.quorum:EarlyUploadPace",
         "mob-fl": "vnetsim.simulation.pace.mob_fl:MobFlPace",
     },
 )

@@ -1,10 +1,11 @@
-"""Selection at random, and by one figure of each candidate: entry, duration, slack, blur, age, or recent rounds."""
+"""Selection at random, and by what is known of each candidate: entry, durations, slack, blur, age, rounds, losses."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Annotated, ClassVar
 
@@ -15,6 +16,10 @@ from vnetsim.storage.rows import ParticipationRecord
 
 RECENT = 3
 """Rounds whose silos `variability` avoids: 15 of the default 95 silos, so that others are left to choose from."""
+BANDIT_WEIGHT = math.sqrt(2)
+"""Of the confidence bound: UCB1's."""
+NO_REWARD_S = 60.0
+"""An upload that took as long as a round lasts by default has no reward from the bandit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,44 @@ class FastestSelection:
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
         """Return all, the fastest first."""
         return sorted(context.shuffled(candidates), key=lambda candidate: candidate.duration_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCsSelection:
+    """Adds, again and again, whoever lengthens the round least, as long as the round ends before its deadline.
+
+    Uploads take turns; S are those chosen, T_d(S) the longest of their downloads, Theta the time of training and
+    uploads so far, T what is left of the round::
+
+        x = argmax_n 1 / (T_d(S + n) - T_d(S) + t_up + max(0, t_train - Theta))
+        Theta' = Theta + t_up + max(0, t_train - Theta);  taken if T_d(S + x) + Theta' <= T, else left out
+
+    Each choice starts anew, with an empty S: what is in flight is not taken into account. Where one place is free, as
+    whenever an upload has just made room, the choice is therefore that of `fastest`: the two differ only where several
+    places are free at once, and in whom the deadline leaves out.
+    """
+
+    name: ClassVar[str] = "fedcs"
+    source: ClassVar[str] = (
+        "Nishio, Yonetani (2019): Client selection for federated learning, arXiv:1804.08333, Algorithm 3"
+    )
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Yield one after the other who fits; drawn among equals."""
+        left_s = context.deadline_s - context.now_s
+        download_s = elapsed_s = 0.0
+        waiting = [(c.parts_s, c) for c in context.shuffled(candidates)]
+        while waiting:
+            costs = [
+                max(down_s - download_s, 0.0) + up_s + max(0.0, train_s - elapsed_s)
+                for (down_s, train_s, up_s), _ in waiting
+            ]
+            (down_s, train_s, up_s), chosen = waiting.pop(costs.index(min(costs)))
+            longest_s, after_s = max(download_s, down_s), elapsed_s + up_s + max(0.0, train_s - elapsed_s)
+            if longest_s + after_s > left_s:
+                return  # it lengthens the round least: the others, which Algorithm 3 tries next, do not fit either
+            download_s, elapsed_s = longest_s, after_s
+            yield chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,3 +230,84 @@ class VariabilitySelection:
     def after_round(self, records: Sequence[ParticipationRecord], memory: deque[frozenset[int]]) -> None:
         """Note the silos of the round."""
         memory.append(frozenset(record.silo for record in records if record.outcome == "committed"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOfChoiceSelection:
+    """Draws some by the size of their data, and takes those of the largest loss.
+
+    The variant rpow-d: a silo's loss is the one that came with its last upload, infinite before the first, so that
+    asking costs nothing. With m free places and |B_n| images::
+
+        d' = max(m, drawn) without replacement, p_n = |B_n| / sum_k |B_k|; of these the m largest l_n
+
+    Among equal losses, such as those of silos without one, who was drawn first goes first.
+
+    Args:
+        drawn: candidates drawn for each choice; as many as there are free places where those are more.
+    """
+
+    name: ClassVar[str] = "power-of-choice"
+    source: ClassVar[str] = "Cho, Wang, Joshi (2020): Client selection in federated learning, arXiv:2010.01243"
+    uses_losses: ClassVar[bool] = True
+
+    drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
+        """Return those who were drawn, the largest loss first."""
+        # a silo that does not tell its size, or has no image, counts as one image: it can be drawn
+        sizes = [candidate.images or 1 for candidate in candidates]
+        left = list(candidates)
+        few: list[Candidate] = []
+        while left and len(few) < max(free, self.drawn):
+            index = context.drawn(sizes)
+            del sizes[index]
+            few.append(left.pop(index))
+        return sorted(few, key=lambda candidate: -math.inf if candidate.loss is None else -candidate.loss)
+
+
+@dataclass(kw_only=True)
+class Tried:
+    """What was tried so far: how often in all, and count and sum of rewards by silo."""
+
+    total: int = 0
+    rewards: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BanditSelection:
+    """Takes the greatest upper confidence bound of a silo's reward, which is 1 for an upload at once and 0 for none.
+
+    With the reward x of each of the silo's n_n participations so far, of length d, and t participations in all; those
+    that were never tried go first, in random order::
+
+        x = [committed] max(0, 1 - d / 60 s),  argmax_n mean(x) + sqrt(2 ln t / n_n)
+    """
+
+    name: ClassVar[str] = "bandit"
+    source: ClassVar[str] = "UCB1: Auer, Cesa-Bianchi, Fischer, Machine Learning 47 (2002); the reward is vnetsim's own"
+
+    def begin(self) -> Tried:
+        """Return what was tried so far."""
+        return Tried()
+
+    def bound(self, silo: int, tried: Tried) -> float:
+        """Return a silo's upper confidence bound."""
+        if silo not in tried.rewards:
+            return math.inf
+        count, rewards = tried.rewards[silo]
+        return rewards / count + BANDIT_WEIGHT * math.sqrt(math.log(tried.total) / count)
+
+    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
+        """Return all, the greatest bound first; drawn among equals."""
+        return sorted(context.shuffled(candidates), key=lambda candidate: -self.bound(candidate.silo, context.memory))
+
+    def after_round(self, records: Sequence[ParticipationRecord], memory: Tried) -> None:
+        """Reward what was tried."""
+        for record in records:
+            if record.outcome != "not_selected":
+                took_s = record.end_s - record.start_s
+                reward = max(0.0, 1 - took_s / NO_REWARD_S) if record.outcome == "committed" else 0.0
+                count, rewards = memory.rewards.get(record.silo, (0, 0.0))
+                memory.rewards[record.silo] = count + 1, rewards + reward
+                memory.total += 1
