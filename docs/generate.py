@@ -14,7 +14,7 @@ from vnetsim.cli.commands import app
 from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
-from vnetsim.learning.registry import LEARNERS, about
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import MISSING, MOST_WANTED, SettingText, as_toml, description, setting_texts, tables_of
 from vnetsim.storage import tables
@@ -76,7 +76,7 @@ def learners_page() -> str:
         "",
         "| name | task | what a participation moves |",
         "|---|---|---|",
-        *(f"| [`{name}`](#{name}) | {kind.task} | {about(kind).payload} |" for name, kind in found.items()),
+        *(f"| [`{name}`](#{name}) | {kind.task} | {getattr(kind, 'payload', '')} |" for name, kind in found.items()),
         "",
         (
             "`vnetsim learners NAME` prints what follows on the terminal. Which to take, and how they combine models: "
@@ -90,12 +90,11 @@ def learners_page() -> str:
 
 
 def _learner(name: str, kind: type[Learner]) -> list[str]:
-    own = about(kind)
     lines = [f"## {name}", "", f"*{kind.task}.* {_prose(description(kind))}", "", f"Source: {kind.paper}.", ""]
-    if own.equations:
-        lines += [*_equations(own.equations), ""]
-    if own.defaults:
-        brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in own.defaults.items())
+    if equations := getattr(kind, "equations", ()):
+        lines += [*_equations(equations), ""]
+    if defaults := getattr(kind, "defaults", {}):
+        brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in defaults.items())
         lines += [f"General settings of which it has a default of its own: {brought}.", ""]
     texts = list(setting_texts(kind.Settings, "learning"))
     lines += [f"### Settings of {name}", "", _prose(description(kind.Settings)), "", *_list(texts, prefix=f"{name}.")]

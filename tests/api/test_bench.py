@@ -16,7 +16,7 @@ from small_runs import SCENARIOS, cli, interrupted_at, toy, undrawn
 import vnetsim
 import vnetsim.study.cells
 from vnetsim.errors import InputError
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.runs.manifest import environment, sha256_of
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.study.bench import asked_arm, load_track, track_names, windows_digest

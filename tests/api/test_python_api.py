@@ -21,7 +21,7 @@ import vnetsim
 import vnetsim.api
 from vnetsim.api import calls, results
 from vnetsim.api import settings as api_settings
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 

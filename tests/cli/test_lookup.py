@@ -11,7 +11,7 @@ from vnetsim.cli import lookup
 from vnetsim.cli.commands import main
 from vnetsim.cli.lookup import kinds
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.setting_texts import MOST_WANTED, setting_texts
 
 Captured = pytest.CaptureFixture[str]

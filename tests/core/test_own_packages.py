@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LEARNER = "from vnetsim.learning.registry import LEARNERS; print(LEARNERS.find('fedavg').__module__)"
+LEARNER = "from vnetsim.learning.kinds import LEARNERS; print(LEARNERS.find('fedavg').__module__)"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.setting_texts import description, setting_texts, tables_of
 
 

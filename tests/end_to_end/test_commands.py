@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic.sumo.session import binary, environment
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from small_runs import interrupted_at
 
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]

@@ -23,7 +23,7 @@ from learners.state.silos import SiloStates
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import ModelKey, Participant
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., Any]

@@ -21,7 +21,6 @@ from learner_checks import equal, peers_of
 from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
 from vnetsim.learning.faults import aggregated, model_shapes, trained
-from vnetsim.learning.registry import about
 from vnetsim.plugins.checked import checked
 from vnetsim.scenario.settings_file import learner_defaults
 
@@ -77,9 +76,9 @@ def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], i
     assert isinstance(learner, Learner)
     assert learner_class.task
     assert learner_class.paper
-    assert about(learner_class).payload
-    assert about(learner_class).equations
-    assert set(learner_defaults(learner_class)) == set(about(learner_class).defaults)
+    assert learner_class.payload
+    assert learner_class.equations
+    assert set(learner_defaults(learner_class)) == set(getattr(learner_class, "defaults", ()))
     settings: Any = learner_class.Settings()
     assert is_dataclass(settings)
     with pytest.raises(FrozenInstanceError, match="cannot assign"):

@@ -23,7 +23,7 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import KeepsModels, Learner, LearnerContext, ModelKey, Participant
 from vnetsim.learning.aggregation import AGGREGATIONS
-from vnetsim.learning.registry import require_several_models
+from vnetsim.learning.kinds import require_several_models
 
 pytestmark = pytest.mark.usefixtures("tiny", "on_tiny_roads")
 

@@ -11,7 +11,7 @@ import pytest
 import vnetsim
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.runs.assembly import assemble
 from vnetsim.storage import structure

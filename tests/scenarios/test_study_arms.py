@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vnetsim.experiment import Experiment, ScheduleSettings
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.study.plan import Plan
 from vnetsim.study.request import Request

@@ -25,7 +25,7 @@ from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import ALL_ROUNDS
 from vnetsim.experiment import Experiment as Settings
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble

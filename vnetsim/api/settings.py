@@ -15,8 +15,7 @@ from vnetsim.experiment import WHOLE_TABLES
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS
-from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.scenario.settings_file import changed, load_experiment, read_experiment, to_plain

@@ -199,7 +199,7 @@ def cite(
 ) -> int:
     """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
     from vnetsim.api.export import references  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.learning.registry import LEARNERS  # noqa: PLC0415
+    from vnetsim.learning.kinds import LEARNERS  # noqa: PLC0415
 
     folders = [name for name in names if Path(name).is_dir()]
     learners = [name for name in names if name not in folders] if names else LEARNERS.names()

@@ -1,10 +1,13 @@
-"""Plug-ins of learners: data sets and encoders, by an entry point or as a class of a file, ``path.py:Class``."""
+"""Learners, and plug-ins of theirs, data sets and encoders: by an entry point or as a class of a file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Protocol
 
+from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
+from vnetsim.learning import KeepsModels, Learner
 from vnetsim.plugins import Kind, optional
 from vnetsim.random_streams import Streams
 
@@ -89,3 +92,36 @@ ENCODERS = Kind(
         "resnet18": "learners.encoders:ResNet18",
     },
 )
+
+
+def _fault(found: type) -> str:
+    for part in ("name", "task", "paper", "payload"):
+        if not isinstance(getattr(found, part, ""), str):
+            return f"its {part} must be a string."
+    if not isinstance(getattr(found, "defaults", {}), Mapping):
+        return "its defaults must be a mapping from dotted keys to values."
+    return ""
+
+
+LEARNERS = Kind(
+    name="learner",
+    group="vnetsim.learners",
+    protocol=Learner,
+    key="learner",
+    table="learning",
+    fault=_fault,
+    package="learners",
+)
+
+
+def require_several_models(learner: type[Learner], setting: str) -> None:
+    """Refuse a learner of one model where a setting wants several; what its own settings rule out ``create`` refuses.
+
+    Raises:
+        InputError: it is not ``KeepsModels``.
+    """
+    if not issubclass(learner, KeepsModels):
+        raise InputError(
+            f"{setting} needs a learner with a model for each aggregator, and {learner.name} has one for all; see "
+            "vnetsim.learning.KeepsModels."
+        )

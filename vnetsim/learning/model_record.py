@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vnetsim.errors.paths import path_name
-from vnetsim.learning.protocol import Description
+from vnetsim.learning import Description
 
 MODEL_FILE, MODEL_FOLDER = "model.safetensors", "models"
 """Of the one model of a run, and of those of the RSUs where each has its own."""

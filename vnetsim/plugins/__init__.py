@@ -114,7 +114,7 @@ class Kind:
     @property
     def place(self) -> str:
         """Where the protocol stands, for messages."""
-        return f"{self.protocol.__module__.removesuffix('.protocol')}.{self.protocol.__name__}"
+        return f"{self.protocol.__module__}.{self.protocol.__name__}"
 
     def entries(self) -> list[EntryPoint]:
         """Return the entry points of the installed ones, sorted by name. Imports none of them."""

@@ -13,8 +13,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
-from vnetsim.learning.kinds import DATA_SETS, ENCODERS
-from vnetsim.learning.registry import LEARNERS, require_several_models
+from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS

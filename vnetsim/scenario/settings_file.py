@@ -19,8 +19,7 @@ from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.errors.paths import FILES, from_folder
 from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, DataSettings, Experiment
 from vnetsim.learning import Learner
-from vnetsim.learning.kinds import DATA_SETS
-from vnetsim.learning.registry import LEARNERS, about
+from vnetsim.learning.kinds import DATA_SETS, LEARNERS
 from vnetsim.plugins import Kind, at_folder
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
@@ -166,7 +165,7 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
     Raises:
         RunError: a key that is not among what they may set.
     """
-    given = about(learner).defaults
+    given: Mapping[str, Any] = getattr(learner, "defaults", {})
     for key, value in given.items():
         if key.partition(".")[0] in ("scenario", "learner", "learning"):
             raise RunError(f"{_fault_of(learner)}: {key} is not among what they may set.")

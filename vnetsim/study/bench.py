@@ -19,7 +19,7 @@ import polars as pl
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import PLUGIN_KEYS
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.scenario.settings_file import read_toml

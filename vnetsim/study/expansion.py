@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.experiment import ALL_ROUNDS, Experiment, ScheduleSettings
 from vnetsim.learning import Learner
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.timing import refuse_losses

@@ -17,7 +17,7 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Within
 from vnetsim.errors.paths import from_folder
 from vnetsim.experiment import PLUGIN_KEYS, WHOLE_TABLES
-from vnetsim.learning.registry import LEARNERS
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.storage.records import Interval, SkippedEntry

@@ -1,7 +1,8 @@
-"""Traffic whose paths are known to their end when they begin."""
+"""What every kind of opened traffic has in common, and traffic whose paths are known to their end when they begin."""
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,6 @@ from vnetsim.coverage.windows import (
     window_of,
 )
 from vnetsim.errors import InputError
-from vnetsim.traffic.opened import OpenedTraffic
 
 Path = tuple[VehiclePath, ExitCause]
 """A whole path inside one disc, from the entry to the exit, and why it ends."""
@@ -37,6 +37,24 @@ def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[Coverag
         heapq.heappush(leaving, (events_order(left), index, left))
     while leaving:
         yield heapq.heappop(leaving)[2]
+
+
+class OpenedTraffic:
+    """The base of what follows ``TrafficStream``, which says what ``rsus``, ``info`` and ``time_s`` are."""
+
+    rsus: tuple[Rsu, ...]
+    time_s: float
+    _info: TrafficInfo
+    _late_note: Callable[[], str] = str
+
+    @property
+    def info(self) -> TrafficInfo:
+        """What the record says of this traffic; who was left out shows only while it is read."""
+        note = self._late_note()
+        return dataclasses.replace(self._info, notes=(*self._info.notes, note)) if note else self._info
+
+    def close(self) -> None:
+        """Release what is held; may be called twice."""
 
 
 class PathTraffic(OpenedTraffic):

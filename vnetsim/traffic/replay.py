@@ -16,8 +16,7 @@ from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
-from vnetsim.traffic.opened import OpenedTraffic
-from vnetsim.traffic.paths import events_of
+from vnetsim.traffic.paths import OpenedTraffic, events_of
 
 _RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types")
 """Settings of traffic that say what was recorded."""

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from vnetsim.errors import InputError
-from vnetsim.traffic.fcd.part import FcdPart
-from vnetsim.traffic.fcd.tables import csv_parts, parquet_parts
+from vnetsim.traffic.fcd.tables import FcdPart, csv_parts, parquet_parts
 from vnetsim.traffic.sumo.config import is_true
 from vnetsim.xml_files import XmlFile
 

@@ -30,10 +30,10 @@ from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Float
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
-from vnetsim.traffic.fcd.part import FcdPart
+from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.net_file import NetFile
-from vnetsim.traffic.opened import OpenedTraffic
+from vnetsim.traffic.paths import OpenedTraffic
 from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
 
 _ENOUGH_M, _SLOW_MPS, _SHARE = 200.0, 1.0, 1e-3

@@ -1,4 +1,4 @@
-"""Recordings as tables, CSV or Parquet, some time steps at a time.
+"""Successive time steps of a recording as columns, and recordings that are tables, CSV or Parquet.
 
 SUMO 1.28 writes persons and containers into the columns of vehicles: with an edge and no lane, where a vehicle has a
 lane and no edge. A mesoscopic simulation gives all of them an edge and no lane; such a table is refused. A table with
@@ -12,6 +12,7 @@ import gzip
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -20,8 +21,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from vnetsim.coverage.frames import Integers
+from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
-from vnetsim.traffic.fcd.part import FcdPart
 
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13
 _NUMBERS = ("timestep_time", "vehicle_x", "vehicle_y", "vehicle_speed")
@@ -30,6 +32,43 @@ _OPTIONAL = ("vehicle_lane", "vehicle_type", "vehicle_edge")
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
 _LINE = "line"
 """Which line of a text file a row is."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FcdPart:
+    """Some time steps. Those columns that are not of steps have a row for each vehicle in a step.
+
+    Args:
+        time_s: of the steps (s).
+        where: place of each step in the file, for messages.
+        step: index into ``time_s``, in order.
+        ids: vehicle ids.
+        x_m: positions (m), like ``y_m``.
+        y_m: see ``x_m``.
+        speed_mps: speeds (m/s).
+        lanes: None where not recorded, like ``types``.
+        types: see ``lanes``.
+        persons_known: whether the recording tells persons from vehicles.
+        vehicle: a number for each vehicle id, in order of first appearance.
+    """
+
+    time_s: Floats
+    where: Sequence[str]
+    step: Integers
+    ids: Sequence[str]
+    x_m: Floats
+    y_m: Floats
+    speed_mps: Floats
+    lanes: Sequence[str | None]
+    types: Sequence[str | None]
+    persons_known: bool = True
+    vehicle: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def until(self, step: int) -> FcdPart:
+        """Return the steps before ``step``."""
+        rows = int(np.searchsorted(self.step, step))
+        of_rows = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle")
+        return replace(self, time_s=self.time_s[:step], **{name: getattr(self, name)[:rows] for name in of_rows})
 
 
 def csv_parts(path: Path) -> Iterator[FcdPart]:

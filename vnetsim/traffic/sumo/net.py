@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,9 @@ from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.progress import ProgressDisplay
-from vnetsim.traffic.sumo.demand import leaving
+from vnetsim.traffic.sumo.config import read_leniently
+from vnetsim.traffic.sumo.outputs import SumoOutputs
+from vnetsim.traffic.sumo.session import QUIET, binary, environment, without
 from vnetsim.traffic.vehicle_types import NOT_MOTOR
 
 # TraCI's numbers, as in traci.constants, which would have to be imported first.
@@ -30,6 +33,8 @@ SHAPE = 0x4E
 _MAX_LANES = 5000
 _SHARED = "vnetsim.shared"
 _SPEED_FACTOR = 2.0
+_COUNTS = "vnetsim_counts.xml"
+_PATIENCE_S = 600
 _LONGEST_S = 1800.0
 """More of a scenario is not counted: half an hour tells busy junctions apart, and costs less than the run itself."""
 
@@ -83,8 +88,8 @@ class SumoNet:
     def busiest_junction(self) -> tuple[str, str]:
         """Return the signalised junction into which vehicles drive most often, else the one with most incoming lanes.
 
-        They are counted by a run of SUMO, see ``vnetsim.traffic.sumo.demand``. In a net without traffic lights all
-        junctions compete.
+        They are counted by a run of SUMO over the beginning of the scenario, as it will be simulated. In a net without
+        traffic lights all junctions compete.
         """
         incoming = self._signalised()
         kind = "signalised junction"
@@ -129,11 +134,47 @@ class SumoNet:
         """Return how often vehicles drive into each junction."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
-        left = leaving(self.config, self.options, self.api.simulation.getTime() + self._counted_s)
+        left = _leaving(self.config, self.options, self.api.simulation.getTime() + self._counted_s)
         return {
             junction: sum(left.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
             for junction, lanes in incoming.items()
         }
+
+
+def _leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, int]:
+    """Return how often vehicles drive off the end of each edge until a time (s); empty when SUMO cannot tell."""
+    outputs = SumoOutputs(config, None)
+    counts = outputs.folder / _COUNTS
+    command = [
+        *(str(binary("sumo")), "-c", str(config), *QUIET, *without(options, "--end"), "--end", f"{until_s:.15g}"),
+        *("--remote-port", "0"),  # of the user's own, on which SUMO would wait for somebody
+        *(*outputs.options(), "--edgedata-output", str(counts)),
+    ]
+    try:
+        subprocess.run(  # noqa: S603 - the wheel's own binary, no shell
+            command,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=environment(),
+            timeout=_PATIENCE_S,
+        )
+        return _counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    finally:
+        outputs.close()
+
+
+def _counts(path: Path) -> dict[str, int]:
+    counts: dict[str, int] = {}
+
+    def start(element: str, attributes: Mapping[str, str]) -> None:
+        if element == "edge" and attributes.get("left", "").isdigit():
+            counts[attributes["id"]] = counts.get(attributes["id"], 0) + int(attributes["left"])
+
+    read_leniently(path, start)
+    return counts
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
-from vnetsim.traffic.opened import OpenedTraffic
+from vnetsim.traffic.paths import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true
 from vnetsim.traffic.sumo.net import SumoNet, anchors, surroundings
 from vnetsim.traffic.sumo.outputs import SumoOutputs

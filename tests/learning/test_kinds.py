@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.learning.registry import LEARNERS, about
+from vnetsim.learning.kinds import LEARNERS
 
 METHODS = [part for part in LEARNERS.parts if part not in ("name", "task", "paper", "Settings")]
 BODY = "\n".join(f"    def {method}(self): ..." for method in METHODS)
@@ -131,7 +131,7 @@ def test_an_installed_learner_that_is_at_fault(load: Any, message: str, monkeypa
 
 def test_every_installed_learner_tells_payload_and_equations() -> None:
     for name in LEARNERS.names():
-        told = about(LEARNERS.find(name))
+        told = LEARNERS.find(name)
         assert told.payload, name
         assert told.equations, name
         assert all(equation.strip() == equation and "\n" not in equation for equation in told.equations)
