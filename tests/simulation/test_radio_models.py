@@ -156,7 +156,7 @@ def test_links_are_drawn_with_the_heights_of_their_ends_whoever_is_named_first(s
     bus, car = next(events).path, next(events).path
     assert radio.pair_state(3, bus, car) == radio.pair_state(3, car, bus)
     assert radio.pair_state(3, car, bus)[0] == (3.4, 1.5)
-    assert radio.link(bus, scene.rsu, 0)._state[0] == (3.4,)
+    assert radio.link(bus, scene.rsu, 0).state[0] == (3.4,)
 
 
 def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:

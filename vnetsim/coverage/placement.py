@@ -193,36 +193,37 @@ def _listed_pois(files: Sequence[str]) -> list[Poi]:
     """
     found: list[Poi] = []
     for name in files:
-        before, file = len(found), _PoiFile(Path(name), found)
-        file.xml.read()
+        before = len(found)
+        _add_pois(Path(name), found)
         if len(found) == before:
             raise InputError(f'{name}: no RSU in it; they are written as <poi id="..." type="rsu" x="..." y="..."/>.')
     return found
 
 
-class _PoiFile:
-    """Adds the RSUs of an additional file to those that were found."""
+def _add_pois(path: Path, found: list[Poi]) -> None:
+    """Add the RSUs of an additional file to those that were found."""
+    inside = False
 
-    def __init__(self, path: Path, found: list[Poi]) -> None:
-        self.xml = XmlFile(path, self._start, end=self._end)
-        self._found = found
-        self._inside = False
-
-    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal inside
         key = attributes.get("key", "")
         if name == "poi" and attributes.get("type") == "rsu":
-            self._inside, poi_id = True, attributes.get("id", "")
+            inside, poi_id = True, attributes.get("id", "")
             try:
                 x_m, y_m = float(attributes["x"]), float(attributes["y"])
             except (KeyError, ValueError):
                 raise InputError(
-                    f"{self.xml.where}: RSU '{poi_id}' needs x and y as numbers of metres; places on lanes and "
+                    f"{file.where}: RSU '{poi_id}' needs x and y as numbers of metres; places on lanes and "
                     "geographical ones are known to SUMO only: name the file in the scenario instead."
                 ) from None
-            self._found.append(Poi(id=poi_id, x_m=x_m, y_m=y_m, range_text=""))
-        elif name == "param" and self._inside and key in ("range", "environment"):
-            poi, text = self._found[-1], attributes.get("value", "").strip()
-            self._found[-1] = replace(poi, range_text=text) if key == "range" else replace(poi, environment=text)
+            found.append(Poi(id=poi_id, x_m=x_m, y_m=y_m, range_text=""))
+        elif name == "param" and inside and key in ("range", "environment"):
+            poi, text = found[-1], attributes.get("value", "").strip()
+            found[-1] = replace(poi, range_text=text) if key == "range" else replace(poi, environment=text)
 
-    def _end(self, name: str) -> None:
-        self._inside &= name != "poi"
+    def end(name: str) -> None:
+        nonlocal inside
+        inside &= name != "poi"
+
+    file = XmlFile(path, start, end=end)
+    file.read()

@@ -81,7 +81,7 @@ def bounds_of(kind: type) -> Mapping[str, Within]:
 
 
 def check_bounds(table: str, settings: Any) -> None:
-    """Refuse a setting that is outside the bounds declared beside its field.
+    """Refuse a setting that is outside the bounds declared beside its field, also in tables below.
 
     Args:
         table: in which the settings stand, for the message; empty for the outermost.
@@ -93,9 +93,11 @@ def check_bounds(table: str, settings: Any) -> None:
     kind: type = type(settings)
     bounds = bounds_of(kind)
     for field in fields(settings):
-        value = getattr(settings, field.name)
-        if field.name in bounds and value is not None:
-            bounds[field.name].check(f"{table}.{field.name}" if table else field.name, value)
+        value, key = getattr(settings, field.name), f"{table}.{field.name}" if table else field.name
+        if is_dataclass(value):
+            check_bounds(key, value)
+        elif field.name in bounds and value is not None:
+            bounds[field.name].check(key, value)
 
 
 def require(condition: bool, message: str) -> None:

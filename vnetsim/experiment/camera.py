@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.errors.bounds import Within
 
 SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
 FOCAL_LENGTH_M, PIXEL_PITCH_M, DEPTH_M = 0.004, 3.0e-6, 10.0
@@ -24,14 +24,6 @@ class Camera:
 
     exposure_s: Annotated[float, Within(1e-6, 1, "s", "no camera of a vehicle opens shorter or longer")] = 0.01
     scene_width_m: SceneM = 4.5
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their bounds.
-
-        Raises:
-            InputError: naming the field.
-        """
-        check_bounds("camera", self)
 
     def level_px(self, speed_mps: float) -> float:
         """Return the blur level L = H s v / (Q Z) on the sensor (px) at a speed (m/s).

@@ -91,9 +91,6 @@ class TopologySettings:
     peers: Literal["ring", "distance"] = "ring"
     range_m: Annotated[float, Within(1, 1e6, "m", "from one lamp post to the next; a country")] = 1000.0
 
-    def __post_init__(self) -> None:
-        check_bounds("topology", self)
-
 
 class Wire(NamedTuple):
     """What joins an RSU to the network: latency each way (s), and rates towards the RSU and away from it (bit/s)."""
@@ -136,9 +133,6 @@ class BackhaulSettings:
     down_bps: Annotated[float | None, Within(1, 1e15, "bit/s", "a whole sea cable")] = None
     up_bps: Annotated[float | None, Within(1, 1e15, "bit/s", "a whole sea cable")] = None
     cloud_latency_s: Annotated[float | None, Within(0, 1e7, "s", "four months")] = None
-
-    def __post_init__(self) -> None:
-        check_bounds("backhaul", self)
 
     @property
     def wire(self) -> Wire:

@@ -59,9 +59,6 @@ class ExchangeSettings:
     relay: bool = False
     limit_s: Annotated[float, Within(0.01, 1e7, "s", "it needs time; four months")] = 30.0
 
-    def __post_init__(self) -> None:
-        check_bounds("exchange", self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SiloSettings:
@@ -155,9 +152,6 @@ class BlurSettings:
 
     threshold_kmh: Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster")] = 0.0
     fraction: Share = 1.0
-
-    def __post_init__(self) -> None:
-        check_bounds("blur", self)
 
 
 @dataclass(frozen=True, kw_only=True)

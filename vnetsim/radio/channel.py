@@ -100,6 +100,7 @@ class Channel:
         rates: takes note of the rates that transfers look up; several channels may have the same.
 
     Attributes:
+        active: number of transfers that share the airtime now.
         carried_bytes: bytes moved by the transfers that have ended, completed or not (B).
         busy_s: airtime used (s).
     """
@@ -109,17 +110,12 @@ class Channel:
         self.carried_bytes = 0.0
         self.busy_s = 0.0
         self._env = env
-        self._active = 0
+        self.active = 0
         self._virtual_s = 0.0
         self._now_s: float = env.now
         self._due: list[tuple[float, int, Transfer]] = []  # holds outdated entries too, see _next
         self._entries = 0
         self._alarm = 0
-
-    @property
-    def active(self) -> int:
-        """Number of transfers that share the airtime now."""
-        return self._active
 
     def send(
         self,
@@ -140,7 +136,7 @@ class Channel:
         self._advance()
         count = self._rates.count
         transfer = Transfer(float(size_bytes), lambda time_s: count(rate_bps(time_s)), on_done)
-        self._active += 1
+        self.active += 1
         transfer.settle(self._virtual_s, self._env.now)
         self._enqueue(transfer)
         self._set_alarm()
@@ -160,9 +156,9 @@ class Channel:
     def _advance(self) -> None:
         elapsed_s = self._env.now - self._now_s
         self._now_s = self._env.now
-        if self._active:
+        if self.active:
             self.busy_s += elapsed_s
-            self._virtual_s += elapsed_s / self._active
+            self._virtual_s += elapsed_s / self.active
 
     def _enqueue(self, transfer: Transfer) -> None:
         self._entries += 1
@@ -171,8 +167,8 @@ class Channel:
     def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
         transfer.arrived_bytes, transfer.active = moved_bytes, False
         self.carried_bytes += moved_bytes
-        self._active -= 1
-        if self._active == 0:  # start afresh: virtual time stays small, so differences keep their digits
+        self.active -= 1
+        if self.active == 0:  # start afresh: virtual time stays small, so differences keep their digits
             self._virtual_s = 0.0
             self._due.clear()
 
@@ -189,7 +185,7 @@ class Channel:
         self._alarm += 1  # an alarm set earlier finds that it is no longer the newest
         transfer = self._next()
         if transfer is not None and transfer.due_s < math.inf:
-            delay_s = max(0.0, transfer.due_s - self._virtual_s) * self._active
+            delay_s = max(0.0, transfer.due_s - self._virtual_s) * self.active
             self._env.timeout(delay_s).callbacks.append(partial(self._ring, self._alarm))
 
     def _ring(self, alarm: int, _: object) -> None:

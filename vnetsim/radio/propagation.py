@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +18,14 @@ CAR_M, TRUCK_M = 1.6, 3.0
 """Heights of the vehicles that block (TR 37.885, 6.1.2)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PathLoss:
-    """Path loss constant + per_decade log10(d) + per_carrier_decade log10(f) (dB), d in m and f in GHz."""
-
-    constant_db: float
-    per_decade_db: float
-    per_carrier_decade_db: float
-
-
-_NLOS = PathLoss(constant_db=36.85, per_decade_db=30.0, per_carrier_decade_db=18.9)
-PATH_LOSS: Mapping[tuple[str, bool], PathLoss] = {
-    ("urban", True): PathLoss(constant_db=38.77, per_decade_db=16.7, per_carrier_decade_db=18.2),
-    ("highway", True): PathLoss(constant_db=32.4, per_decade_db=20.0, per_carrier_decade_db=20.0),
-    ("urban", False): _NLOS,
-    ("highway", False): _NLOS,
+PATH_LOSS: Mapping[tuple[str, bool], tuple[float, float, float]] = {
+    ("urban", True): (38.77, 16.7, 18.2),
+    ("highway", True): (32.4, 20.0, 20.0),
+    ("urban", False): (36.85, 30.0, 18.9),
+    ("highway", False): (36.85, 30.0, 18.9),
 }
-"""By environment, and whether the link is on one street (``los`` and ``nlosv`` have the same row); Table 6.2.1-1."""
+"""A constant, what is added for each decade of the distance in m, and of the carrier in GHz (dB); by environment, and
+whether the link is on one street (``los`` and ``nlosv`` have the same row); Table 6.2.1-1."""
 
 NLOS_SHADOWING = 4 / 3
 """Standard deviation of the shadowing behind buildings, 4 dB, over that on one street, 3 dB; Table 6.2.1-2."""
@@ -53,9 +43,9 @@ def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_
         environment: ``urban`` or ``highway``.
         one_street: False behind buildings.
     """
-    loss = PATH_LOSS[environment, one_street]
-    distance_db = loss.per_decade_db * math.log10(max(distance_m, MIN_DISTANCE_M))
-    return loss.constant_db + distance_db + loss.per_carrier_decade_db * math.log10(carrier_hz / 1e9)
+    constant_db, per_decade_db, per_carrier_decade_db = PATH_LOSS[environment, one_street]
+    distance_db = per_decade_db * math.log10(max(distance_m, MIN_DISTANCE_M))
+    return constant_db + distance_db + per_carrier_decade_db * math.log10(carrier_hz / 1e9)
 
 
 def line_of_sight_probability(distance_m: float, environment: str) -> float:

@@ -25,7 +25,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from vnetsim.coverage.windows import Window
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
@@ -42,7 +41,7 @@ from vnetsim.storage.rows import ClosedBy, Outcome
 
 
 class Aggregator:
-    """Makes rounds of the vehicles that it is offered; ``finished`` once its last round has closed."""
+    """Makes rounds of the vehicles that it is offered, who wait in ``invitations``; ``finished`` after the last."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class Aggregator:
         self._pace = pace
         self._deadline_s = getattr(pace, "deadline_s", None)
         self._pace_memory = pace.begin() if hasattr(pace, "begin") else None
-        self._invitations = invitations
+        self.invitations = invitations
         self._open = OpenRound(index=-1, open_s=world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
         self._outside = 0  # of them, outside coverage: they take no place
@@ -115,32 +114,24 @@ class Aggregator:
         self._close_if_over()
 
     def _begin(self) -> None:
-        self._outbox.idle.extend(self._invitations.rested())
+        self._outbox.idle.extend(self.invitations.rested())
         given_s = self._world.experiment.round.deadline_s
         self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
     def fill(self) -> None:
         """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
-        if not (self._invitations or self._exchange.gathered):  # as most of many aggregators after most events
+        if not (self.invitations or self._exchange.gathered):  # as most of many aggregators after most events
             return
         if self.finished or self._open.held or self._exchange.under_way:
             return
-        if self._invitations and (free := self._pace.places(self._state())) > 0:
+        if self.invitations and (free := self._pace.places(self._state())) > 0:
             self._invite_up_to(free)
         if len(self._exchange.gathered) >= self._world.experiment.round.quorum:  # stale ones, ready since
             self._open_exchange("quorum")
 
     def offer(self, window: OpenWindow) -> None:
         """Let an idle vehicle wait for an invitation in a window: in this round or, when it had one, in the next."""
-        self._invitations.offer(window, self.round)
-
-    def forget(self, window: OpenWindow, closed: Window) -> None:
-        """Take note that a window at one of its RSUs has closed; nobody waits in it any more."""
-        self._invitations.forget(window, closed)
-
-    def withdraw(self, window: OpenWindow) -> None:
-        """Let a vehicle wait no longer in a window in which another RSU serves it from now on."""
-        self._invitations.withdraw(window)
+        self.invitations.offer(window, self.round)
 
     def participation(self, vehicle: Vehicle) -> Participation:
         """Return the participation in which a vehicle is."""
@@ -207,7 +198,7 @@ class Aggregator:
     def share(self, participation: Participation) -> float:
         """Return the share of its training that a participation does, by the pace."""
         window = participation.coverage.window if participation.coverage else participation.window
-        return self._invitations.share(window, self._state())
+        return self.invitations.share(window, self._state())
 
     def ready(self, participation: Participation) -> None:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
@@ -219,7 +210,7 @@ class Aggregator:
 
     def uploaded(self, participation: Participation) -> None:
         """Let an update count for the open round."""
-        self._invitations.took_part(participation.window.vehicle, self.round)
+        self.invitations.took_part(participation.window.vehicle, self.round)
         participant = participant_of(participation, self.round, self._world.experiment.camera)
         row = self._end(participation, "committed", self._world.env.now)
         self._open.committed.append((row, participant))
@@ -240,7 +231,7 @@ class Aggregator:
             committed=len(self._open.committed),
             close_s=self._open.close_s,
             rules=self._world.experiment.round,
-            planned_share=self._invitations.planned_share,
+            planned_share=self.invitations.planned_share,
             memory=self._pace_memory,
         )
 
@@ -276,12 +267,12 @@ class Aggregator:
         return self._pace.closed_by if self._pace.closes(self._state()) else None
 
     def _invite_up_to(self, free: int) -> None:
-        if (length_s := self._invitations.length_s(self._state())) is not None:
+        if (length_s := self.invitations.length_s(self._state())) is not None:
             self._set_deadline(length_s)
-        with closing(self._invitations.chosen(free, self._state())) as windows:
+        with closing(self.invitations.chosen(free, self._state())) as windows:
             for window in windows:
                 if self._world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
-                    self._invitations.rest(window.vehicle)
+                    self.invitations.rest(window.vehicle)
                     continue
                 self._invite(window)
                 if self._pace.places(self._state()) <= 0:
@@ -296,11 +287,11 @@ class Aggregator:
     def begin(self, window: OpenWindow, *, beside: Participation | None = None) -> Participation:
         """Let a vehicle take part from now on in a window, for itself or beside another aggregator that invited it."""
         vehicle = window.vehicle
-        invitation = self._world.invitation(window, self.model, self._invitations.predicted(window))
+        invitation = self._world.invitation(window, self.model, self.invitations.predicted(window))
         participation = Participation(env=self._world.env, invitation=invitation, owner=self, beside=beside)
         self._in_flight[vehicle] = participation
         self._open.taken.add(vehicle.silo)
-        self._invitations.took_part(vehicle, self.round)
+        self.invitations.took_part(vehicle, self.round)
         window.invited = True
         vehicle.served_by.append(self.name)
         return participation
@@ -369,7 +360,7 @@ class Aggregator:
         told = self._open.counted(result)
         samples = sum(self._world.images.get(silo, 1) for silo, _ in told)
         self._recorder.closed(summary, [row for row, _ in committed], result)
-        self._invitations.after_round(self._recorder.participations, self.model, told)
+        self.invitations.after_round(self._recorder.participations, self.model, told)
         self._outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:

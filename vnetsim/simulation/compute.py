@@ -6,7 +6,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vnetsim.experiment import ComputeSettings
 from vnetsim.experiment.traffic import COMPUTERS, Computer
@@ -17,39 +17,23 @@ TRANSMIT_W, RECEIVE_W = 2.0, 1.0
 them. Sending radiates 0.2 W (23 dBm), which an amplifier makes of about 1 W; 1 W for the rest of the unit."""
 
 
-class Energy(NamedTuple):
-    """Energy of a participation by stage (J); None where the power of the vehicle's computer is not known."""
-
-    download_j: float | None = None
-    train_j: float | None = None
-    upload_j: float | None = None
-    wait_j: float | None = None
-    exchange_j: float | None = None
-
-    @property
-    def total_j(self) -> float | None:
-        """All stages together (J); None where they are not known."""
-        known = [joules for joules in self if joules is not None]
-        return math.fsum(known) if known else None
-
-
-def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float = 0.0) -> Energy:
-    """Return what a participation takes on board beyond what the vehicle takes without it.
+def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float = 0.0) -> dict[str, float]:
+    """Return what a participation takes on board beyond what the vehicle takes without it, by column of the record (J).
 
     Args:
         seconds: spent in each stage, by the names of ``Stage`` (s).
-        watts: of its computer while it trains (W); None where that is not known.
+        watts: of its computer while it trains (W); None where that is not known, and so is the energy: nothing.
         worked_s: how long it computed for others in the exchange (s); in all of that it may send.
     """
     if watts is None:
-        return Energy()
-    return Energy(
-        download_j=RECEIVE_W * seconds["download"],
-        train_j=watts * seconds["training"],
-        upload_j=TRANSMIT_W * seconds["upload"],
-        wait_j=RECEIVE_W * (seconds["waiting"] + seconds["outside"]),
-        exchange_j=TRANSMIT_W * seconds["exchange"] + watts * worked_s,
-    )
+        return {}
+    return {
+        "download_j": RECEIVE_W * seconds["download"],
+        "train_j": watts * seconds["training"],
+        "upload_j": TRANSMIT_W * seconds["upload"],
+        "wait_j": RECEIVE_W * (seconds["waiting"] + seconds["outside"]),
+        "exchange_j": TRANSMIT_W * seconds["exchange"] + watts * worked_s,
+    }
 
 
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:

@@ -66,6 +66,7 @@ class Exchanged:
     transfer: Transfer | None = field(default=None, repr=False)
 
 
+@dataclass(kw_only=True)
 class ExchangePhase:
     """The exchanges of one round, from their common beginning to the last one's end.
 
@@ -76,28 +77,20 @@ class ExchangePhase:
         on_done: called with a member all of whose exchanges are over, and its peers; not for members that left.
     """
 
-    def __init__(
-        self,
-        *,
-        world: World,
-        plan: Exchange,
-        members: Sequence[Participation],
-        round_index: int,
-        on_ended: Callable[[Exchanged], None],
-        on_done: Callable[[Participation, Peers], None],
-    ) -> None:
-        self._world = world
-        self._settings = world.experiment.exchange
-        self._plan = plan
-        self._round = round_index
-        self._on_ended = on_ended
-        self._on_done = on_done
-        self._members = tuple(members)
-        self._present = dict.fromkeys(members)
-        self._work: dict[Participation, list[Exchanged]] = {member: [] for member in members}
+    world: World
+    plan: Exchange
+    members: Sequence[Participation]
+    round_index: int
+    on_ended: Callable[[Exchanged], None]
+    on_done: Callable[[Participation, Peers], None]
+
+    def __post_init__(self) -> None:
+        self._settings = self.world.experiment.exchange
+        self._present = dict.fromkeys(self.members)
+        self._work: dict[Participation, list[Exchanged]] = {member: [] for member in self.members}
         self._timers: dict[Participation, tuple[float, simpy.Timeout]] = {}  # since when (s)
         self._pair_states: dict[frozenset[str], Any] = {}
-        self._start_s: float = world.env.now
+        self._start_s: float = self.world.env.now
         self._exchanges = [self._new(sender, receiver) for sender, receiver in self._pairs()]
         self._under_way = Counter(member for e in self._exchanges for member in (e.sender, e.receiver))
 
@@ -110,9 +103,9 @@ class ExchangePhase:
         """Start what can start now; members without any exchange are done at once."""
         for exchange in self._exchanges:
             self._connect(exchange)
-        self._world.env.timeout(self._settings.limit_s).callbacks.append(self._limit)
+        self.world.env.timeout(self._settings.limit_s).callbacks.append(self._limit)
         self._tick_after(1)
-        for member in self._members:
+        for member in self.members:
             self._settle(member)
 
     def leave(self, member: Participation) -> Peers:
@@ -129,20 +122,20 @@ class ExchangePhase:
     def peers(self, member: Participation) -> Peers:
         """Return the members with which ``member`` completed what the learner counts, in order of arrival."""
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}
-        returns = self._plan.return_bytes > 0 or self._plan.work_flop > 0
+        returns = self.plan.return_bytes > 0 or self.plan.work_flop > 0
 
         def counts(other: Participation) -> bool:
             to, back = (member, other) in done, (other, member) in done
-            return (to and back) if self._plan.mutual else to if returns else back
+            return (to and back) if self.plan.mutual else to if returns else back
 
-        return tuple(other for other in self._members if counts(other))
+        return tuple(other for other in self.members if counts(other))
 
     def _pairs(self) -> list[tuple[Participation, Participation]]:
-        members, topology = self._members, self._settings.topology
+        members, topology = self.members, self._settings.topology
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
             pairs = dict.fromkeys(zip(members, following, strict=False))
-            if self._plan.mutual:
+            if self.plan.mutual:
                 pairs.update(dict.fromkeys((receiver, sender) for sender, receiver in tuple(pairs)))
             return list(pairs)
         everybody = itertools.permutations(members, 2)
@@ -151,7 +144,7 @@ class ExchangePhase:
         return list(everybody)
 
     def _new(self, sender: Participation, receiver: Participation) -> Exchanged:
-        now_s = self._world.env.now
+        now_s = self.world.env.now
         return Exchanged(
             sender=sender,
             receiver=receiver,
@@ -169,14 +162,14 @@ class ExchangePhase:
         settings = self._settings
         if settings.topology == "star":
             return "relay"
-        if self._distance_m(one, other, self._world.env.now) < settings.range_m:
+        if self._distance_m(one, other, self.world.env.now) < settings.range_m:
             return "sidelink"
         return "relay" if settings.relay else ""
 
     def _connect(self, exchange: Exchanged) -> None:
         exchange.via = self._via(exchange.sender, exchange.receiver)
         if exchange.via:
-            self._send(exchange, exchange.sender, exchange.receiver, self._plan.send_bytes, self._arrived)
+            self._send(exchange, exchange.sender, exchange.receiver, self.plan.send_bytes, self._arrived)
 
     def _send(
         self,
@@ -188,7 +181,7 @@ class ExchangePhase:
     ) -> None:
         """Move bytes from one vehicle to the other, over one hop or through the RSU, and then go on."""
         if exchange.via == "sidelink":
-            channel, rate = self._world.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
+            channel, rate = self.world.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
             self._hop(exchange, channel, rate, size_bytes, then)
         else:
             up, down = source.invitation.coverage, target.invitation.coverage
@@ -206,7 +199,7 @@ class ExchangePhase:
         then: Callable[[Exchanged], None],
     ) -> None:
         exchange.channel = channel
-        update_s = self._world.radio.update_s
+        update_s = self.world.radio.update_s
         exchange.transfer = channel.send(
             size_bytes, rate_bps, partial(self._hopped, exchange, size_bytes, then), update_s=update_s
         )
@@ -220,7 +213,7 @@ class ExchangePhase:
             self._cut([exchange])
 
     def _arrived(self, exchange: Exchanged) -> None:
-        if self._plan.work_flop == 0 and self._plan.return_bytes == 0:
+        if self.plan.work_flop == 0 and self.plan.return_bytes == 0:
             self._complete(exchange)
             return
         queue = self._work[exchange.receiver]
@@ -229,15 +222,15 @@ class ExchangePhase:
             self._start_work(exchange.receiver)
 
     def _start_work(self, host: Participation) -> None:
-        flops = self._world.computer(host.window).flops
-        timer = self._world.env.timeout(self._plan.work_flop / flops)
+        flops = self.world.computer(host.window).flops
+        timer = self.world.env.timeout(self.plan.work_flop / flops)
         timer.callbacks.append(partial(self._worked, host))
-        self._timers[host] = self._world.env.now, timer
+        self._timers[host] = self.world.env.now, timer
 
     def _worked(self, host: Participation, _: object) -> None:
         exchange = self._work[host][0]
         self._dequeue(exchange)
-        self._send(exchange, host, exchange.sender, self._plan.return_bytes, self._complete)
+        self._send(exchange, host, exchange.sender, self.plan.return_bytes, self._complete)
 
     def _dequeue(self, exchange: Exchanged) -> None:
         """Take a job from its host, finished or not, and let the host begin its next one."""
@@ -250,7 +243,7 @@ class ExchangePhase:
         if was_first:
             began_s, timer = self._timers.pop(host)
             timer.callbacks = []
-            host.worked_s += self._world.env.now - began_s
+            host.worked_s += self.world.env.now - began_s
             if queue:
                 self._start_work(host)
 
@@ -267,10 +260,10 @@ class ExchangePhase:
 
     def _end(self, exchange: Exchanged, outcome: Literal["completed", "cut"]) -> None:
         exchange.outcome = outcome
-        exchange.end_s = self._world.env.now
+        exchange.end_s = self.world.env.now
         exchange.contact_s = self._contact_s(exchange)
         exchange.sender.exchange_bytes += exchange.moved_bytes
-        self._on_ended(exchange)
+        self.on_ended(exchange)
         for member in (exchange.sender, exchange.receiver):
             self._under_way[member] -= 1
             self._settle(member)
@@ -279,12 +272,12 @@ class ExchangePhase:
         """Report a member that is still there and has nothing under way any more, once."""
         if member in self._present and not self._under_way[member]:
             del self._present[member]
-            self._on_done(member, self.peers(member))
+            self.on_done(member, self.peers(member))
 
     def _in_contact(self, exchange: Exchanged) -> bool:
         return (
             exchange.via == "relay"
-            or self._distance_m(exchange.sender, exchange.receiver, self._world.env.now) < self._settings.range_m
+            or self._distance_m(exchange.sender, exchange.receiver, self.world.env.now) < self._settings.range_m
         )
 
     def _contact_s(self, exchange: Exchanged) -> float:
@@ -295,9 +288,9 @@ class ExchangePhase:
         return contact_time_s(*paths, settings.range_m, exchange.start_s, exchange.end_s)
 
     def _tick_after(self, count: int) -> None:
-        now_s = self._world.env.now
+        now_s = self.world.env.now
         delay_s = max(math.ulp(now_s), self._start_s + count * RANGE_UPDATE_S - now_s)
-        self._world.env.timeout(delay_s).callbacks.append(partial(self._tick, count))
+        self.world.env.timeout(delay_s).callbacks.append(partial(self._tick, count))
 
     def _tick(self, count: int, _: object) -> None:
         """Look up who is in range now."""
@@ -320,8 +313,8 @@ class ExchangePhase:
         one, other = source.window, target.window
         pair = frozenset((one.vehicle.id, other.vehicle.id))
         if pair not in self._pair_states:
-            self._pair_states[pair] = self._world.radio.pair_state(self._round, one.path, other.path)
-        return self._world.radio.sidelink_bps(one.rsu, one.path, other.path, time_s, self._pair_states[pair])
+            self._pair_states[pair] = self.world.radio.pair_state(self.round_index, one.path, other.path)
+        return self.world.radio.sidelink_bps(one.rsu, one.path, other.path, time_s, self._pair_states[pair])
 
 
 def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s: float, end_s: float) -> float:

@@ -88,7 +88,7 @@ class Fleet:
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
-            self._by_rsu[before.rsu.id].withdraw(before)
+            self._by_rsu[before.rsu.id].invitations.withdraw(before)
         vehicle.serving = window
         if vehicle.served_by:
             self._handover.served(self._by_name[vehicle.served_by[0]], vehicle, window)
@@ -101,7 +101,7 @@ class Fleet:
         vehicle.windows.remove(window)
         aggregator = self._by_rsu[window.rsu.id]
         self._recorder.left(event.window)
-        aggregator.forget(window, event.window)
+        aggregator.invitations.forget(window, event.window)
         if vehicle.serving is window:
             vehicle.serving = None
             if vehicle.served_by:

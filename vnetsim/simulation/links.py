@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -63,7 +64,8 @@ class Radio:
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
         """Return the link of a window; how many the vehicle had at the RSU before names its random stream."""
-        return Link(self._model, path, rsu, self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows))
+        state = self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows)
+        return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
         """Return what gives the power that a vehicle receives of an RSU in a window (dBm); see ``link``."""
@@ -116,33 +118,32 @@ def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
     return quality
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Link:
     """The radio link of one coverage window.
 
-    Attributes:
+    Args:
         update_s: how often the rates must be looked up anew (s); None when they never change.
+        state: what the model drew for the window.
     """
 
-    __slots__ = ("_fixed", "_model", "_path", "_rsu", "_state", "update_s")
-
-    def __init__(self, model: RadioModel, path: VehiclePath, rsu: Rsu, state: Any) -> None:
-        self._model = model
-        self.update_s = model.update_s
-        self._path = path
-        self._rsu = rsu
-        self._state = state
-        self._fixed: dict[str, float] = {}  # rates that never change, looked up once
+    model: RadioModel
+    update_s: float | None
+    path: VehiclePath
+    rsu: Rsu
+    state: Any
+    _fixed: dict[str, float] = field(default_factory=dict)  # rates that never change, looked up once
 
     def downlink_bps(self, time_s: float) -> float:
         """Return the rate from RSU to vehicle (bit/s) at a time that the path covers (s)."""
-        return self._fixed.get("downlink") or self._looked_up("downlink", time_s, self._model.downlink_bps)
+        return self._fixed.get("downlink") or self._looked_up("downlink", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
         """Return the rate from vehicle to RSU (bit/s) at a time that the path covers (s)."""
-        return self._fixed.get("uplink") or self._looked_up("uplink", time_s, self._model.uplink_bps)
+        return self._fixed.get("uplink") or self._looked_up("uplink", time_s, self.model.uplink_bps)
 
     def _looked_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
-        found = rate_bps(self._rsu, position_m(self._path, time_s), self._state)
+        found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
         if self.update_s is None:
             self._fixed[direction] = found
         return found

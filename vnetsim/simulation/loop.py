@@ -148,7 +148,15 @@ def simulate(
     )
     if len(all_of_them) > 1:
         world.needed.append(lambda: chain.from_iterable(one.models_in_use() for one in all_of_them.values()))
-    loop = _Loop(env, fleet, mixer, outbox, log, on_round, association(experiment.association, traffic.rsus, radio))
+    loop = _Loop(
+        env=env,
+        fleet=fleet,
+        mixer=mixer,
+        outbox=outbox,
+        log=log,
+        on_round=on_round,
+        association=association(experiment.association, traffic.rsus, radio),
+    )
     last_s = loop.play(traffic, progress)
     complete = len(log.rounds) == experiment.rounds * len(all_of_them)
     return SimulationResult(
@@ -178,35 +186,26 @@ def _forward(traffic: TrafficStream) -> Iterator[CoverageEvent]:
         yield event
 
 
+@dataclass(kw_only=True)
 class _Loop:
     """Plays traffic and clock against each other, and takes to the fleet what aggregators put into the outbox."""
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        fleet: Fleet,
-        mixer: Apart,
-        outbox: Outbox,
-        log: SimulationLog,
-        on_round: Callable[[SimulationLog], object] | None,
-        association: Association,
-    ) -> None:
-        self._association = association
-        self._env = env
-        self._fleet = fleet
-        self._mixer = mixer
-        self._outbox = outbox
-        self._log = log
-        self._on_round = on_round
-        self.stopped = False
+    env: simpy.Environment
+    fleet: Fleet
+    mixer: Apart
+    outbox: Outbox
+    log: SimulationLog
+    on_round: Callable[[SimulationLog], object] | None
+    association: Association
+    stopped: bool = False
 
     def play(self, traffic: TrafficStream, progress: Callable[..., object] | None) -> float:
         """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
-        fleet, log = self._fleet, self._log
+        fleet, log = self.fleet, self.log
         fleet.open()
         last_s = traffic.info.begin_s
         time_s: float
-        for time_s, events in groupby(self._association.follow(_forward(traffic)), key=attrgetter("time_s")):
+        for time_s, events in groupby(self.association.follow(_forward(traffic)), key=attrgetter("time_s")):
             last_s = time_s
             if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
                 return self._ended(last_s)
@@ -223,37 +222,37 @@ class _Loop:
     def _ended(self, last_s: float) -> float:
         """Close what is open, where rounds are missing, and return the last instant (s)."""
         if self.stopped:
-            last_s = self._env.now
+            last_s = self.env.now
         if not self._finished:
-            self._fleet.end_of_traffic(last_s)
+            self.fleet.end_of_traffic(last_s)
             self._empty_outbox()
-            self._mixer.end_of_traffic(last_s)
+            self.mixer.end_of_traffic(last_s)
         return last_s
 
     @property
     def _finished(self) -> bool:
         """Whether no round remains, and no average of what they made."""
-        return self._fleet.finished and self._mixer.finished
+        return self.fleet.finished and self.mixer.finished
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
         """Let a vehicle enter or leave, or be served elsewhere; return whether rounds remain."""
         if isinstance(event, Entered | Serves):
-            (self._fleet.enter if isinstance(event, Entered) else self._fleet.serve)(event.path)
+            (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True
         if event.window.exit_cause == "end" and not self._run_until(event.time_s, inclusive=True):
             return False
-        self._fleet.leave(event)
+        self.fleet.leave(event)
         return True
 
     def _run_until(self, time_s: float, *, inclusive: bool = False) -> bool:
         """Run what happens before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
-        env, outbox = self._env, self._outbox
+        env, outbox = self.env, self.outbox
         while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
             if outbox and self._empty_outbox():
                 if self.stopped or self._finished:
                     return False
-                self._fleet.fill()
+                self.fleet.fill()
         # Nothing is due any more. SimPy adds the difference to its clock, which may miss the target by one rounding.
         # From a clock within a factor of two the difference is exact (Sterbenz), and so is the landing.
         for until_s in (time_s - abs(time_s) / 4, time_s):
@@ -264,16 +263,16 @@ class _Loop:
     def _empty_outbox(self) -> bool:
         """Let those whom it concerns know what aggregators have told; return whether anybody may invite anew."""
         news = False
-        while self._outbox:  # averages at once may let rounds begin
-            told = self._outbox.taken()
+        while self.outbox:  # averages at once may let rounds begin
+            told = self.outbox.taken()
             for summary in told.closed:
-                self._mixer.closed(summary)
+                self.mixer.closed(summary)
             if (told.closed or told.mixed) and self._finished:
-                self._fleet.cut_off(told.closed[-1].close_s if told.closed else self._env.now)
+                self.fleet.cut_off(told.closed[-1].close_s if told.closed else self.env.now)
             for _ in told.closed:
-                if self._on_round is not None:
-                    self.stopped |= self._on_round(self._log) is False
+                if self.on_round is not None:
+                    self.stopped |= self.on_round(self.log) is False
             for vehicle in told.idle:
-                self._fleet.idle(vehicle)
+                self.fleet.idle(vehicle)
             news |= bool(told.closed or told.mixed)
         return news

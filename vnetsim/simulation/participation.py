@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
 import simpy
@@ -88,6 +88,7 @@ class Owner(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Participation:
     """A vehicle on its way through one round: download, then training, then upload, from the moment it is made.
 
@@ -121,46 +122,28 @@ class Participation:
         worked_s: how long it computed for others in the exchange (s).
     """
 
-    __slots__ = (
-        "_began",
-        "_delivery",
-        "_env",
-        "coverage",
-        "exchange_bytes",
-        "invitation",
-        "neighbours",
-        "origin",
-        "owner",
-        "peers",
-        "segments",
-        "stage",
-        "work_share",
-        "worked_s",
-    )
+    env: simpy.Environment
+    invitation: Invitation
+    owner: Owner
+    beside: InitVar[Participation | None] = None
+    coverage: Coverage | None = field(init=False)
+    stage: Stage = field(init=False)
+    origin: Origin = field(init=False)
+    segments: list[Segment] = field(default_factory=list, init=False)
+    work_share: float | None = field(default=None, init=False)
+    peers: tuple[Participation, ...] = field(default=(), init=False)
+    neighbours: int = field(default=0, init=False)
+    exchange_bytes: float = field(default=0.0, init=False)
+    worked_s: float = field(default=0.0, init=False)
+    _began: tuple[float, str] = field(init=False)
+    _delivery: Delivery = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        env: simpy.Environment,
-        invitation: Invitation,
-        owner: Owner,
-        beside: Participation | None = None,
-    ) -> None:
-        self.invitation = invitation
-        self.coverage: Coverage | None = invitation.coverage
-        self.stage: Stage
-        self.segments: list[Segment] = []
-        self.work_share: float | None = None
-        self.peers: tuple[Participation, ...] = ()
-        self.neighbours = 0
-        self.exchange_bytes = 0.0
-        self.worked_s = 0.0
-        self.owner = owner
-        of = beside.origin if beside else Origin(base=invitation.base, work=Work(env))
-        self.origin: Origin = replace(of, base=invitation.base, handovers=[])
+    def __post_init__(self, beside: Participation | None) -> None:
+        self.coverage = self.invitation.coverage
+        of = beside.origin if beside else Origin(base=self.invitation.base, work=Work(self.env))
+        self.origin = replace(of, base=self.invitation.base, handovers=[])
         self.origin.together.append(self)
-        self._env = env
-        self._delivery = Delivery(env)
+        self._delivery = Delivery(self.env)
         self._send("download")
 
     @property
@@ -265,7 +248,7 @@ class Participation:
 
     def _begin(self, stage: Stage) -> None:
         self.stage = stage
-        self._began: tuple[float, str] = self._env.now, self.coverage.window.rsu.id if self.coverage else ""
+        self._began = self.env.now, self.coverage.window.rsu.id if self.coverage else ""
 
     def _book(self, *, keep: bool = False) -> None:
         """Keep the present stage as a segment that ends now, and what has arrived of a transfer if it is to go on."""
@@ -280,7 +263,7 @@ class Participation:
                 stage=self.stage,
                 rsu_id=rsu_id,
                 begin_s=begin_s,
-                seconds=self._env.now - begin_s,
+                seconds=self.env.now - begin_s,
                 moved_bytes=moved_bytes,
             )
         )
@@ -336,7 +319,7 @@ class Participation:
         share = self.owner.share(self)
         for one in self.origin.together:
             one.work_share = share
-        self.origin.work.plan(self.invitation.train_s * share)
+        self.origin.work.total_s = self.invitation.train_s * share
         self.origin.work.go_on(self._trained)
 
     def _trained(self, _: object) -> None:
@@ -367,7 +350,7 @@ class Participation:
     def _delivered(self) -> None:
         if self.stage != "backhaul":  # the round was over before
             return
-        if self._env.now > self._began[0]:
+        if self.env.now > self._began[0]:
             self._book()
         self.stage = "over"
         self.owner.uploaded(self)

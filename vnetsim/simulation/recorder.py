@@ -9,7 +9,7 @@ from itertools import takewhile
 from vnetsim.coverage.windows import Window, cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import ModelKey
-from vnetsim.simulation.compute import Energy, energy
+from vnetsim.simulation.compute import energy
 from vnetsim.simulation.exchange import Exchanged
 from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, Rows, SimulationLog
 from vnetsim.simulation.participation import Participation
@@ -129,7 +129,7 @@ class Recorder:
         at_work: Mapping[Stage, float] = seconds
         if used and len(used.origin.together) > 1:  # what it waits for is in the row of another of them
             at_work = {**_NOTHING[0], **seconds, "waiting": 0.0}
-        joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else Energy()
+        joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else {}
         self._log.participations.append(
             ParticipationRecord(
                 participation=row,
@@ -163,7 +163,7 @@ class Recorder:
                 aggregator=model.aggregator,
                 base_aggregator=base.aggregator,
                 backhaul_s=seconds["backhaul"],
-                **joules._asdict(),
+                **joules,
             )
         )
         for handed in used.origin.handovers if used else ():

@@ -64,18 +64,16 @@ class Coverage:
     from_s: float = 0.0
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """A download or upload, over one RSU after the other."""
 
-    __slots__ = ("_arrived", "_channel", "_env", "_start", "_transfer", "_waits")
-
-    def __init__(self, env: simpy.Environment) -> None:
-        self._env = env
-        self._waits: simpy.Timeout | None = None
-        self._channel: Channel | None = None
-        self._transfer: Transfer | None = None
-        self._arrived = 0.0
-        self._start = 0  # counts, so that a model that reaches the RSU later finds nobody
+    env: simpy.Environment
+    _waits: simpy.Timeout | None = None
+    _channel: Channel | None = None
+    _transfer: Transfer | None = None
+    _arrived: float = 0.0
+    _start: int = 0  # counts, so that a model that reaches the RSU later finds nobody
 
     def start(self, size_bytes: float, coverage: Coverage, done: Callable[[], None], model: ModelKey | None) -> None:
         """Send what has not arrived before, as soon as the vehicle may, and call ``done`` with the last byte.
@@ -97,8 +95,8 @@ class Delivery:
             else:
                 coverage.backhaul.fetch(coverage.window.rsu.id, model, size_bytes, send)
 
-        if coverage.from_s > self._env.now:
-            self._waits = self._env.timeout(coverage.from_s - self._env.now)
+        if coverage.from_s > self.env.now:
+            self._waits = self.env.timeout(coverage.from_s - self.env.now)
             self._waits.callbacks.append(begin)
         else:
             begin()
@@ -117,29 +115,25 @@ class Delivery:
         return moved_bytes
 
 
+@dataclass(slots=True, eq=False)
 class Work:
-    """Training on board, which may be interrupted."""
+    """Training on board, which may be interrupted; ``total_s`` is how long all of it takes (s)."""
 
-    __slots__ = ("_began_s", "_done_s", "_env", "_timer", "_total_s")
-
-    def __init__(self, env: simpy.Environment) -> None:
-        self._env = env
-        self._timer: simpy.Timeout | None = None
-        self._total_s = self._done_s = self._began_s = 0.0
-
-    def plan(self, total_s: float) -> None:
-        """Set how long all of it takes (s)."""
-        self._total_s = total_s
+    env: simpy.Environment
+    total_s: float = 0.0
+    _done_s: float = 0.0
+    _began_s: float = 0.0
+    _timer: simpy.Timeout | None = None
 
     @property
     def share(self) -> float:
         """The share of it that is done, in [0, 1]; nothing of no training is all."""
-        return self._done_s / self._total_s if self._total_s > 0 else 1.0
+        return self._done_s / self.total_s if self.total_s > 0 else 1.0
 
     def go_on(self, done: Callable[[object], None]) -> None:
         """Do the rest, then call ``done``."""
-        self._began_s = self._env.now
-        self._timer = self._env.timeout(self._total_s - self._done_s)
+        self._began_s = self.env.now
+        self._timer = self.env.timeout(self.total_s - self._done_s)
         self._timer.callbacks.append(done)
 
     def stop(self) -> None:
@@ -147,4 +141,4 @@ class Work:
         timer, self._timer = self._timer, None
         if timer is not None and not timer.processed:
             timer.callbacks.clear()  # it stays in SimPy's queue, but keeps nothing alive
-            self._done_s = min(self._total_s, self._done_s + self._env.now - self._began_s)
+            self._done_s = min(self.total_s, self._done_s + self.env.now - self._began_s)

@@ -21,8 +21,8 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.timing import refuse_losses
-from vnetsim.scenario.kinds import kind_of, names_source, unknown_kind
-from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_plain, to_toml
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
+from vnetsim.scenario.settings_file import chosen, load_experiment, read_experiment, to_plain, to_toml
 from vnetsim.storage.structure import structure
 from vnetsim.study.levels import (
     ELSEWHERE,
@@ -44,7 +44,6 @@ from vnetsim.study.levels import (
 )
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.traffic import deciding_settings
-from vnetsim.traffic.sources import chosen_source
 
 T = TypeVar("T")
 
@@ -275,11 +274,11 @@ class Expansion:
         def build(options: Sequence[Override]) -> Experiment:
             experiment = load_experiment(condition.settings[SCENARIO], [*settings, *options])
             if names_source(experiment.scenario):
-                chosen_source(experiment)
+                chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
             elif not Path(experiment.scenario).exists():
                 raise InputError(f"{experiment.scenario}: no such file or folder.")
             elif kind_of(experiment.scenario) is None:
-                raise InputError(unknown_kind(experiment.scenario))
+                raise unknown_kind(experiment.scenario)
             return experiment
 
         return self._resolved(condition, None, build)

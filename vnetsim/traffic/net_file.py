@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vnetsim.coverage.placement import Poi
 from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.errors import InputError
-from vnetsim.xml_files import Start, XmlFile
+from vnetsim.xml_files import XmlFile
 
 
 @dataclass
@@ -29,21 +29,34 @@ class NetFile:
     path: Path | None
     _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
     _signalised: dict[str, int] = field(default_factory=dict, init=False)
+    _lanes: list[NDArray[np.float64]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        if self.path is None:
+            return
         roots: list[str] = []
 
         def start(name: str, attributes: Mapping[str, str]) -> None:
-            if not roots:
-                roots.append(name)
-            if name == "junction" and attributes.get("type") != "internal":
-                self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
-                if attributes.get("type", "").startswith("traffic_light"):
-                    self._signalised[attributes["id"]] = len(attributes.get("incLanes", "").split())
+            roots[:] = roots or [name]
+            try:
+                self._note(name, attributes)
+            except (LookupError, ValueError) as error:
+                raise InputError(f"{file.where}: not a SUMO net: malformed element: {error}.") from error
 
-        _read(self.path, start)
-        if self.path and roots != ["net"]:
+        file = XmlFile(self.path, start)
+        file.read()
+        if roots[0] != "net":
             raise InputError(f"{self.path}: not a SUMO net: its root element is <{roots[0]}>, not <net>.")
+
+    def _note(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "junction" and attributes.get("type") != "internal":
+            self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
+            if attributes.get("type", "").startswith("traffic_light"):
+                self._signalised[attributes["id"]] = len(attributes.get("incLanes", "").split())
+        elif name == "lane":
+            points = [point.split(",")[:2] for point in attributes["shape"].split()]
+            x_m, y_m = np.array(points, dtype=np.float64).T  # a shape of other than points does not come apart
+            self._lanes.append(np.column_stack((x_m, y_m)))
 
     def junction_ids(self) -> Sequence[str]:
         """Return the junctions, without the internal ones."""
@@ -68,33 +81,8 @@ class NetFile:
 
     def lanes(self, rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
         """Return the lanes with a point within 1.3 ranges of an RSU, as polylines (points, 2) in m."""
-        found: list[NDArray[np.float64]] = []
 
-        def start(name: str, attributes: Mapping[str, str]) -> None:
-            if name != "lane":
-                return
-            shape = np.array([point.split(",")[:2] for point in attributes["shape"].split()], dtype=np.float64)
-            near = any(
-                (np.hypot(shape[:, 0] - rsu.x_m, shape[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
-                for rsu in rsus
-            )
-            if near:
-                found.append(shape)
+        def near(lane: NDArray[np.float64], rsu: Rsu) -> np.bool_:
+            return (np.hypot(lane[:, 0] - rsu.x_m, lane[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
 
-        _read(self.path, start)
-        return tuple(found)
-
-
-def _read(path: Path | None, start: Start) -> None:
-    """Read a net, if there is one; ``start`` may raise the errors of a malformed element."""
-    if path is None:
-        return
-
-    def checked(name: str, attributes: Mapping[str, str]) -> None:
-        try:
-            start(name, attributes)
-        except (LookupError, ValueError) as error:
-            raise InputError(f"{file.where}: not a SUMO net: malformed element: {error}.") from error
-
-    file = XmlFile(path, checked)
-    file.read()
+        return tuple(lane for lane in self._lanes if any(near(lane, rsu) for rsu in rsus))

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, VehiclePath, Window
+from vnetsim.coverage.windows import TrafficInfo, VehiclePath, Window
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
-from vnetsim.traffic.paths import OpenedTraffic, events_of
+from vnetsim.traffic.paths import PathTraffic
 
 _RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types")
 """Settings of traffic that say what was recorded."""
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
-class ReplayTraffic(OpenedTraffic):
+class ReplayTraffic(PathTraffic):
     """The windows of a run directory.
 
     Args:
@@ -74,12 +74,10 @@ class ReplayTraffic(OpenedTraffic):
                 )
         self.time_s = self._info.begin_s
 
-    def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same."""
-        windows = map(_window, self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True))
-        for event in events_of((_path_of(window), window) for window in windows):
-            self.time_s = event.time_s
-            yield event
+    def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
+        for row in self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True):
+            window = _window(row)
+            yield _path_of(window), window
 
 
 def recorded_settings(folder: Path) -> TrafficSettings:

@@ -15,20 +15,10 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, source_file
-from vnetsim.scenario.settings_file import Chosen, chosen
+from vnetsim.scenario.settings_file import chosen
 
 _ROUNDING = 1.01
 """How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
-
-
-def chosen_source(experiment: Experiment) -> Chosen:
-    """Return an experiment's traffic source with its settings.
-
-    Raises:
-        InputError: there is none of that name, or its settings are wrong.
-        RunError: an installed one is at fault.
-    """
-    return chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
 
 
 def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> TrafficStream:
@@ -38,7 +28,7 @@ def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> Traffic
         InputError: there is none of that name, or its settings or what it reads are wrong.
         RunError: it failed.
     """
-    source = chosen_source(experiment)
+    source = chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
     traffic = checked(source.settings, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(request)

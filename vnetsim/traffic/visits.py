@@ -18,7 +18,7 @@ import polars as pl
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
-from vnetsim.errors.bounds import Share, Within, check_bounds
+from vnetsim.errors.bounds import Share, Within
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
@@ -69,9 +69,6 @@ class JumpsSource:
     step_s: Annotated[float, Within(0.1, 1e6, "s", "longer than any round")] = 60.0
     duration_s: Annotated[float, Within(0.1, 1e8, "s", "three years")] = 3600.0
     speed_kmh: SpeedKmh = 50.0
-
-    def __post_init__(self) -> None:
-        check_bounds("source", self)
 
     def open(self, request: TrafficRequest) -> PathTraffic:
         """Open it; it ends with ``duration_s``, whatever ``traffic.repeat`` says."""
@@ -124,9 +121,6 @@ class AccessLogSource:
 
     file: str
     speed_kmh: SpeedKmh = 50.0
-
-    def __post_init__(self) -> None:
-        check_bounds("source", self)
 
     def open(self, request: TrafficRequest) -> PathTraffic:
         """Open it.

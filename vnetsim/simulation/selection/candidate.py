@@ -158,7 +158,8 @@ class Candidate:
         """What download, training and upload would take on board (J); None where the computer's power is not known."""
         seconds = dict(zip(("download", "training", "upload"), self.parts_s, strict=True))
         computer = self._window.vehicle.computer  # known since its training time is
-        return None if computer is None else energy(defaultdict(float, seconds), computer.watts).total_j
+        joules = {} if computer is None else energy(defaultdict(float, seconds), computer.watts)
+        return math.fsum(joules.values()) if joules else None
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
         """Return the predicted rest of its window (s), >= 0; infinite for one that stands.

@@ -30,8 +30,8 @@ from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Float
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
-from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.fcd.readers import read_fcd
+from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.paths import OpenedTraffic
 from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts

@@ -1,6 +1,6 @@
 """Live SUMO: coverage windows while the simulation runs, one context subscription per RSU.
 
-Only the modules ``vnetsim.traffic.sumo.source*`` talk to SUMO.
+Only the modules of ``vnetsim.traffic.sumo`` talk to SUMO.
 """
 
 from __future__ import annotations
