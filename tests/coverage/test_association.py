@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from vnetsim.coverage import association
 from vnetsim.coverage.association import Association, Serves, nearness
-from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import CoverageEvent, Entered, Left, VehiclePath, window_of
+from vnetsim.coverage.windows import CoverageEvent, Entered, Left, VehiclePath, crossings, window_of
 
 WEST, EAST = (Rsu(id=name, x_m=x_m, y_m=0.0, range_m=250.0) for name, x_m in (("west", 0.0), ("east", 300.0)))
 Samples = Sequence[tuple[float, float, float]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vnetsim.coverage.circle import crossings
+from vnetsim.coverage.windows import crossings
 
 
 def exact(x: float, y: float, dx: float, dy: float, radius: float) -> tuple[Decimal, Decimal] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.scenario.kinds import RECORDINGS, TRAFFIC_KINDS, kind_of
+from vnetsim.scenario.kinds import RECORDINGS, TRAFFIC_KINDS, is_sumo, kind_of
 from vnetsim.traffic import open_traffic
 
 
@@ -39,4 +39,4 @@ def test_what_another_traffic_takes() -> None:
         "traffic source": "seed",
         "sumo": "traffic.seed",
     }
-    assert [kind.name for kind in TRAFFIC_KINDS if kind.runs_program] == ["sumo"]
+    assert [is_sumo(name) for name in ("gaussian", "it.xml", "it.sumocfg", "it.sumo.cfg")] == [False, False, True, True]

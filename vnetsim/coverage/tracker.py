@@ -18,13 +18,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vnetsim.coverage.circle import crossings
 from vnetsim.coverage.frames import Frames, Integers, Observer
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import CoverageEvent, Entered, EntryCause, ExitCause, Floats, Left, VehiclePath, window_of
+from vnetsim.coverage.windows import (
+    CoverageEvent,
+    Entered,
+    EntryCause,
+    ExitCause,
+    Floats,
+    Left,
+    VehiclePath,
+    crossings,
+    window_of,
+)
 
 _Columns = tuple["array[float]", "array[float]", "array[float]", "array[float]"]
 """Time, x, y and speed of a path."""
+_Visit = tuple[int, int, int, int, int, int, bool, bool]
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
@@ -88,9 +98,9 @@ class Tracker:
 
     def _follow(self, drives: _Drives, observer: Observer) -> None:
         """Extend the paths by some drives, and take note of those that begin or end."""
-        visits = drives.visits(self._discs)
-        points = [memoryview(values).cast("B") for values in visits.points]
-        for disc, vehicle, first, last, begin, end, came, leaves in visits.each():
+        visits, all_points = drives.visits(self._discs)
+        points = [memoryview(values).cast("B") for values in all_points]
+        for disc, vehicle, first, last, begin, end, came, leaves in visits:
             key = disc, vehicle
             if drives.instant[first] < 0:
                 path, columns = self._open.pop(key)
@@ -204,8 +214,16 @@ class _Drives:
             reach_m=float(length_m[driven].max(initial=0.0)),
         )
 
-    def visits(self, discs: Floats) -> _Visits:
-        """Return who is when in which disc; a row of ``discs`` is x, y and radius (m)."""
+    def visits(self, discs: Floats) -> tuple[Iterator[_Visit], Floats]:
+        """Return who is when in which disc; a row of ``discs`` is x, y and radius (m).
+
+        Returns:
+            of each visit, those of a vehicle to a disc in order: disc; vehicle; of the drives, the first row inside and
+            the last; where its points begin, without that of the instant before, which is known, and end; whether it
+            came across the rim, and whether it leaves across it. The last row of one that does is the row after; of a
+            vehicle that passes through within a step, both rows are. And of the points of all visits time, x, y and
+            speed, each in a row.
+        """
         disc, row = self._near(discs)
         x_m, y_m = self.sample[row, 1] - discs[disc, 0], self.sample[row, 2] - discs[disc, 1]
         distance_m2 = x_m * x_m + y_m * y_m
@@ -245,17 +263,17 @@ class _Drives:
         points = np.concatenate((rim[kept], self.sample[row[inside]]))[order]
         place, through = place[order], at[passes]
         first, last = np.concatenate((first, through)), np.concatenate((last + leaves, through))
-        return _Visits(
-            disc=disc[first],
-            vehicle=self.vehicle[row[first]],
-            first=row[first],
-            last=row[last],
-            begin=np.searchsorted(place, first) + (self.instant[row[first]] < 0),
-            end=np.searchsorted(place, last, side="right"),
-            came=came[first],
-            leaves=np.concatenate((leaves, np.ones_like(through, dtype=np.bool_))),
-            points=np.ascontiguousarray(points.T),
+        columns = (
+            disc[first],
+            self.vehicle[row[first]],
+            row[first],
+            row[last],
+            np.searchsorted(place, first) + (self.instant[row[first]] < 0),
+            np.searchsorted(place, last, side="right"),
+            came[first],
+            np.concatenate((leaves, np.ones_like(through, dtype=np.bool_))),
         )
+        return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
     def _near(self, discs: Floats) -> tuple[Integers, Integers]:
         """Return discs and the rows that may be in them, or one step away from them, in order.
@@ -303,35 +321,3 @@ class _Drives:
         rim = before[:, None] + np.clip(shares, 0.0, 1.0)[:, :, None] * step[:, None]
         rim[:, :, 0] = np.minimum(rim[:, :, 0], self.sample[row, :1])
         return rim, shares
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Visits:
-    """Vehicles in discs, during some drives. An entry a visit, those of a vehicle to a disc in order.
-
-    Args:
-        disc: which disc.
-        vehicle: which vehicle.
-        first: of the drives, the first row inside; of a vehicle that passes through within a step, the row after.
-        last: the last row inside; of one that leaves across the rim, the row after.
-        begin: where its points begin, without that of the instant before, which is known.
-        end: and end.
-        came: whether it came across the rim.
-        leaves: whether it leaves across the rim.
-        points: time, x, y and speed, each in a row, of all visits.
-    """
-
-    disc: Integers
-    vehicle: Integers
-    first: Integers
-    last: Integers
-    begin: Integers
-    end: Integers
-    came: NDArray[np.bool_]
-    leaves: NDArray[np.bool_]
-    points: Floats
-
-    def each(self) -> Iterator[tuple[int, int, int, int, int, int, bool, bool]]:
-        """Yield all but the points of each visit, in the order above."""
-        columns = (self.disc, self.vehicle, self.first, self.last, self.begin, self.end, self.came, self.leaves)
-        return zip(*(column.tolist() for column in columns), strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Protocol
 
 from vnetsim.errors import InputError
@@ -94,22 +93,12 @@ ENCODERS = Kind(
 )
 
 
-def _fault(found: type) -> str:
-    for part in ("name", "task", "paper", "payload"):
-        if not isinstance(getattr(found, part, ""), str):
-            return f"its {part} must be a string."
-    if not isinstance(getattr(found, "defaults", {}), Mapping):
-        return "its defaults must be a mapping from dotted keys to values."
-    return ""
-
-
 LEARNERS = Kind(
     name="learner",
     group="vnetsim.learners",
     protocol=Learner,
     key="learner",
     table="learning",
-    fault=_fault,
     package="learners",
 )
 

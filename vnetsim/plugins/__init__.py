@@ -67,10 +67,6 @@ _GIVEN: dict[tuple[str, str], type] = {}
 """Classes of this process that were given as they are, by kind and name."""
 
 
-def _nothing(_: type) -> str:
-    return ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of plug-in: a frozen keyword-only dataclass whose fields are its settings; a learner's are ``Settings``.
@@ -83,7 +79,6 @@ class Kind:
         key: setting of an experiment that names one, ``"learner"``.
         table: table of an experiment that holds its settings, ``"learning"``.
         default: the one that is taken where none is named.
-        fault: returns what else is wrong with a class, empty for nothing.
         built_in: entry points that need not be installed, ``module:Class`` by name.
         package: vnetsim's own package in which those of the kind stand, and which no user's folder may hide; see
             ``vnetsim.own_packages``. Empty for ``vnetsim`` itself.
@@ -95,7 +90,6 @@ class Kind:
     key: str
     table: str
     default: str = ""
-    fault: Callable[[type], str] = _nothing
     built_in: Mapping[str, str] = field(default_factory=dict)
     package: str = ""
 
@@ -212,10 +206,12 @@ class Kind:
         if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and "__init__" in vars(settings)):
             what = "its Settings must be a dataclass" if "Settings" in self.parts else "it must be a dataclass"
             return f"{what}, frozen and keyword-only, whose fields are its settings."
-        for part in ("name", "source"):
-            if part in self.parts and not isinstance(getattr(found, part), str):
+        for part, hint in inspect.get_annotations(self.protocol).items():
+            if hint == "ClassVar[str]" and not isinstance(getattr(found, part), str):
                 return f"its {part} must be a string."
-        return self.fault(found)
+        if not isinstance(getattr(found, "defaults", {}), Mapping):
+            return "its defaults must be a mapping from dotted keys to values."
+        return ""
 
 
 def is_given(name: str) -> bool:

@@ -65,18 +65,18 @@ class DrawnLink:
     Args:
         place: see ``Place``.
         heights_m: of the vehicle, or of both where it is between two (m).
+        shadowing: standard normal, by position and the distance over which it changes (m).
         uniform: behind a vehicle where the probability of line of sight is smaller than this.
         blocker_m: height of that vehicle (m).
         deviate: of its loss, see ``blockage_db``.
-        shadowing: standard normal, by position and the distance over which it changes (m).
     """
 
     place: Place
     heights_m: tuple[float, ...]
-    uniform: float
-    blocker_m: float
-    deviate: float
     shadowing: Callable[[float, float, float], float]
+    uniform: float = 0.0
+    blocker_m: float = 0.0
+    deviate: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,14 +196,7 @@ class Tr37885:
         """Return what holds for a link; always in line of sight nothing but one shadowing."""
         if self.state == "los":
             drawn = float(generator.standard_normal())
-            return DrawnLink(
-                place=memory,
-                heights_m=heights_m,
-                uniform=0.0,
-                blocker_m=0.0,
-                deviate=0.0,
-                shadowing=lambda *_: drawn,
-            )
+            return DrawnLink(place=memory, heights_m=heights_m, shadowing=lambda *_: drawn)
         uniform, which = float(generator.random()), float(generator.random())
         if self.truck_share is not None:
             blocker_m = TRUCK_M if which < self.truck_share else CAR_M
@@ -323,12 +316,8 @@ class ConstantRate:
 
     rate_bps: Annotated[float, Within(1, 1e12, "bit/s", "up to a terabit, above any radio")] = 20e6
 
-    def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: None) -> float:  # noqa: ARG002 - the protocol's
+    def downlink_bps(self, *_: object) -> float:
         """Return ``rate_bps``."""
         return self.rate_bps
 
-    uplink_bps = downlink_bps
-
-    def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: None) -> float:  # noqa: ARG002
-        """Return ``rate_bps``."""
-        return self.rate_bps
+    uplink_bps = sidelink_bps = downlink_bps

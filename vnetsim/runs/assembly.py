@@ -19,7 +19,7 @@ from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
-from vnetsim.scenario.kinds import kind_of, scenario_anywhere
+from vnetsim.scenario.kinds import is_sumo, scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
@@ -235,7 +235,7 @@ def _with_buildings(experiment: Experiment) -> Experiment:
     """
     radio = experiment.radio
     named = radio.get("name", RADIO_MODELS.default), radio.get("state"), radio.get("file", "")
-    if named != ("tr37885", "polygons", "") or not _is_sumo(experiment.scenario):
+    if named != ("tr37885", "polygons", "") or not is_sumo(experiment.scenario):
         return experiment
     found = building_files(Path(experiment.scenario))
     if len(found) != 1:
@@ -254,17 +254,12 @@ def _refuse_unknown_types(experiment: Experiment) -> None:
         InputError: names the first of them.
     """
     named = experiment.compute.by_type
-    driven = driven_types(Path(experiment.scenario)) if named and _is_sumo(experiment.scenario) else None
+    driven = driven_types(Path(experiment.scenario)) if named and is_sumo(experiment.scenario) else None
     if driven is not None and (undriven := named.keys() - driven):
         raise InputError(
             f"compute.by_type: nobody in {experiment.scenario} is of vehicle type '{min(undriven)}'; there are "
             f"{', '.join(sorted(driven)) or 'no vehicles'}."
         )
-
-
-def _is_sumo(scenario: str) -> bool:
-    kind = kind_of(scenario)
-    return kind is not None and kind.name == "sumo"
 
 
 def located(experiment: Experiment) -> Experiment:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError
@@ -108,7 +107,6 @@ class TrafficKind:
         opener: what opens it, ``module:name``: takes experiment and the arguments of
             ``vnetsim.traffic.open_traffic``.
         seeded_by: the setting that another traffic of the same scenario needs another value of; empty for a recording.
-        runs_program: whether opening it starts a program on files of the scenario.
     """
 
     name: str
@@ -116,22 +114,17 @@ class TrafficKind:
     matches: Callable[[str], bool]
     opener: str
     seeded_by: Literal["seed", "traffic.seed", ""] = ""
-    runs_program: bool = False
-
-    def open(self, experiment: Experiment, **arguments: Any) -> TrafficStream:
-        """Open an experiment's scenario, which is of this kind.
-
-        Raises:
-            InputError: it is missing or malformed.
-        """
-        module, _, name = self.opener.partition(":")
-        stream: TrafficStream = getattr(import_module(module), name)(experiment, **arguments)
-        return stream
 
 
 def kind_of(scenario: str) -> TrafficKind | None:
     """Return the kind of traffic that a scenario is by its name, None for none that is known."""
     return next((kind for kind in TRAFFIC_KINDS if kind.matches(scenario)), None)
+
+
+def is_sumo(scenario: str) -> bool:
+    """Return whether opening a scenario starts SUMO on its files."""
+    kind = kind_of(scenario)
+    return kind is not None and kind.name == "sumo"
 
 
 def _is_replay(scenario: str) -> bool:
@@ -165,7 +158,6 @@ TRAFFIC_KINDS = (
         matches=lambda scenario: scenario.endswith(CONFIGURATIONS),
         opener="vnetsim.traffic.sumo.source:SumoTraffic",
         seeded_by="traffic.seed",
-        runs_program=True,
     ),
 )
 """Every kind: the first that matches a scenario is its kind."""

@@ -377,10 +377,7 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
     Raises:
         InputError: an unknown key, or a wrong value.
     """
-    values = _of_other_plugins(to_plain(experiment), overrides)
-    for path, value in overrides:
-        values = merge(values, path, value)
-    return _structured(values, "")
+    return _build(to_plain(experiment), overrides, None)
 
 
 def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:

@@ -12,19 +12,13 @@ from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import at_folder, code_file, short_name
-from vnetsim.scenario.kinds import kind_of, source_file
+from vnetsim.scenario.kinds import is_sumo, source_file
 
 
 def asks_for_trust(experiment: Experiment) -> bool:
     """Return whether a run that its user started is resumed with ``--trust`` only; see ``check_resumed``."""
     named = any(code_file(name) is not None for name in experiment.plugins().values())
     return named or source_file(experiment.scenario) is not None
-
-
-def _starts_sumo(experiment: Experiment) -> bool:
-    """Return whether the scenario is one of SUMO's."""
-    kind = kind_of(experiment.scenario)
-    return kind is not None and kind.runs_program
 
 
 def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
@@ -63,7 +57,7 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
             refuse_code(file, key, name, hint="--trust")
     if source_file(scenario) is not None:
         refuse_code(file, "scenario", scenario, hint="--trust")
-    if not _starts_sumo(experiment):
+    if not is_sumo(experiment.scenario):
         return
     path = Path(scenario)
     within = path.is_relative_to(resolved(file.parent))

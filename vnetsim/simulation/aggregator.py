@@ -360,7 +360,7 @@ class Aggregator:
         told = self._open.counted(result)
         samples = sum(self._world.images.get(silo, 1) for silo, _ in told)
         self._recorder.closed(summary, [row for row, _ in committed], result)
-        self.invitations.after_round(self._recorder.participations, self.model, told)
+        self.invitations.after_round(self._recorder.log.participations, self.model, told)
         self._outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:

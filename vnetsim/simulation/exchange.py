@@ -21,8 +21,7 @@ from typing import Any, Literal
 
 import simpy
 
-from vnetsim.coverage.circle import crossings
-from vnetsim.coverage.windows import VehiclePath, position_m
+from vnetsim.coverage.windows import VehiclePath, crossings, position_m
 from vnetsim.learning import Exchange
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.participation import Participation

@@ -100,7 +100,7 @@ class Fleet:
         vehicle = window.vehicle
         vehicle.windows.remove(window)
         aggregator = self._by_rsu[window.rsu.id]
-        self._recorder.left(event.window)
+        self._recorder.log.windows.append(event.window)
         aggregator.invitations.forget(window, event.window)
         if vehicle.serving is window:
             vehicle.serving = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
-from vnetsim.coverage.windows import Window, cut_window
+from vnetsim.coverage.windows import cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.compute import energy
 from vnetsim.simulation.exchange import Exchanged
-from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, Rows, SimulationLog
+from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, SimulationLog
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.vehicle import OpenWindow
 from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, Outcome, ParticipationRecord, RoundRecord, Stage
@@ -19,39 +20,30 @@ from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, Outcome, Partic
 _NOTHING: tuple[Mapping[Stage, float], ...] = dict.fromkeys(LEFT, 0.0), dict.fromkeys(LEFT, 0.0)
 
 
+@dataclass
 class Recorder:
-    """Writes the log's participations and rounds."""
+    """Writes the log."""
 
-    def __init__(self, log: SimulationLog, camera: Camera) -> None:
-        self._log = log
-        self._camera = camera
-
-    @property
-    def participations(self) -> Rows[ParticipationRecord]:
-        """The rows of participations so far."""
-        return self._log.participations
+    log: SimulationLog
+    camera: Camera
 
     def closed_since(self, aggregator: str, time_s: float) -> int:
         """Return how many rounds of an aggregator have closed after a time (s)."""
-        late = takewhile(lambda closed: closed.close_s > time_s, reversed(self._log.rounds))
+        late = takewhile(lambda closed: closed.close_s > time_s, reversed(self.log.rounds))
         return sum(closed.aggregator == aggregator for closed in late)
-
-    def left(self, window: Window) -> None:
-        """Record a window that closed."""
-        self._log.windows.append(window)
 
     def cut_off(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
         """Record windows that the end of the run, at ``end_s`` (s), leaves open, as far as their paths are known."""
         windows = [cut_window(window.path, end_s) for window in open_windows]
-        self._log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
+        self.log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
     def exchanged(self, exchange: Exchanged, model: ModelKey) -> None:
         """Record an exchange between two vehicles, complete or cut; ``model`` is that with which its round began."""
         assert exchange.outcome is not None
         sender, receiver = exchange.sender.window.vehicle, exchange.receiver.window.vehicle
-        self._log.exchanges.append(
+        self.log.exchanges.append(
             ExchangeRecord(
-                exchange=self._log.exchanges.total,
+                exchange=self.log.exchanges.total,
                 round=model.version,
                 sender_id=sender.id,
                 receiver_id=receiver.id,
@@ -74,7 +66,7 @@ class Recorder:
 
     def closed(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
         """Record a round that closed, and complete the rows of its committed participations and its exchanges."""
-        exchanges = self._log.exchanges
+        exchanges = self.log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
             exchange = exchanges[row]
             if exchange.aggregator != summary.aggregator:
@@ -84,9 +76,9 @@ class Recorder:
             value = result.exchanges.get((exchange.sender_id, exchange.receiver_id))
             if value is not None and exchange.outcome == "completed" and math.isfinite(value):
                 exchanges[row] = exchange._replace(value=value)
-        records = self._log.participations
+        records = self.log.participations
         rejected = frozenset(result.rejected)
-        handovers, refused = self._log.handovers, {rows[position] for position in rejected}
+        handovers, refused = self.log.handovers, {rows[position] for position in rejected}
         for place, handed in enumerate(handovers):
             if handed.participation in refused:
                 handovers[place] = handed._replace(fate="rejected")
@@ -99,7 +91,7 @@ class Recorder:
             records.replace(row, records.at(row)._replace(weight=weight, loss=known))
             if known is not None:
                 losses.append(known)
-        self._log.rounds.append(
+        self.log.rounds.append(
             RoundRecord(
                 round=summary.round,
                 open_s=summary.open_s,
@@ -120,7 +112,7 @@ class Recorder:
 
         ``model`` is that with which the aggregator's open round began.
         """
-        row = self._log.participations.total
+        row = self.log.participations.total
         vehicle = window.vehicle
         base = used.origin.base if used else model
         segments = used.segments if used else []
@@ -130,7 +122,7 @@ class Recorder:
         if used and len(used.origin.together) > 1:  # what it waits for is in the row of another of them
             at_work = {**_NOTHING[0], **seconds, "waiting": 0.0}
         joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else {}
-        self._log.participations.append(
+        self.log.participations.append(
             ParticipationRecord(
                 participation=row,
                 round=model.version,
@@ -152,7 +144,7 @@ class Recorder:
                 upload_bytes=moved_bytes["upload"],
                 exchange_bytes=moved_bytes["exchange"],
                 speed_mps=speed_mps,
-                level_px=self._camera.level_px(speed_mps),
+                level_px=self.camera.level_px(speed_mps),
                 weight=None,
                 loss=None,
                 work_share=used.work_share if used else None,
@@ -170,9 +162,9 @@ class Recorder:
             # what a handover ended is the last that the vehicle did
             moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
             wires_s = seconds["backhaul"] if used and handed is used.origin.handovers[-1] else 0.0
-            self._log.handovers.append(
+            self.log.handovers.append(
                 HandoverRecord(
-                    handover=self._log.handovers.total,
+                    handover=self.log.handovers.total,
                     participation=row,
                     round=model.version,
                     vehicle_id=vehicle.id,

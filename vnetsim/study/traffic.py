@@ -23,7 +23,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import changed_inputs, sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.scenario.kinds import kind_of, names_source, scenario_anywhere
+from vnetsim.scenario.kinds import is_sumo, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.records import COMPARISON, FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
@@ -72,8 +72,7 @@ def with_one_rsu(
 
 def _may_choose(traffic: Experiment) -> bool:
     """Return whether nobody names an RSU but perhaps the scenario itself."""
-    kind = kind_of(traffic.scenario)
-    return kind is not None and kind.runs_program and not traffic.traffic.rsu
+    return is_sumo(traffic.scenario) and not traffic.traffic.rsu
 
 
 def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from vnetsim.coverage.windows import TrafficStream
@@ -38,4 +39,8 @@ def open_traffic(
     if kind is None:
         raise unknown_kind(experiment.scenario)
     again = experiment.traffic.repeat if repeat is None else repeat
-    return kind.open(experiment, repeat=again, outputs=outputs, progress=progress)
+    module, _, name = kind.opener.partition(":")
+    opened: TrafficStream = getattr(import_module(module), name)(
+        experiment, repeat=again, outputs=outputs, progress=progress
+    )
+    return opened

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from vnetsim.errors.bounds import Within
 from vnetsim.simulation.pace import PlannedRound, RoundState
+from vnetsim.simulation.pace.quorum import CoveragePace
 from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 
 SHORTEST_S = 0.1
@@ -48,7 +49,7 @@ def best_round(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MobFlPace:
+class MobFlPace(CoveragePace):
     """Plans each round for who is there: its length T, after which it closes, and the local steps E of all vehicles.
 
     R_n is the predicted rest of a window, T_n(E) = (1 + margin) (download + upload + training of E steps)::
@@ -72,8 +73,6 @@ class MobFlPace:
         "Xie, Sun, Zhou, Niu, Xu, Chen, Gunduz (2022): MOB-FL, arXiv:2212.03519; the sum in this form, the margin, and "
         "who is invited later: vnetsim's own reading"
     )
-    exchange: ClassVar[bool] = False
-    closed_by: ClassVar[Literal["quorum", "everyone"]] = "everyone"
 
     margin: Annotated[float, Within(0.001, 1000, "", "no window lasts for a thousand participations")] = 0.2
     predictor: ExitPredictor = "straight"
@@ -102,7 +101,3 @@ class MobFlPace:
     def places(self, state: RoundState) -> int:
         """Return how many may be in flight besides those who are."""
         return state.rules.invited - state.in_flight
-
-    def closes(self, state: RoundState) -> bool:
-        """Return whether somebody committed and nobody is in flight."""
-        return state.committed > 0 and state.in_flight == 0

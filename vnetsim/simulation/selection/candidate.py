@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
-from vnetsim.coverage.circle import crossings
-from vnetsim.coverage.windows import position_m
+from vnetsim.coverage.windows import crossings, position_m
 from vnetsim.errors import InputError
 from vnetsim.simulation.compute import energy
 from vnetsim.simulation.participation import Predicted

@@ -34,8 +34,6 @@ def read_fcd(path: Path) -> Iterator[FcdPart]:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
             time with finite values and each vehicle once per step; what comes before was yielded.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file.")
     name = path.name.removesuffix(".gz")
     reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
     numbers: dict[str, int] = {}
@@ -96,10 +94,7 @@ class _XmlHandler:
         self._times_s: list[float] = []
         self._where: list[str] = []
         self._ends: list[int] = []  # of each complete step: how many rows there are until its end
-        self._ids: list[str] = []
-        self._motion: list[tuple[float, float, float]] = []
-        self._lanes: list[str | None] = []
-        self._types: list[str | None] = []
+        self._rows: list[tuple[str, float, float, float, str | None, str | None]] = []
 
     def _comment(self, text: str) -> None:
         """Look at the configuration that SUMO writes above what it records."""
@@ -114,11 +109,9 @@ class _XmlHandler:
         self._depth += 1
         try:
             if self._depth == 3 and name == "vehicle":
-                motion = float(attributes["x"]), float(attributes["y"]), float(attributes["speed"])
-                self._ids.append(attributes["id"])
-                self._motion.append(motion)
-                self._lanes.append(attributes.get("lane"))
-                self._types.append(attributes.get("type"))
+                x_m, y_m, speed_mps = float(attributes["x"]), float(attributes["y"]), float(attributes["speed"])
+                lane, type_id = attributes.get("lane"), attributes.get("type")
+                self._rows.append((attributes["id"], x_m, y_m, speed_mps, lane, type_id))
             elif self._depth == 1 and name != "fcd-export":
                 raise InputError(
                     f"{self.file.where}: not an FCD recording: its root element is <{name}>, not <fcd-export>."
@@ -136,26 +129,26 @@ class _XmlHandler:
     def _end(self, _: str) -> None:
         self._depth -= 1
         if self._depth == 1:
-            self._ends.append(len(self._ids))
-            if len(self._ends) == _STEPS or (len(self._ends) > 1 and len(self._ids) >= _ROWS):
+            self._ends.append(len(self._rows))
+            if len(self._ends) == _STEPS or (len(self._ends) > 1 and len(self._rows) >= _ROWS):
                 self.flush()
 
     def flush(self) -> None:
         """Make a part of the steps that are complete."""
         if self._ends:
-            steps, rows = len(self._ends), self._ends[-1]
-            x_m, y_m, speed_mps = np.array(self._motion[:rows], dtype=np.float64).reshape(-1, 3).T.copy()
+            steps, rows = len(self._ends), self._rows[: self._ends[-1]]
+            ids, x_m, y_m, speed_mps, lanes, types = zip(*rows, strict=True) if rows else [()] * 6
             self.parts.append(
                 FcdPart(
                     time_s=np.array(self._times_s[:steps], dtype=np.float64),
                     where=self._where,
                     step=np.repeat(np.arange(steps), np.diff(self._ends, prepend=0)),
-                    ids=self._ids[:rows],
-                    x_m=x_m,
-                    y_m=y_m,
-                    speed_mps=speed_mps,
-                    lanes=self._lanes[:rows],
-                    types=self._types[:rows],
+                    ids=ids,
+                    x_m=np.array(x_m, dtype=np.float64),
+                    y_m=np.array(y_m, dtype=np.float64),
+                    speed_mps=np.array(speed_mps, dtype=np.float64),
+                    lanes=lanes,
+                    types=types,
                 )
             )
         self._clear()
