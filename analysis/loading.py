@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +41,8 @@ class RunData:
     Args:
         manifest: ``manifest.json``.
         experiment: the settings of ``experiment.toml``, whose text ``experiment_text`` is.
-        rsus: at least one.
         windows: the table of that name, as all that follow; without the paths.
-        metrics: of the cloud where there is one, else the mean over the RSUs' models where there are several, with
-            their range; see ``shown``.
-        measured: the table ``metrics`` as it was written, each aggregator's own.
+        measured: the table ``metrics``, each aggregator's own.
         exchanges: between vehicles.
         handovers: of vehicles that took part.
         lanes: the table ``map``.
@@ -55,7 +53,6 @@ class RunData:
     manifest: ManifestRecord
     experiment: Experiment
     experiment_text: str
-    rsus: tuple[Rsu, ...]
     windows: pl.DataFrame
     participations: pl.DataFrame
     exchanges: pl.DataFrame
@@ -63,7 +60,6 @@ class RunData:
     rounds: pl.DataFrame
     merges: pl.DataFrame
     backhaul: pl.DataFrame
-    metrics: pl.DataFrame
     measured: pl.DataFrame
     silos: pl.DataFrame
     lanes: pl.DataFrame
@@ -85,6 +81,23 @@ class RunData:
         """How many aggregate by themselves, each with a model and rounds of its own."""
         return max(self.rounds["aggregator"].n_unique(), 1)
 
+    @cached_property
+    def rsus(self) -> tuple[Rsu, ...]:
+        """Where they are; at least one."""
+        return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in self.manifest.rsus)
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """What was measured, as ``shown``."""
+        return shown(self.measured)
+
+    @cached_property
+    def spent(self) -> pl.DataFrame:
+        """A row for each participation and each exchange between vehicles: ``end_s``, ``bytes`` and ``train_s``."""
+        moved = pl.col("download_bytes") + pl.col("upload_bytes")
+        exchanges = self.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64), train_s=pl.lit(0.0))
+        return pl.concat([self.participations.select("end_s", moved.alias("bytes"), "train_s"), exchanges])
+
     @property
     def invited(self) -> pl.DataFrame:
         """The participations of vehicles that were invited."""
@@ -100,18 +113,6 @@ class RunData:
         """Side of a training thumbnail (px)."""
         learner = self.manifest.learner
         return learner.image_shape[-1] if learner and learner.image_shape else 32
-
-
-def _rsus(manifest: ManifestRecord, path: Path) -> tuple[Rsu, ...]:
-    if not manifest.rsus:
-        raise InputError(f"{path / 'manifest.json'}: damaged: it records no RSU.")
-    return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in manifest.rsus)
-
-
-def _samples(directory: RunDirectory) -> Samples | None:
-    if not directory.holds("samples.npz"):
-        return None
-    return Samples(**directory.read_arrays("samples.npz"))
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -153,6 +154,8 @@ def load(run: Path) -> RunData:
     """
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
+    if not manifest.rsus:
+        raise InputError(f"{run / 'manifest.json'}: damaged: it records no RSU.")
     settings, text = directory.settings()
     experiment = structure(settings, Experiment, str(run / "experiment.toml"))
     tables = {}
@@ -169,14 +172,12 @@ def load(run: Path) -> RunData:
         else:
             tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
     tables["lanes"] = tables.pop("map")
-    tables["measured"] = tables["metrics"]
-    tables["metrics"] = shown(tables["metrics"])
+    tables["measured"] = tables.pop("metrics")
     return RunData(
         manifest=manifest,
         experiment=experiment,
         experiment_text=text,
-        rsus=_rsus(manifest, run),
-        samples=_samples(directory),
+        samples=Samples(**directory.read_arrays("samples.npz")) if directory.holds("samples.npz") else None,
         paths=paths,
         **tables,
     )
@@ -210,13 +211,9 @@ class Curve:
         return percent(value) if self.unit == "%" else quantity(value, clean(dimension(self.unit), 12))
 
 
-def moved_bytes(run: RunData, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes over the air of all participations and exchanges that had ended by each time (s)."""
-    ends = [
-        run.participations.select("end_s", bytes=pl.col("download_bytes") + pl.col("upload_bytes")),
-        run.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64)),
-    ]
-    rows = pl.concat(ends).sort("end_s")
+def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the bytes over the air of all that had ended by each time (s); ``spent`` as ``RunData`` has it."""
+    rows = spent.sort("end_s")
     sums = np.concatenate([[0.0], rows["bytes"].cum_sum().to_numpy()])
     return np.asarray(sums[np.searchsorted(rows["end_s"].to_numpy(), time_s, side="right")], np.float64)
 

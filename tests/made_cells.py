@@ -7,23 +7,26 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
-from vnetsim.storage.records import ComparisonRecord
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from vnetsim.storage.records import CellEntry, ComparisonRecord
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
 LOSS = Metric(name="loss", label="Loss", unit="", caption="")
+TRAFFIC = RecordedTraffic(scenario="gaussian", seed="0", rsus="centre (0, 0), 250 m", sha256="abc")
 
 
-def cell(arm: str, seed: int, values: Sequence[float], *, metric: str = "accuracy", **more: object) -> CellData:
+def cell(
+    arm: str, seed: int, values: Sequence[float], *, metric: str = "accuracy", condition: str = "", **more: object
+) -> CellData:
     """A cell that measured ``values`` after 0, 1, ... rounds of 10 s; each round moves 1 kB in 3 s of training."""
-    begin_s = more.get("begin_s", 0.0)
-    assert isinstance(begin_s, float)
-    rows = [(round_, begin_s + 10.0 * round_, metric, value) for round_, value in enumerate(values)]
+    rows = [(round_, 10.0 * round_, metric, value) for round_, value in enumerate(values)]
+    entry = CellEntry(
+        folder=f"cells/{arm}-seed{seed}", arm=arm, condition=condition, learner=arm, seed=seed, traffic="traffic/a"
+    )
     ends = [time_s for _, time_s, _, _ in rows[1:]]
     given: dict[str, object] = {
-        "name": f"{arm}-seed{seed}", "arm": arm, "condition": "", "learner": arm, "seed": seed,
-        "traffic_sha256": "abc", "rsus": "centre (0, 0), 250 m", "ended_by": "rounds", "rounds": len(values) - 1,
-        "wanted_rounds": len(values) - 1, "begin_s": 0.0, "time_s": 100.0,
+        "entry": entry, "traffic": TRAFFIC, "ended_by": "rounds", "rounds": len(values) - 1,
+        "wanted_rounds": len(values) - 1, "simulated_s": 100.0,
         "metrics": pl.DataFrame(rows, schema=["round", "time_s", "name", "value"], orient="row"),
         "outcomes": {"committed": 3, "deadline": 1},
         "spent": pl.DataFrame({"end_s": ends, "bytes": [1e3] * len(ends), "train_s": [3.0] * len(ends)}),
@@ -34,12 +37,12 @@ def cell(arm: str, seed: int, values: Sequence[float], *, metric: str = "accurac
 
 def condition(cells: Sequence[CellData], arms: Sequence[str] = (), *metrics: Metric, **more: object) -> ConditionData:
     """A condition of these cells, in which the accuracy is compared."""
-    arms = tuple(arms or dict.fromkeys(one.arm for one in cells))
+    arms = tuple(arms or dict.fromkeys(one.entry.arm for one in cells))
     made = ConditionData(
         name="",
         arms=arms,
         looks={arm: place for place, arm in enumerate(arms)},
-        seeds=tuple(dict.fromkeys(one.seed for one in cells)),
+        seeds=tuple(dict.fromkeys(one.entry.seed for one in cells)),
         cells=tuple(cells),
         metrics=metrics or (ACCURACY,),
     )

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import dimension, subject
-from vnetsim.storage.records import ComparisonRecord, Interval
+from vnetsim.storage.records import CellEntry, ComparisonRecord, Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,49 +84,54 @@ class Metric:
         return self.label if self.unit == "%" and "accuracy" in self.label.lower() else self.titled
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedTraffic:
+    """A recorded traffic: ``rsus`` says where they are, ``sha256`` is that of its coverage windows."""
+
+    scenario: str
+    seed: str
+    rsus: str
+    sha256: str
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellData:
-    """One finished cell, by the name of its folder.
+    """One finished cell. Its times count from its beginning (s).
 
     Args:
-        rsus: where they are, in words.
-        begin_s: the simulation's clock at its beginning, as ``time_s`` at its end (s).
-        metrics: the table ``metrics``, finite values only, in order of rounds.
-        outcomes: number of participations by outcome.
-        spent: a row for each participation and each exchange between vehicles: ``end_s``, ``bytes``, ``train_s``.
-        windows: see ``analysis.statistics.participation.windows_with_updates``.
-        settings: its experiment, by dotted key, without what belongs to the arm, the cell or its traffic.
-        learning: its learner's settings, by dotted key.
+        entry: what the record of the comparison says of it.
+        traffic: what it replayed.
         empty_rounds: number in which nothing was committed.
+        simulated_s: simulated time to its end.
+        metrics: the table ``metrics``, finite values only, in order of rounds.
+        figures: what is one figure a run, by name of the metric; None where there is none.
+        outcomes: number of participations by outcome.
+        spent: see ``analysis.loading.RunData.spent``.
+        windows: see ``analysis.statistics.participation.windows_with_updates``.
+        settings: its experiment's and learner's, by dotted key, without what belongs to the arm, the cell or its
+            traffic.
     """
 
-    name: str
-    arm: str
-    condition: str
-    learner: str
-    seed: int
-    traffic_sha256: str
-    rsus: str
+    entry: CellEntry
+    traffic: RecordedTraffic
     ended_by: str
     rounds: int
     wanted_rounds: int
-    begin_s: float
-    time_s: float
+    empty_rounds: int = 0
+    simulated_s: float
     metrics: pl.DataFrame
+    figures: Mapping[str, float | None] = field(default_factory=dict)
     outcomes: Mapping[str, int]
     spent: pl.DataFrame
     windows: pl.DataFrame
     series: Mapping[str, Metric]
     settings: Mapping[str, Any]
-    learning: Mapping[str, Any] = field(default_factory=dict)
-    measures: Mapping[str, float | None] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    empty_rounds: int = 0
 
     @property
-    def simulated_s(self) -> float:
-        """Simulated time from its beginning to its end (s)."""
-        return self.time_s - self.begin_s
+    def name(self) -> str:
+        """Of its folder; it lies in ``cells/``, whatever the record says."""
+        return Path(self.entry.folder).name
 
     @property
     def moved_bytes(self) -> float:
@@ -133,16 +139,18 @@ class CellData:
         return float(self.spent["bytes"].sum())
 
     def measured(self, metric: str) -> pl.DataFrame:
-        """Return ``round``, ``time_s`` and ``value`` of a metric."""
+        """Return ``round``, ``time_s`` and ``value`` of a series."""
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
-    def final(self, metric: str, last: int = 1) -> float | None:
-        """Return the mean of the ``last`` values of a metric, None when it was not measured so often.
+    def final(self, metric: Metric) -> float | None:
+        """Return a figure, or the mean of the last values of a series, None when it was not measured so often.
 
         Of several, the value of the untrained model is none.
         """
-        values = self.measured(metric).filter((pl.col("round") > 0) | (last == 1))["value"]
-        return float(values.tail(last).mean()) if len(values) >= last else None  # type: ignore[arg-type]
+        if metric.known is not None:
+            return self.figures.get(metric.name)
+        values = self.measured(metric.name).filter((pl.col("round") > 0) | (metric.last == 1))["value"]
+        return float(values.tail(metric.last).mean()) if len(values) >= metric.last else None  # type: ignore[arg-type]
 
     @property
     def evaluations(self) -> int:
@@ -161,9 +169,10 @@ def in_common(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[
     series = cells[0].series.values() if cells else ()
     common = [one for one in series if all(one.name in cell.series for cell in cells)]
     same = [one for one in common if all(cell.series[one.name] == one for cell in cells)]
-    often = {one.name: any(cell.final(one.name, last) is not None for cell in cells) for one in same}
-    others = [one for one in common if one.name not in often]
-    return [dataclasses.replace(one, last=last if often[one.name] else 1) for one in same], others
+    several = [dataclasses.replace(one, last=last) if one.known is None else one for one in same]
+    often = [any(cell.final(one) is not None for cell in cells) for one in several]
+    compared = [more if enough else one for one, more, enough in zip(same, several, often, strict=True)]
+    return compared, [one for one in common if one not in same]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -199,7 +208,7 @@ class ConditionData:
     @cached_property
     def present(self) -> tuple[str, ...]:
         """The arms of which a cell has finished."""
-        found = {cell.arm for cell in self.cells}
+        found = {cell.entry.arm for cell in self.cells}
         return tuple(arm for arm in self.arms if arm in found)
 
     def own(self, metric: Metric) -> Metric | None:
@@ -213,11 +222,11 @@ class ConditionData:
 
     def of(self, arm: str) -> list[CellData]:
         """Return the cells of an arm."""
-        return [cell for cell in self.cells if cell.arm == arm]
+        return [cell for cell in self.cells if cell.entry.arm == arm]
 
     def finals(self, metric: Metric) -> NDArray[np.float64]:
         """Return the values that are compared, shape (seeds, arms present); NaN where there is none."""
-        return self.by_seed({(one.seed, one.arm): one.final(metric.name, metric.last) for one in self.cells})
+        return self.by_seed({(one.entry.seed, one.entry.arm): one.final(metric) for one in self.cells})
 
     def by_seed(self, found: Mapping[tuple[int, str], float | None]) -> NDArray[np.float64]:
         """Return values by seed and arm as an array of shape (seeds, arms present); NaN where there is none."""
@@ -230,16 +239,6 @@ class ConditionData:
         if own is None or arm not in self.present:
             return np.full(len(self.seeds), np.nan)
         return self.finals(own)[:, self.present.index(arm)] * own.factor
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordedTraffic:
-    """A recorded traffic: ``rsus`` says where they are, ``sha256`` is that of its coverage windows."""
-
-    scenario: str
-    seed: str
-    rsus: str
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import polars as pl
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, in_common
 from analysis.comparison.measures import with_equal_commits
 from analysis.comparison.mobility import METRICS, outcomes
-from analysis.formatting import MOST_NAMED, clean, count, named
+from analysis.formatting import MOST_NAMED, NONE, clean, count, named
 from analysis.loading import load, shown
 from analysis.report.notices import notices
 from analysis.statistics.participation import run_measures, windows_with_updates
@@ -29,7 +29,7 @@ _OF_RSUS = "Mean over the RSUs' newest models, each measured before it goes to t
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
 
 
-def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[str]) -> CellData:
+def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
     """Return a finished cell; ``own`` are the keys of settings that belong to the arms.
 
     Raises:
@@ -39,25 +39,20 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
     manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
     if timed:  # nobody weighed the updates; all that committed count
         parts = parts.with_columns(pl.col("weight").fill_null(1.0))
-    if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic_sha256}:
+    if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic.sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
     experiment, _ = RunDirectory(folder).settings()
     settings = flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
-    time_s = manifest.time_s or begin_s
+    simulated_s = (manifest.time_s or begin_s) - begin_s
     silos = int(settings.get("silos.count", 0))
-    spent = pl.concat(
-        [
-            parts.select("end_s", (pl.col("download_bytes") + pl.col("upload_bytes")).alias("bytes"), "train_s"),
-            run.exchanges.select("end_s", "bytes", train_s=pl.lit(0.0)),
-        ]
-    )
-    metrics = outcomes(run, float(spent["bytes"].sum())) if timed else run.metrics
+    figures = run_measures(parts, run.windows, run.rounds, span_s=simulated_s, silos=silos)
+    figures |= outcomes(run) if timed else {}
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
     of_rsus = shown(run.measured.filter(~cloud, pl.col("round") > 0, pl.col("name").is_in(of_cloud.implode())))
-    of_rsus = of_rsus.with_columns(pl.col("name") + OF_RSUS).select(metrics.columns)
-    metrics = _with_commits(pl.concat([metrics, of_rsus]), run.rounds)
+    of_rsus = of_rsus.with_columns(pl.col("name") + OF_RSUS).select(run.metrics.columns)
+    metrics = _with_commits(pl.concat([run.metrics, of_rsus]), run.rounds).filter(pl.col("value").is_finite())
     declared = [
         Metric(
             name=one.name,
@@ -74,31 +69,26 @@ def _cell(folder: Path, entry: CellEntry, traffic_sha256: str, own: AbstractSet[
         if (name := one.name + OF_RSUS) in measured
     ]
     series = METRICS if timed else declared
+    since_begin = pl.selectors.by_name("time_s", "end_s", require_all=False) - begin_s
     return CellData(
-        name=folder.name,
-        arm=entry.arm,
-        condition=entry.condition,
-        learner=entry.learner,
-        seed=entry.seed,
-        traffic_sha256=traffic_sha256,
-        rsus=_rsus(manifest.rsus),
+        entry=entry,
+        traffic=traffic,
         ended_by=str(manifest.ended_by),
         rounds=run.rounds.height,
         wanted_rounds=run.rounds.height
         if timed
         else int(experiment.get("rounds", 0)) * run.aggregators or run.rounds.height,
-        begin_s=begin_s,
-        time_s=time_s,
-        metrics=metrics.filter(pl.col("value").is_finite()).sort("round", maintain_order=True),
+        empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
+        simulated_s=simulated_s,
+        metrics=metrics.sort("round", maintain_order=True).with_columns(since_begin),
+        figures={name: value for name, value in figures.items() if value is not None and np.isfinite(value)},
         outcomes=dict(parts["outcome"].value_counts().iter_rows()),
-        spent=spent,
+        spent=run.spent.with_columns(since_begin),
         windows=windows_with_updates(run.windows, parts),
         series={metric.name: metric for metric in series},
-        settings={key: value for key, value in settings.items() if key not in own},
-        learning=flat(experiment.get("learning") or {}, "learning."),
-        measures=run_measures(parts, run.windows, run.rounds, span_s=time_s - begin_s, silos=silos),
+        settings={key: value for key, value in settings.items() if key not in own}
+        | flat(experiment.get("learning") or {}, "learning."),
         notices=tuple(notices(run)),
-        empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
     )
 
 
@@ -123,9 +113,10 @@ _WHY = {
 }
 
 
-def _cells(folder: Path, record: ComparisonRecord) -> tuple[list[CellData], list[str]]:
+def _cells(
+    folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
+) -> tuple[list[CellData], list[str]]:
     """Return the finished cells, and why others are left out; failed ones are in the record."""
-    digests = {traffic.folder: traffic.sha256 for traffic in record.traffic}
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
     others: dict[str, list[str]] = {why: [] for why in _WHY}
@@ -147,7 +138,7 @@ def _cells(folder: Path, record: ComparisonRecord) -> tuple[list[CellData], list
         except InputError as error:
             altered.append(str(error))
             continue
-        cell = _cell(run.path, entry, digests[entry.traffic], own)
+        cell = _cell(run.path, entry, traffics[entry.traffic], own)
         too_short = record.last_evaluations > 1 and cell.evaluations < record.last_evaluations
         others["short"].append(name) if too_short else cells.append(cell)
     if not cells and others["short"]:
@@ -182,21 +173,20 @@ def _record(folder: Path) -> ComparisonRecord:
     return record
 
 
-def _traffics(folder: Path, record: ComparisonRecord) -> tuple[RecordedTraffic, ...]:
-    result = []
+def _traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraffic]:
+    """Return the recorded traffics by the folders that the record names."""
+    result = {}
     for entry in record.traffic:
         manifest = RunDirectory(folder / "traffic" / Path(entry.folder).name).manifest_record()
         made = manifest.traffic
-        result.append(
-            RecordedTraffic(
-                scenario=clean(Path(str(entry.settings.get("scenario", "scenario"))).name, 60),
-                # that it was made with, whatever the settings left open
-                seed="\u2013" if made.seed is None else clean(made.seed, 20),
-                rsus=_rsus(manifest.rsus),
-                sha256=clean(entry.sha256, 64),
-            )
+        result[entry.folder] = RecordedTraffic(
+            scenario=clean(Path(str(entry.settings.get("scenario", "scenario"))).name, 60),
+            # that it was made with, whatever the settings left open
+            seed=NONE if made.seed is None else clean(made.seed, 20),
+            rsus=_rsus(manifest.rsus),
+            sha256=clean(entry.sha256, 64),
         )
-    return tuple(result)
+    return result
 
 
 def load_comparison(folder: Path) -> ComparisonData:
@@ -206,7 +196,8 @@ def load_comparison(folder: Path) -> ComparisonData:
         InputError: no comparison, none of its cells has finished, or its files are damaged.
     """
     record = _record(folder)
-    cells, left_out = _cells(folder, record)
+    traffics = _traffics(folder, record)
+    cells, left_out = _cells(folder, record, traffics)
     arms = tuple(dict.fromkeys(entry.arm for entry in record.cells))
     return ComparisonData(
         record=record,
@@ -215,7 +206,7 @@ def load_comparison(folder: Path) -> ComparisonData:
         conditions=tuple(
             _under(name, arms, record, cells) for name in dict.fromkeys(entry.condition for entry in record.cells)
         ),
-        traffics=_traffics(folder, record),
+        traffics=tuple(traffics.values()),
         left_out=tuple(left_out),
     )
 
@@ -223,16 +214,17 @@ def load_comparison(folder: Path) -> ComparisonData:
 def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequence[CellData]) -> ConditionData:
     """Return one condition; seeds at which its cells replayed different traffic are left out."""
     planned = [entry for entry in record.cells if entry.condition == name]
-    ours = [cell for cell in cells if cell.condition == name]
+    ours = [cell for cell in cells if cell.entry.condition == name]
     seeds = tuple(dict.fromkeys(entry.seed for entry in planned))
-    mixed = tuple(seed for seed in seeds if len({cell.traffic_sha256 for cell in ours if cell.seed == seed}) > 1)
+    digests = {seed: {cell.traffic.sha256 for cell in ours if cell.entry.seed == seed} for seed in seeds}
+    mixed = tuple(seed for seed in seeds if len(digests[seed]) > 1)
     used = {entry.arm for entry in planned}
     data = ConditionData(
         name=name,
         arms=tuple(arm for arm in arms if arm in used),
         looks={arm: place for place, arm in enumerate(arms)},
         seeds=seeds,
-        cells=tuple(cell for cell in ours if cell.seed not in mixed),
+        cells=tuple(cell for cell in ours if cell.entry.seed not in mixed),
         mixed_seeds=mixed,
         method=record.interval,
         against=record.against if record.against in used else "",

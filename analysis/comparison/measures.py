@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analysis.comparison.bias import spread_over_directions, spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.tables import frame, spread
-from analysis.comparison.verdicts import ComparedPair, compare_columns, verdict_against
+from analysis.comparison.verdicts import ComparedPair, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
@@ -53,7 +53,7 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
         return data
     cells, differ = [], False
     for seed in data.seeds:
-        curves = [(cell, _over_commits(cell, main)) for cell in data.cells if cell.seed == seed]
+        curves = [(cell, _over_commits(cell, main)) for cell in data.cells if cell.entry.seed == seed]
         ends = {float(curve["commits"][-1]) for _, curve in curves if curve.height}
         differ |= len(ends) > 1
         cells += [_taken_at(min(ends), cell, curve) if curve.height else cell for cell, curve in curves]
@@ -75,26 +75,12 @@ def _over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
 def _taken_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
     """Return a cell with the value that its curve has at a number of committed updates."""
     value = float(np.interp(commits, curve["commits"], curve["value"]))
-    row = cell.metrics.tail(1).with_columns(name=pl.lit(EQUAL_COMMITS), value=pl.lit(value))
-    return dataclasses.replace(cell, metrics=cell.metrics.vstack(row))
-
-
-def measured(data: ConditionData, name: str) -> NDArray[np.float64]:
-    """Return a measure of every run, shape (seeds, arms present); NaN where there is none."""
-    return data.by_seed({(cell.seed, cell.arm): cell.measures.get(name) for cell in data.cells})
-
-
-def measure_pairs(data: ConditionData) -> dict[str, list[ComparedPair]]:
-    """Return the pairs of arms in every measure that is compared, by its name."""
-    return {
-        metric.name: compare_columns(data.present, measured(data, metric.name), data.method, data.against)
-        for metric in COMPARED
-    }
+    return dataclasses.replace(cell, figures={**cell.figures, EQUAL_COMMITS: value})
 
 
 def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair]], noun: str) -> Table | None:
     """Return the measures of each arm; None where no run has any."""
-    shown = [(metric, measured(data, metric.name)) for metric in MEASURES]
+    shown = [(metric, data.finals(metric)) for metric in MEASURES]
     shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]
     if not shown:
         return None
@@ -128,8 +114,8 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
         spreads["commit_share_speed"] = spread_over_speeds(data), "km/h"
         spreads["commit_share_direction"] = spread_over_directions(data), ""
     for cell in data.cells:
-        head = (cell.arm, data.name, cell.learner, cell.seed)
-        rows += [(*head, one.name, one.unit, "", "", cell.measures.get(one.name), cell.name) for one in MEASURES]
+        head = (cell.entry.arm, data.name, cell.entry.learner, cell.entry.seed)
+        rows += [(*head, one.name, one.unit, "", "", cell.final(one), cell.name) for one in MEASURES]
         for name, (found, bin_unit) in spreads.items():
             updates = found.of(cell.windows).updates
             values = updates.tolist() if updates.any() else [None] * len(updates)
@@ -166,7 +152,7 @@ def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float 
         return (None,) * 4
     round_, time_s, _ = good.row(0)
     used = cell.spent.filter(pl.col("end_s") <= time_s).select(pl.col("bytes", "train_s").sum()).row(0)
-    return (round_, time_s - cell.begin_s, *map(float, used))
+    return (round_, time_s, *map(float, used))
 
 
 def target_of(data: ConditionData) -> Target | None:
@@ -178,7 +164,7 @@ def target_of(data: ConditionData) -> Target | None:
     worst = int(np.argmin(means * metric.better))
     target = float(means[worst])
     rows = [
-        (arm, data.name, cell.learner, cell.seed, metric.name, metric.unit, target,
+        (arm, data.name, cell.entry.learner, cell.entry.seed, metric.name, metric.unit, target,
          *first_reached(cell, metric, target), cell.name)
         for arm in data.present
         for cell in data.of(arm)
@@ -219,6 +205,6 @@ def target_rows(target: Target, noun: str) -> Table:
 
 
 def times_to_target(data: ConditionData, target: Target | None) -> NDArray[np.float64]:
-    """Return the simulated time of every run to the condition's target (s), as ``measured``; infinite for never."""
+    """Return simulated times to the condition's target (s), shape (seeds, arms present); infinite for never."""
     rows = target_table(target).select("seed", "arm", pl.col("simulated_s").fill_null(np.inf)).iter_rows()
     return data.by_seed({(seed, arm): time_s for seed, arm, time_s in rows})

@@ -36,20 +36,15 @@ METRICS = (
 """One figure a run. Whether more of it is better is for the reader to say."""
 
 
-def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
-    """Return the value of each of ``METRICS`` in columns of the table ``metrics``; null where nothing says it.
-
-    Args:
-        run: all of a run without training.
-        moved_bytes: over radio links and between vehicles (B).
-    """
+def outcomes(run: RunData) -> dict[str, float | None]:
+    """Return the value of each of ``METRICS`` of a run without training by name; None or not finite where unknown."""
     takes = needed(run)
     needed_s = math.nan if takes is None else takes.median_s
     one_each = vehicles(run, needed_s)
     invited = run.invited.height
     commits = run.invited.filter(outcome="committed").height
     share = one_each.select(pl.col("enough", "committed").mean().cast(pl.Float64)).row(0)
-    values = {
+    return {
         "covered": one_each.height,
         "long_enough": None if takes is None else share[0],
         "committed_vehicles": share[1],
@@ -57,8 +52,5 @@ def outcomes(run: RunData, moved_bytes: float) -> pl.DataFrame:
         "committed_invited": commits / invited if invited else None,
         "dwell_s": dwell(run.windows).median_s,
         "needed_s": needed_s,
-        "moved_bytes": moved_bytes,
+        "moved_bytes": float(run.spent["bytes"].sum()),
     }
-    rows = [(run.rounds.height, run.manifest.time_s, name, value) for name, value in values.items()]
-    columns = run.metrics.select("round", "time_s", "name", "value").schema
-    return pl.DataFrame(rows, schema=columns, orient="row", strict=False)

@@ -116,7 +116,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
             skipped=[f"{clean(name, 200)}, {line}" for name, lines in skipped.items() for line in lines],
             traffics=data.traffics,
             traffic_table=traffic_table(data),
-            one_traffic_each=all(len({cell.traffic_sha256 for cell in one.cells}) < 2 for one in data.conditions),
+            one_traffic_each=all(len({cell.traffic.sha256 for cell in one.cells}) < 2 for one in data.conditions),
             cells=count(len(data.cells)),
             command=clean(" ".join(record.command), 2000),
             level=f"{LEVEL:g}",

@@ -13,6 +13,7 @@ from scipy import stats
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import ComparedPair, level_words, unit_of_difference
 from analysis.formatting import THIN, byte_scale, count, decapitalised, percent, plural, shortened
+from analysis.loading import moved_bytes
 from analysis.statistics.paired import LEAST_SEEDS, LEVEL
 from analysis.style import (
     BLUE,
@@ -88,10 +89,8 @@ def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.i
     seconds, moved = [], []
     for cell in data.of(arm):
         measured = cell.measured(metric.name).filter(pl.col("round").is_in(rounds.tolist()))
-        time_s, spent = measured["time_s"].to_numpy().astype(np.float64), cell.spent.sort("end_s")
-        sums = np.concatenate([[0.0], spent["bytes"].cum_sum().to_numpy()])
-        seconds.append(time_s - cell.begin_s)
-        moved.append(sums[np.searchsorted(spent["end_s"].to_numpy(), time_s, side="right")])
+        seconds.append(measured["time_s"].to_numpy().astype(np.float64))
+        moved.append(moved_bytes(cell.spent, seconds[-1]))
     return np.mean(seconds, axis=0), np.mean(moved, axis=0)
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
-from analysis.comparison.measures import COMPARED, TO_TARGET, Target, measured, times_to_target
+from analysis.comparison.measures import COMPARED, TO_TARGET, Target, times_to_target
 from analysis.comparison.tables import frame, overview_metrics
 from analysis.comparison.verdicts import p_words
 from analysis.formatting import NONE, Table, count, decapitalised, named, number, plural, shortened
@@ -83,7 +83,7 @@ def _values(one: ConditionData, metric: Metric, target: Target | None) -> Values
     if metric is TO_TARGET:
         return times_to_target(one, target)
     if metric in COMPARED:
-        return measured(one, metric.name)
+        return one.finals(metric)
     own = one.own(metric)
     return one.finals(own) if own in one.metrics else None
 

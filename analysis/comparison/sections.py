@@ -11,7 +11,6 @@ from analysis.comparison.bias import spread_over_directions, spread_over_speeds,
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.measures import (
     COMPARED,
-    measure_pairs,
     measure_rows,
     measure_table,
     target_of,
@@ -59,7 +58,9 @@ class Compared:
         self.pairs: dict[str, Pairs] = {
             one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in conditions
         }
-        self.costs: dict[str, Pairs] = {one.name: measure_pairs(one) for one in conditions}
+        self.costs: dict[str, Pairs] = {
+            one.name: {metric.name: compare_pairs(one, metric) for metric in COMPARED} for one in conditions
+        }
         self.targets = {one.name: target_of(one) for one in conditions}
         self.across = across_conditions(data)
         self.ranked = rank_arms(data, self.targets)

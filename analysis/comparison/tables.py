@@ -32,8 +32,8 @@ def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]]) -> pl.D
 def cell_table(data: ComparisonData) -> pl.DataFrame:
     """Return the table ``comparison``: one row for each finished cell and metric."""
     rows = [
-        (cell.arm, cell.condition, cell.learner, cell.seed, metric.name, metric.unit,
-         cell.final(metric.name, metric.last), metric.last,
+        (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
+         cell.final(metric), metric.last,
          cell.rounds, cell.simulated_s, cell.moved_bytes, cell.name)
         for condition in data.conditions
         for cell in condition.cells
@@ -209,8 +209,8 @@ def traffic_table(data: ComparisonData) -> Table:
     """Return the recorded traffics, and the conditions under which cells replayed each."""
     rows = []
     for one in data.traffics:
-        cells = [cell for cell in data.cells if cell.traffic_sha256 == one.sha256]
-        names = ", ".join(dict.fromkeys(shortened(cell.condition, 40) for cell in cells))
+        cells = [cell for cell in data.cells if cell.traffic.sha256 == one.sha256]
+        names = ", ".join(dict.fromkeys(shortened(cell.entry.condition, 40) for cell in cells))
         rows.append((one.scenario, one.seed, one.rsus, names or NONE, count(len(cells)), one.sha256))
     return Table(
         title="Recorded traffic",

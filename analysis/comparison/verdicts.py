@@ -173,12 +173,12 @@ def across_conditions(data: ComparisonData) -> list[Family]:
         return []
     found = []
     for arm in data.arms:
-        cells = [cell for cell in data.cells if cell.arm == arm]
+        cells = [cell for cell in data.cells if cell.entry.arm == arm]
         same, _ = in_common(cells, data.record.last_evaluations)
-        same = [one for one in same if any(cell.final(one.name, one.last) is not None for cell in cells)]
+        same = [one for one in same if any(cell.final(one) is not None for cell in cells)]
         for metric in [one for one in same if one.better] or same:
-            at = {(cell.condition, cell.seed): cell.final(metric.name, metric.last) for cell in cells}
-            names = [one.name for one in data.conditions if any(cell.condition == one.name for cell in cells)]
+            at = {(cell.entry.condition, cell.entry.seed): cell.final(metric) for cell in cells}
+            names = [one.name for one in data.conditions if any(one.name == name for name, _ in at)]
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
             values = values.reshape(len(data.seeds), len(names))
             if len(names) > 1 and varies(metric, values):

@@ -21,7 +21,7 @@ def equal_words(metrics: Sequence[Metric], noun: str) -> str:
 
 def differing_settings(data: ConditionData) -> list[str]:
     """Return the general settings that are not the same for all arms, because a learner has defaults of its own."""
-    keys = sorted({key for cell in data.cells for key in cell.settings})
+    keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
     return [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
 
 
@@ -126,7 +126,7 @@ def _of_the_runs(data: ConditionData) -> list[str]:
         if len({text for _, text in said}) == 1 and len(said) == len(data.cells):
             lines.append(line)
         else:
-            example = f"{shortened(cell.arm)}, seed {cell.seed}"
+            example = f"{shortened(cell.entry.arm)}, seed {cell.entry.seed}"
             lines.append(f"In {count(len(said))} of {plural(len(data.cells), 'cell')}, as in {example}: {line}")
     return lines
 
@@ -140,7 +140,7 @@ def _short(data: ConditionData, noun: str) -> list[str]:
     line = (
         f"The recorded traffic ended before all rounds were done in {len(short)} of {plural(len(data.cells), 'cell')} "
         f"(after {span} of {short[0].wanted_rounds} rounds; {noun}s: "
-        f"{named(list(dict.fromkeys(cell.arm for cell in short)))}). What is compared of them dates from "
+        f"{named(list(dict.fromkeys(cell.entry.arm for cell in short)))}). What is compared of them dates from "
         "that moment. Where that is not meant, record longer traffic or ask for fewer rounds."
     )
     return [line]
@@ -151,7 +151,7 @@ def _few(data: ConditionData, noun: str) -> list[str]:
     if not pairs:
         return []
     least = LEAST_SEEDS if data.method == "t" else least_seeds_of_sign_flips(LEVEL / pairs)
-    seeds = len({cell.seed for cell in data.cells})
+    seeds = len({cell.entry.seed for cell in data.cells})
     if seeds >= least:
         return []
     several = f"the {pairs} pairs with {shortened(data.against)}" if data.against else f"the {pairs} pairs of {noun}s"
@@ -197,7 +197,8 @@ def _different(data: ConditionData, noun: str) -> list[str]:
 
 def what_differs(data: ComparisonData, across: Family) -> str:
     """Return what is not the same between the conditions that are compared: settings, traffic and RSUs."""
-    cells = {(cell.condition, cell.seed): cell for cell in data.cells if cell.arm == across.within}
+    entries = ((cell.entry, cell) for cell in data.cells)
+    cells = {(entry.condition, entry.seed): cell for entry, cell in entries if entry.arm == across.within}
     found: dict[str, list[str]] = {}
     for pair in across.pairs:
         both = [(cells.get((pair.first, seed)), cells.get((pair.second, seed))) for seed in data.seeds]
@@ -212,13 +213,13 @@ def what_differs(data: ComparisonData, across: Family) -> str:
 def _apart(common: Sequence[tuple[CellData, CellData]], *, timing_only: bool) -> str:
     keys: dict[str, None] = {}
     for first, second in common:
-        ours, theirs = ({**cell.settings, **cell.learning} for cell in (first, second))
+        ours, theirs = first.settings, second.settings
         keys |= dict.fromkeys(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
-    traffic = any(first.traffic_sha256 != second.traffic_sha256 for first, second in common)
+    traffic = any(first.traffic.sha256 != second.traffic.sha256 for first, second in common)
     words = [named(list(keys))] if keys else []
     if traffic:
         learns = ", so that a seed has initial weights and data in common, but not who passes"
         words.append(f"the recorded traffic{learns * (not timing_only)}")
-    if places := [(first.rsus, second.rsus) for first, second in common if first.rsus != second.rsus]:
+    if places := [one for one in ([cell.traffic.rsus for cell in both] for both in common) if one[0] != one[1]]:
         words.append(f"the RSU (at {places[0][0]} and at {places[0][1]})")
     return "; ".join(words) or "no setting"

@@ -63,7 +63,8 @@ def runs_of(folder: Path) -> Runs:
 
 def _one_each(folder: Path, compared: ComparisonData) -> Runs:
     several = len(compared.conditions) > 1
-    cells = {f"{one.arm}, {one.condition}" if several else one.arm: one.name for one in reversed(compared.cells)}
+    names = [(one.entry.arm, one.entry.condition, one.name) for one in reversed(compared.cells)]
+    cells = {f"{arm}, {condition}" if several else arm: name for arm, condition, name in names}
     return {label: load(folder / "cells" / cells[label]) for label in reversed(cells)}
 
 

@@ -80,8 +80,8 @@ def _one_figure(run: RunData, name: str, group: list[Curve]) -> Panel:
         last_s = max(float(one[-1]) for one in times_s)
         begin_s = run.manifest.traffic.begin_s
         axis = time_axis(last_s - begin_s, begin_s)
-        scale, unit = byte_scale(float(moved_bytes(run, np.array([last_s]))[0]))
-        by_bytes = [moved_bytes(run, one) / scale for one in times_s]
+        scale, unit = byte_scale(float(moved_bytes(run.spent, np.array([last_s]))[0]))
+        by_bytes = [moved_bytes(run.spent, one) / scale for one in times_s]
         for what, x, label in (
             ("time", [axis.of(one) for one in times_s], axis.label),
             ("bytes", by_bytes, f"data over the air so far ({unit})"),

@@ -101,7 +101,7 @@ def test_too_few_seeds_are_one_statement() -> None:
 
 
 def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
-    less = replace(ten, cells=tuple(c for c in ten.cells if (c.arm, c.seed) not in {("a", 0), ("b", 1)}))
+    less = replace(ten, cells=tuple(c for c in ten.cells if (c.entry.arm, c.entry.seed) not in {("a", 0), ("b", 1)}))
     assert [pair.found.count for pair in compare_pairs(less, ACCURACY)] == [8, 9, 9]
     finals = less.finals(ACCURACY)
     assert np.isnan(finals).sum() == 2
@@ -112,7 +112,7 @@ def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
 
 def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten: ConditionData) -> None:
     """b has finished at two seeds only: a and c are the one pair tested, at p = 2 / 1024."""
-    less = replace(ten, cells=tuple(c for c in ten.cells if c.arm != "b" or c.seed < 2))
+    less = replace(ten, cells=tuple(c for c in ten.cells if c.entry.arm != "b" or c.entry.seed < 2))
     ab, ac, bc = compare_pairs(less, ACCURACY)
     assert (ab.p_value, bc.p_value, ab.resolved, bc.resolved) == (None, None, 0, 0)
     assert ab.verdict == "too few seeds"
@@ -121,7 +121,7 @@ def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten: Con
 
 
 def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: ConditionData) -> None:
-    less = with_metrics(replace(ten, cells=tuple(c for c in ten.cells if c.arm != "a"), metrics=()))
+    less = with_metrics(replace(ten, cells=tuple(c for c in ten.cells if c.entry.arm != "a"), metrics=()))
     assert less.metrics == (ACCURACY,)
     (bc,) = compare_pairs(less, ACCURACY)
     assert (bc.first, bc.second, bc.found.count) == ("b", "c", 10)
@@ -130,7 +130,14 @@ def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: Conditi
 
 def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
     """Under the second condition only two arms at six seeds have finished: one pair, p = 2 / 64."""
-    other = condition([replace(c, condition="y") for c in ten.cells if c.arm != "b" and c.seed < 6], name="y")
+    other = condition(
+        [
+            replace(c, entry=replace(c.entry, condition="y"))
+            for c in ten.cells
+            if c.entry.arm != "b" and c.entry.seed < 6
+        ],
+        name="y",
+    )
     data = comparison(replace(ten, name="x"), other)
     pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
     assert [pair.p_value for pair in pairs["y"]["accuracy"]] == [pytest.approx(2 / 64)]
@@ -144,14 +151,16 @@ def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
     assert b.endswith(", not\u00a0resolved")
     assert c.endswith(", higher")
     assert c2.endswith(", higher")
-    without = comparison(*(replace(one, cells=tuple(c for c in one.cells if c.arm != "b")) for one in data.conditions))
+    without = comparison(
+        *(replace(one, cells=tuple(c for c in one.cells if c.entry.arm != "b")) for one in data.conditions)
+    )
     assert without.arms == ("a", "b", "c")
     table = overview_table(without, ACCURACY, {one.name: {} for one in without.conditions})
     assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
 
 
 def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
-    few = [replace(c, condition="y") for c in ten.cells if c.seed < 4]
+    few = [replace(c, entry=replace(c.entry, condition="y")) for c in ten.cells if c.entry.seed < 4]
     both = comparison(replace(ten, name="x"), condition(few, name="y"))
     (line,) = warnings_of(both)
     assert line == (
@@ -176,12 +185,12 @@ def test_the_interval_is_students() -> None:
 def test_the_mean_of_the_last_evaluations() -> None:
     """By hand: of .1 untrained, .2, .3, .7 the last two have the mean .5; the untrained model never counts."""
     one = cell("a", 0, [0.1, 0.2, 0.3, 0.7])
-    assert one.final("accuracy") == 0.7
-    assert one.final("accuracy", 2) == pytest.approx(0.5)
-    assert one.final("accuracy", 3) == pytest.approx(0.4)
-    assert one.final("accuracy", 4) is None
+    assert one.final(ACCURACY) == 0.7
+    assert one.final(replace(ACCURACY, last=2)) == pytest.approx(0.5)
+    assert one.final(replace(ACCURACY, last=3)) == pytest.approx(0.4)
+    assert one.final(replace(ACCURACY, last=4)) is None
     assert one.evaluations == 3
-    assert cell("a", 0, [0.1]).final("accuracy") == 0.1
+    assert cell("a", 0, [0.1]).final(ACCURACY) == 0.1
 
 
 def test_what_the_settings_alone_decide_is_not_compared() -> None:

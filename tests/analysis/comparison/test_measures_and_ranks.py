@@ -8,15 +8,15 @@ from made_cells import ACCURACY, cell, comparison, condition
 
 from analysis.comparison.data import CellData, ConditionData
 from analysis.comparison.measures import (
-    measure_pairs,
+    COMPARED,
     measure_rows,
     measure_table,
-    measured,
     target_of,
     times_to_target,
     with_equal_commits,
 )
 from analysis.comparison.ranks import rank_arms, rank_rows, verdict
+from analysis.comparison.verdicts import compare_pairs
 
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
@@ -29,7 +29,7 @@ def under(name: str, values: dict[str, list[float]], **more: object) -> Conditio
     settings = {"silos.approaches": 2}
     cells = [
         cell(arm, seed, [0.1, value], condition=name, settings=settings, windows=windows,
-             measures={**measures, "commits_per_h": 1000 * value})
+             figures={**measures, "commits_per_h": 1000 * value})
         for arm, row in values.items() for seed, value in enumerate(row)
     ]  # fmt: skip
     seeds = tuple(range(max(map(len, values.values()))))
@@ -62,16 +62,15 @@ def test_the_frame_of_measures() -> None:
 
 def test_the_table_of_measures() -> None:
     data = under("", {"a": [0.1] * 6, "b": [0.2, 0.21, 0.22, 0.23, 0.24, 0.25]}, against="a")
-    pairs = measure_pairs(data)
+    pairs = {one.name: compare_pairs(data, one) for one in COMPARED}
     assert [(one.first, one.second) for one in pairs["commits_per_h"]] == [("b", "a")]
     table = measure_table(data, pairs, "arm")
     assert table is not None
     assert table.head[:4] == ("arm", "Commits per hour (1/h)", "Data per commit (MB)", "Wasted training time (s)")
     assert table.rows[0][:3] == ("a", "100 \u00b1 0", "2.50 \u00b1 0")
     assert table.rows[1][1:3] == ("225 \u00b1 19, higher", "2.50 \u00b1 0")
-    assert measured(data, "commits_per_h").shape == (6, 2)
-    bare = replace(data, cells=tuple(replace(one, measures={}) for one in data.cells))
-    assert measure_table(bare, measure_pairs(bare), "arm") is None
+    bare = replace(data, cells=tuple(replace(one, figures={}) for one in data.cells))
+    assert measure_table(bare, {}, "arm") is None
 
 
 def test_ranks_by_hand() -> None:

@@ -14,7 +14,7 @@ ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
 
 
 def test_the_first_measurement_that_is_good_enough() -> None:
-    rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4], begin_s=100.0)
+    rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4])
     assert first_reached(rising, ACCURACY, 0.3) == (1, 10.0, 1e3, 3.0)
     assert first_reached(rising, ACCURACY, 0.4) == (2, 20.0, 2e3, 6.0)
     assert first_reached(rising, ACCURACY, 0.1) == (0, 0.0, 0.0, 0.0)

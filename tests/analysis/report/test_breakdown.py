@@ -39,7 +39,9 @@ def test_by_rsu_in_full_and_vehicles_counted_once(tmp_path, make_run):
     windows = run.windows.filter(pl.col("rsu_id") != "silent").with_columns(
         vehicle_id=pl.int_range(pl.len()).over("rsu_id").cast(pl.String)  # each vehicle of b is one of the first's
     )
-    assert by_rsu(dataclasses.replace(run, rsus=run.rsus[:1])) == []
+    assert (
+        by_rsu(dataclasses.replace(run, manifest=dataclasses.replace(run.manifest, rsus=run.manifest.rsus[:1]))) == []
+    )
     found = dataclasses.replace(run, windows=windows)
     (table,) = by_rsu(found)
     rows = columns(table)

@@ -177,7 +177,7 @@ def test_curves_stand_against_rounds_time_and_data_of_what_had_ended(learning_ru
     assert knn.time_s.tolist() == [36.0 * r for r in knn.round]
     parts = run.participations.filter(pl.col("end_s") <= 360.0)
     by_hand = parts.select(pl.col("download_bytes") + pl.col("upload_bytes")).sum().item()
-    assert moved_bytes(run, np.array([0.0, 360.0])).tolist() == [0.0, pytest.approx(by_hand)]
+    assert moved_bytes(run.spent, np.array([0.0, 360.0])).tolist() == [0.0, pytest.approx(by_hand)]
     text, _ = read(learning_run)
     learning = text.split('<section id="learning">')[1].split("</section>")[0]
     assert re.findall(r'<input type="radio" class="to-(\w+)"', learning) == ["rounds", "time", "bytes"]
