@@ -15,6 +15,7 @@ multiple data sets, JMLR 7, puts them together.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 
@@ -135,9 +136,9 @@ def power_of_paired_t(effect: float, count: int, level: float) -> float:
         return 0.0
     shift, freedom = abs(effect) * math.sqrt(count), count - 1
     critical = stats.t.ppf(1 - level / 2, freedom)
-    power = float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift))
-    # SciPy's noncentral t gives up far out, where the power is 1 to every digit
-    return power if math.isfinite(power) else 1.0
+    # SciPy's noncentral t gives up far out, where the tail above is 1 to every digit, and the one below 0
+    above, below = stats.nct.sf(critical, freedom, shift), stats.nct.cdf(-critical, freedom, shift)
+    return float(np.nan_to_num(above, nan=1.0) + np.nan_to_num(below, nan=0.0))
 
 
 def power_of(effect: float, count: int, level: float, *, student: bool = False) -> float:
@@ -185,18 +186,9 @@ def seeds_needed(effect: float | None, *, level: float, student: bool = False) -
     """
     if not effect:
         return None
-    low, high = 1, 2 if student else max(least_seeds_of_sign_flips(level), 2)
-    while power_of(effect, high, level, student=student) < POWER:
-        low, high = high, 2 * high
-        if high > _MOST_SEEDS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if power_of(effect, middle, level, student=student) < POWER:
-            low = middle
-        else:
-            high = middle
-    return high
+    counts = range(2 if student else max(least_seeds_of_sign_flips(level), 2), _MOST_SEEDS + 1)
+    place = bisect_left(counts, POWER, key=lambda count: power_of(effect, count, level, student=student))
+    return counts[place] if place < len(counts) else None
 
 
 def seed_ranks(values: ArrayLike, better: int) -> Floats:

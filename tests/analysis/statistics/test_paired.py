@@ -89,6 +89,14 @@ def test_power_is_what_simulation_gives() -> None:
     assert np.mean(np.abs(t) > 2.0345) == pytest.approx(power_of_paired_t(0.5, 34, LEVEL), abs=0.01)
 
 
+def test_the_power_of_few_pairs_at_a_strict_level_is_that_of_students_integral() -> None:
+    """SciPy's noncentral t has no number for the lower tail there."""
+    critical, shift = stats.t.ppf(1 - LEVEL / 110, 2), 4.32 * math.sqrt(3)
+    chi2 = stats.chi2.ppf((np.arange(20_000) + 0.5) / 20_000, 2)
+    expected = stats.norm.sf(critical * np.sqrt(chi2 / 2) - shift).mean()
+    assert power_of_paired_t(4.32, 3, LEVEL / 55) == pytest.approx(expected, abs=1e-3)
+
+
 @pytest.mark.parametrize(("count", "level"), [(6, 0.05), (7, 0.05 / 3)])
 def test_where_only_equal_signs_are_rejected_the_power_is_known(count: int, level: float) -> None:
     """All of n normal differences are above 0 with the probability Phi(d)^n."""
