@@ -15,7 +15,7 @@ from analysis.formatting import clean, dimension, percent, quantity
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange
+from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange, Series
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory, Scan
 from vnetsim.storage.structure import structure
@@ -228,36 +228,23 @@ def curves(run: RunData) -> list[Curve]:
             "round", maintain_order=True
         )
         if not rows.is_empty():
-            result.append(
-                Curve(
-                    label=clean(series.label or series.name, 40),
-                    unit=series.unit,
-                    caption=clean(series.caption, 400),
-                    group=clean(series.group, 60),
-                    result=series.result,
-                    round=rows["round"].to_numpy(),
-                    time_s=rows["time_s"].cast(pl.Float64).to_numpy(),
-                    value=rows["value"].to_numpy(),
-                    low=rows["low"].to_numpy(),
-                    high=rows["high"].to_numpy(),
-                )
-            )
+            result.append(_curve(series, rows))
     loss = pl.col("loss")
-    losses = run.rounds.filter(loss.is_finite()).group_by("round")
-    ends = losses.agg(loss.mean(), pl.col("close_s").max(), low=loss.min(), high=loss.max()).sort("round")
+    losses = run.rounds.filter(loss.is_finite()).group_by(pl.col("round") + 1)
+    ends = losses.agg(time_s=pl.col("close_s").max(), value=loss.mean(), low=loss.min(), high=loss.max()).sort("round")
     if not names & {"loss", "train_loss", "training_loss"} and not ends.is_empty():
-        result.append(
-            Curve(
-                label="training loss",
-                unit="",
-                caption="Mean training loss of the aggregated updates.",
-                group="",
-                result=True,
-                round=ends["round"].to_numpy() + 1,
-                time_s=ends["close_s"].to_numpy(),
-                value=ends["loss"].to_numpy(),
-                low=ends["low"].to_numpy(),
-                high=ends["high"].to_numpy(),
-            )
-        )
+        caption = "Mean training loss of the aggregated updates."
+        result.append(_curve(Series(name="loss", label="training loss", caption=caption, result=True), ends))
     return result
+
+
+def _curve(series: Series, rows: pl.DataFrame) -> Curve:
+    points = ("round", "time_s", "value", "low", "high")
+    return Curve(
+        label=clean(series.label or series.name, 40),
+        unit=series.unit,
+        caption=clean(series.caption, 400),
+        group=clean(series.group, 60),
+        result=series.result,
+        **{name: rows[name].cast(pl.Int64 if name == "round" else pl.Float64).to_numpy() for name in points},
+    )
