@@ -3,8 +3,7 @@
 Which blocks: seeds in one condition are replicates, and independent; conditions are few, chosen, and share what a seed
 decides (traffic, silos, initial weights). Blocks of condition and seed would count one draw of the traffic as often as
 there are conditions. So a seed is a block: in it, arms are ranked under each condition, and by the mean of those ranks
-once more. That tells whether the order holds for other seeds under these conditions. Whether it would hold under other
-conditions is asked with conditions as blocks, which is exploratory.
+once more. That tells whether the order holds for other seeds under these conditions, and nothing of other conditions.
 """
 
 from __future__ import annotations
@@ -31,42 +30,29 @@ Values = NDArray[np.float64]
 
 _ABOUT_TESTS = (
     "Blocks are the seeds: they are independent, while conditions share the traffic, silos and initial weights of a "
-    "seed. So this says what holds for other seeds under these conditions. The last column takes conditions as "
-    "blocks, and asks whether the order would hold under others; they were chosen, not drawn, and are not independent, "
-    "so that it is exploratory. Where p is at most {level:g}, {noun}s whose mean ranks differ by the critical "
-    "difference (Nemenyi) or more are told apart; all their pairs are allowed for, the number of rows here is not."
+    "seed. So this says what holds for other seeds under these conditions, and not under others, which were chosen and "
+    "not drawn. Where p is at most {level:g}, {noun}s whose mean ranks differ by the critical difference (Nemenyi) or "
+    "more are told apart; all their pairs are allowed for, the number of rows here is not."
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RankTest:
-    """Mean rank of each arm, 1 the best, over ``blocks`` of one kind.
+class Ranked:
+    """Arms ranked in a metric of which it is known what is better, over the ``conditions`` that had them all.
 
     Args:
-        found: Friedman's statistic and p-value; None with fewer than three blocks, or where all arms are equal.
+        mean: rank of each arm, 1 the best, over ``seeds``.
+        found: Friedman's statistic and p-value; None with fewer than three seeds, or where all arms are equal.
         critical: from which difference on two mean ranks are told apart; None without a test.
     """
-
-    mean: Values
-    blocks: int
-    found: tuple[float, float] | None
-    critical: float | None
-
-    @property
-    def rejects(self) -> bool:
-        """Whether the arms are told apart at all; only then are pairs looked at."""
-        return self.found is not None and self.found[1] <= LEVEL
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ranked:
-    """Arms ranked in a metric of which it is known what is better, over the ``conditions`` that had them all."""
 
     metric: Metric
     arms: tuple[str, ...]
     conditions: int
-    by_seed: RankTest
-    by_condition: RankTest
+    seeds: int
+    mean: Values
+    found: tuple[float, float] | None
+    critical: float | None
 
 
 def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> list[Ranked]:
@@ -103,31 +89,26 @@ def _ranked(data: ComparisonData, metric: Metric, targets: Mapping[str, Target |
     seeds = [seed for seed in data.seeds if all(seed in table for table in tables)]
     if not seeds:
         return None
-    values = np.array([[table[seed] for seed in seeds] for table in tables])
+    ranks = seed_ranks([[table[seed] for seed in seeds] for table in tables], metric.better)
+    found = friedman(ranks)
     return Ranked(
         metric=metric,
         arms=arms,
         conditions=len(tables),
-        by_seed=_test(seed_ranks(values, metric.better)),
-        by_condition=_test(seed_ranks(values.swapaxes(0, 1), metric.better)),
+        seeds=len(seeds),
+        mean=ranks.mean(axis=0),
+        found=found,
+        critical=critical_difference(len(arms), len(seeds), LEVEL) if found else None,
     )
-
-
-def _test(ranks: Values) -> RankTest:
-    blocks, arms = ranks.shape
-    found = friedman(ranks)
-    critical = critical_difference(arms, blocks, LEVEL) if found else None
-    return RankTest(mean=ranks.mean(axis=0), blocks=blocks, found=found, critical=critical)
 
 
 def rank_rows(ranked: Sequence[Ranked]) -> pl.DataFrame:
     """Return the rows of the table ``comparison_ranks``."""
     rows = [
-        (one.metric.name, one.metric.unit, kind, arm, float(mean), one.by_seed.blocks, one.conditions,
-         *(test.found or (None, None)), test.critical)
+        (one.metric.name, one.metric.unit, arm, float(mean), one.seeds, one.conditions,
+         *(one.found or (None, None)), one.critical)
         for one in ranked
-        for kind, test in (("seeds", one.by_seed), ("conditions", one.by_condition))
-        for arm, mean in zip(one.arms, test.mean, strict=True)
+        for arm, mean in zip(one.arms, one.mean, strict=True)
     ]  # fmt: skip
     return frame(COMPARISON_RANKS, rows)
 
@@ -135,7 +116,7 @@ def rank_rows(ranked: Sequence[Ranked]) -> pl.DataFrame:
 def mean_rank_table(ranked: Sequence[Ranked], noun: str) -> Table:
     """Return the mean rank of each arm in each metric, seeds as blocks."""
     arms = list(dict.fromkeys(arm for one in ranked for arm in one.arms))
-    means = [dict(zip(one.arms, one.by_seed.mean, strict=True)) for one in ranked]
+    means = [dict(zip(one.arms, one.mean, strict=True)) for one in ranked]
     rows = [(shortened(arm), *(number(mean[arm], 3) if arm in mean else NONE for mean in means)) for arm in arms]
     metrics = [one.metric for one in ranked]
     better = "; ".join(f"{'higher' if one.better > 0 else 'lower'} {decapitalised(one.subject)}" for one in metrics)
@@ -150,43 +131,35 @@ def mean_rank_table(ranked: Sequence[Ranked], noun: str) -> Table:
 
 
 def rank_test_table(ranked: Sequence[Ranked], against: str, noun: str) -> Table:
-    """Return Friedman's test of each metric over seeds, and over conditions, with the verdict in words."""
+    """Return Friedman's test of each metric, with the verdict in words."""
     rows = [
         (
             one.metric.subject,
             count(one.conditions),
-            count(one.by_seed.blocks),
-            number(one.by_seed.found[0]) if one.by_seed.found else NONE,
-            _p(one.by_seed),
-            number(one.by_seed.critical) if one.by_seed.critical else NONE,
+            count(one.seeds),
+            number(one.found[0]) if one.found else NONE,
+            p_words(one.found[1]).removeprefix("= ").replace(" ", "\u00a0") if one.found else NONE,
+            number(one.critical) if one.critical else NONE,
             verdict(one, against, noun),
-            _p(one.by_condition),
         )
         for one in ranked
     ]
     return Table(
         title=f"Friedman's test that all {noun}s are alike",
-        head=("ranked by", "conditions", "seeds", "chi-square", "p", "critical difference", "verdict",
-              "p, conditions as blocks"),
+        head=("ranked by", "conditions", "seeds", "chi-square", "p", "critical difference", "verdict"),
         rows=rows,
         note=_ABOUT_TESTS.format(level=LEVEL, noun=noun),
-    )  # fmt: skip
-
-
-def _p(test: RankTest) -> str:
-    return p_words(test.found[1]).removeprefix("= ").replace(" ", "\u00a0") if test.found else NONE
+    )
 
 
 def verdict(ranked: Ranked, against: str, noun: str) -> str:
     """Return in words which arms are told apart: from the one they are compared against, else from each other."""
-    test = ranked.by_seed
-    if test.blocks < LEAST_BLOCKS:
-        return f"{plural(test.blocks, 'seed')}: too few, at least {LEAST_BLOCKS} are needed"
-    if test.found is None:
+    if ranked.seeds < LEAST_BLOCKS:
+        return f"{plural(ranked.seeds, 'seed')}: too few, at least {LEAST_BLOCKS} are needed"
+    if ranked.found is None:
         return f"all {noun}s are equal"
-    if not test.rejects:
+    if ranked.found[1] > LEVEL:
         return "not told apart"
-    assert test.critical is not None
     apart = list(_apart(ranked))
     if against in ranked.arms:
         better = [first for first, second in apart if second == against]
@@ -202,9 +175,9 @@ def verdict(ranked: Ranked, against: str, noun: str) -> str:
 
 def _apart(ranked: Ranked) -> Iterator[tuple[str, str]]:
     """Yield the pairs that are told apart, the better one first, in order of their mean ranks."""
-    test = ranked.by_seed
-    order = np.argsort(test.mean, kind="stable")
+    mean = ranked.mean
+    order = np.argsort(mean, kind="stable")
     for place, first in enumerate(order):
         for second in order[place + 1 :]:
-            if test.mean[second] - test.mean[first] >= (test.critical or np.inf):
+            if mean[second] - mean[first] >= (ranked.critical or np.inf):
                 yield ranked.arms[first], ranked.arms[second]

@@ -175,22 +175,15 @@ COMPARISON_MEASURES = (
 COMPARISON_RANKS = (
     Column("metric", TEXT, "", "series, or a measure of comparison_measures, or time_to_target"),
     Column("unit", TEXT, "", "unit of what is ranked; % stands for a fraction"),
-    Column(
-        "blocks",
-        TEXT,
-        "",
-        "seeds: one ranking a seed, by its mean ranks over conditions; or conditions: one ranking a condition, by its "
-        "mean ranks over seeds",
-    ),
     Column("arm", TEXT, "", "what is compared: a learner with its settings"),
-    Column("mean_rank", REAL, "", "mean over the blocks of the arm's rank in each, 1 the best"),
+    Column("mean_rank", REAL, "", "mean over seeds of the arm's rank by its mean rank over conditions, 1 the best"),
     Column("seeds", INTEGER, "", "seeds at which every arm has a value under every condition"),
     Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
-    Column("chi_square", REAL, "", "Friedman's statistic over the blocks; null with fewer than three, like the next"),
+    Column("chi_square", REAL, "", "Friedman's statistic over seeds; null with fewer than three, like the next"),
     Column("p", REAL, "", "its p-value (chi-square approximation), not corrected for the number of metrics"),
     Column("critical_difference", REAL, "", "difference of two mean ranks from which on they are told apart (Nemenyi)"),
 )
-"""Fifth table of a comparison, of three arms and two conditions or more: a row for each metric, kind of block, arm."""
+"""Fifth table of a comparison, of three arms and two conditions or more: a row for each metric and arm."""
 
 TABLES = {
     "windows": WINDOWS,

@@ -82,15 +82,12 @@ def test_ranks_by_hand() -> None:
         "commits_per_h",
     )
     # mean ranks at seeds 0 to 2: a 3, b 1.5, c 1.5; at seed 3: 3, 2, 1
-    assert found.by_seed.mean.tolist() == pytest.approx([3, (3 * 1.5 + 2) / 4, (3 * 1.5 + 1) / 4])
-    assert commits.by_seed.mean.tolist() == found.by_seed.mean.tolist()
-    # one ranking a condition: x 3 2 1; y: a 3, b 1.25, c 1.75 on average
-    assert found.by_condition.mean.tolist() == [3, 1.5, 1.5]
-    assert (found.by_seed.blocks, found.by_condition.blocks, found.conditions) == (4, 2, 2)
-    assert found.by_condition.found is None
-    assert [one.by_seed.found for one in costs] == [None, None], "all are equal"
-    rows = rank_rows([found]).filter(blocks="seeds")
-    assert rows["mean_rank"].to_list() == found.by_seed.mean.tolist()
+    assert found.mean.tolist() == pytest.approx([3, (3 * 1.5 + 2) / 4, (3 * 1.5 + 1) / 4])
+    assert commits.mean.tolist() == found.mean.tolist()
+    assert (found.seeds, found.conditions) == (4, 2)
+    assert [one.found for one in costs] == [None, None], "all are equal"
+    rows = rank_rows([found])
+    assert rows["mean_rank"].to_list() == found.mean.tolist()
     assert rows.select("seeds", "conditions").unique().rows() == [(4, 2)]
 
 
@@ -101,7 +98,7 @@ def test_fewer_arms_or_conditions_are_not_ranked() -> None:
     assert ranked(under("x", RISING), under("y", two)) == [], "one condition had them all"
     short = {**RISING, "b": [0.2, 0.3]}
     (found, *_) = ranked(under("x", RISING), under("y", short))
-    assert found.by_seed.blocks == 2
+    assert found.seeds == 2
     assert verdict(found, "", "arm") == "2 seeds: too few, at least 3 are needed"
 
 
