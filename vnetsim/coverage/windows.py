@@ -1,8 +1,4 @@
-"""Coverage windows: when a vehicle is inside an RSU's disc, to the exact crossing of the circle.
-
-The path of a vehicle between two frames is the straight segment; its crossings with the circle are the roots of a
-quadratic. Nothing is rounded to the step.
-"""
+"""Coverage windows: when a vehicle is inside an RSU's disc, to the exact crossing of the circle."""
 
 from __future__ import annotations
 

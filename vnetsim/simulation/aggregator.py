@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -30,7 +30,7 @@ from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox, participant_of
 from vnetsim.simulation.pace import Pace, RoundState
-from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.participation import Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.stages import Coverage
@@ -40,34 +40,26 @@ from vnetsim.simulation.world import World
 from vnetsim.storage.rows import ClosedBy, Outcome
 
 
+@dataclass(kw_only=True, eq=False)
 class Aggregator:
     """Makes rounds of the vehicles that it is offered, who wait in ``invitations``; ``finished`` after the last."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        world: World,
-        handler: RoundHandler,
-        recorder: Recorder,
-        outbox: Outbox,
-        pace: Pace,
-        invitations: Invitations,
-    ) -> None:
-        self.name = name
-        self.finished = False
-        self._world = world
-        self._handler = handler
-        self._recorder = recorder
-        self._outbox = outbox
-        self._pace = pace
-        self._deadline_s = getattr(pace, "deadline_s", None)
-        self._pace_memory = pace.begin() if hasattr(pace, "begin") else None
-        self.invitations = invitations
-        self._open = OpenRound(index=-1, open_s=world.env.now)
+    name: str
+    world: World
+    handler: RoundHandler
+    recorder: Recorder
+    outbox: Outbox
+    pace: Pace
+    invitations: Invitations
+    finished: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._deadline_s = getattr(self.pace, "deadline_s", None)
+        self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
+        self._open = OpenRound(index=-1, open_s=self.world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
         self._outside = 0  # of them, outside coverage: they take no place
-        self._exchange = RoundExchange(world=world, recorder=recorder)
+        self._exchange = RoundExchange(world=self.world, recorder=self.recorder)
 
     @property
     def round(self) -> int:
@@ -98,7 +90,7 @@ class Aggregator:
         """Open the next round now, or once it is no longer held; ``fill`` invites."""
         self._open = OpenRound(
             index=self._open.index + 1,
-            open_s=self._world.env.now,
+            open_s=self.world.env.now,
             taken={vehicle.silo for vehicle in self._in_flight},
             held=held,
         )
@@ -107,15 +99,15 @@ class Aggregator:
 
     def resume(self, *, reset: bool) -> None:
         """Begin the round that was held now, with another model; with ``reset``, whoever is in flight is cut."""
-        self._open.held, self._open.open_s = False, self._world.env.now
+        self._open.held, self._open.open_s = False, self.world.env.now
         for participation in list(self._in_flight.values()) if reset else ():
-            self._cut_late(participation, "quorum", self._world.env.now)
+            self._cut_late(participation, "quorum", self.world.env.now)
         self._begin()
         self._close_if_over()
 
     def _begin(self) -> None:
-        self._outbox.idle.extend(self.invitations.rested())
-        given_s = self._world.experiment.round.deadline_s
+        self.outbox.idle.extend(self.invitations.rested())
+        given_s = self.world.experiment.round.deadline_s
         self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
     def fill(self) -> None:
@@ -124,9 +116,9 @@ class Aggregator:
             return
         if self.finished or self._open.held or self._exchange.under_way:
             return
-        if self.invitations and (free := self._pace.places(self._state())) > 0:
+        if self.invitations and (free := self.pace.places(self._state())) > 0:
             self._invite_up_to(free)
-        if len(self._exchange.gathered) >= self._world.experiment.round.quorum:  # stale ones, ready since
+        if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, ready since
             self._open_exchange("quorum")
 
     def offer(self, window: OpenWindow) -> None:
@@ -147,7 +139,7 @@ class Aggregator:
 
     def takes(self, vehicle: Vehicle) -> bool:
         """Return whether a participation that began elsewhere may count here: no vehicle does twice in a round."""
-        taken = self._world.experiment.round.distinct_silos and vehicle.silo in self._open.taken
+        taken = self.world.experiment.round.distinct_silos and vehicle.silo in self._open.taken
         committed = any(participant.vehicle_id == vehicle.id for _, participant in self._open.committed)
         return not (self.finished or taken or committed)
 
@@ -167,15 +159,15 @@ class Aggregator:
             origin.counted_from = origin.arriving.version
         else:
             origin.counted_from = (
-                None if own else self.round - self._recorder.closed_since(self.name, participation.start_s)
+                None if own else self.round - self.recorder.closed_since(self.name, participation.start_s)
             )
         self._in_flight[vehicle] = participation
         self._open.taken.add(vehicle.silo)
         vehicle.served_by.append(self.name)
         participation.owner = self
-        if origin.version < self.round - self._world.experiment.round.max_staleness:
+        if origin.version < self.round - self.world.experiment.round.max_staleness:
             participation.cut()
-            self._end(participation, "stale", self._world.env.now)
+            self._end(participation, "stale", self.world.env.now)
 
     def cut_short(self, participation: Participation, time_s: float) -> None:
         """End what a vehicle was doing that is not served any more."""
@@ -203,7 +195,7 @@ class Aggregator:
     def ready(self, participation: Participation) -> None:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
         self._exchange.gathered[participation] = None
-        quorum = self._world.experiment.round.quorum
+        quorum = self.world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)
         if waiting and len(self._exchange.gathered) == quorum:
             self._open_exchange("quorum")
@@ -211,35 +203,35 @@ class Aggregator:
     def uploaded(self, participation: Participation) -> None:
         """Let an update count for the open round."""
         self.invitations.took_part(participation.window.vehicle, self.round)
-        participant = participant_of(participation, self.round, self._world.experiment.camera)
-        row = self._end(participation, "committed", self._world.env.now)
+        participant = participant_of(participation, self.round, self.world.experiment.camera)
+        row = self._end(participation, "committed", self.world.env.now)
         self._open.committed.append((row, participant))
         if self._exchange.under_way:
             self._close_if_over()
         elif closed_by := self._closed_by():
             self._close_and_go_on(closed_by)
-        elif not self._outbox.closed:  # else the event loop has somebody more to offer before
+        elif not self.outbox.closed:  # else the event loop has somebody more to offer before
             self.fill()
 
     def _state(self) -> RoundState:
         return RoundState(
             round=self.round,
             open_s=self._open.open_s,
-            now_s=self._world.env.now,
+            now_s=self.world.env.now,
             invited=self._open.invited,
             in_flight=len(self._in_flight) - self._outside,
             committed=len(self._open.committed),
             close_s=self._open.close_s,
-            rules=self._world.experiment.round,
+            rules=self.world.experiment.round,
             planned_share=self.invitations.planned_share,
             memory=self._pace_memory,
         )
 
     def _set_deadline(self, length_s: float) -> None:
         """Let the open round close so long from now (s) at the latest."""
-        now_s = self._world.env.now
+        now_s = self.world.env.now
         self._open.close_s = now_s + length_s
-        deadline = self._world.env.timeout(self._open.close_s - now_s)
+        deadline = self.world.env.timeout(self._open.close_s - now_s)
         deadline.callbacks.append(partial(self._deadline, self.round, self._open.close_s))
 
     def _still(self, round_index: int) -> bool:
@@ -264,31 +256,37 @@ class Aggregator:
             return None
         if self._exchange.under_way:
             return self._open.exchange_by if self._exchange.over else None
-        return self._pace.closed_by if self._pace.closes(self._state()) else None
+        return self.pace.closed_by if self.pace.closes(self._state()) else None
 
     def _invite_up_to(self, free: int) -> None:
         if (length_s := self.invitations.length_s(self._state())) is not None:
             self._set_deadline(length_s)
         with closing(self.invitations.chosen(free, self._state())) as windows:
             for window in windows:
-                if self._world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
+                if self.world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
                     self.invitations.rest(window.vehicle)
                     continue
                 self._invite(window)
-                if self._pace.places(self._state()) <= 0:
+                if self.pace.places(self._state()) <= 0:
                     return
 
     def _invite(self, window: OpenWindow) -> None:
         participation = self.begin(window)
         self._open.invited += 1
-        for tell in self._world.invited:
+        for tell in self.world.invited:
             tell(participation)
 
     def begin(self, window: OpenWindow, *, beside: Participation | None = None) -> Participation:
         """Let a vehicle take part from now on in a window, for itself or beside another aggregator that invited it."""
         vehicle = window.vehicle
-        invitation = self._world.invitation(window, self.model, self.invitations.predicted(window))
-        participation = Participation(env=self._world.env, invitation=invitation, owner=self, beside=beside)
+        invitation = Invitation(
+            coverage=self.world.coverage(window),
+            base=self.model,
+            cost=self.world.cost(vehicle.silo),
+            predicted=self.invitations.predicted(window),
+            train_s=self.world.train_s(window),
+        )
+        participation = Participation(env=self.world.env, invitation=invitation, owner=self, beside=beside)
         self._in_flight[vehicle] = participation
         self._open.taken.add(vehicle.silo)
         self.invitations.took_part(vehicle, self.round)
@@ -300,15 +298,15 @@ class Aggregator:
         """Let those who are ready exchange; of the others, those that may not commit to the next round are too late."""
         for participation in list(self._in_flight.values()):
             if participation not in self._exchange.gathered and self._too_old(participation):
-                self._cut_late(participation, opened_by, self._world.env.now)
+                self._cut_late(participation, opened_by, self.world.env.now)
         self._open.exchange_by = opened_by
-        deadline = self._world.env.timeout(self._world.experiment.round.deadline_s)
+        deadline = self.world.env.timeout(self.world.experiment.round.deadline_s)
         deadline.callbacks.append(partial(self._exchange_deadline, self.round))
         self._exchange.begin(self.model)
 
     def _too_old(self, participation: Participation) -> bool:
         """Return whether it may not commit to the next round."""
-        oldest = self.round + 1 - self._world.experiment.round.max_staleness
+        oldest = self.round + 1 - self.world.experiment.round.max_staleness
         return participation.origin.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
@@ -319,25 +317,25 @@ class Aggregator:
 
     def _close_if_over(self) -> None:
         if self._closed_by():  # not at once: it may be the traffic that ended something, outside the event loop
-            self._world.env.timeout(0).callbacks.append(partial(self._all_over, self.round))
+            self.world.env.timeout(0).callbacks.append(partial(self._all_over, self.round))
 
     def _all_over(self, round_index: int, _: object) -> None:
         if self._still(round_index) and (closed_by := self._closed_by()):
             self._close_and_go_on(closed_by)
 
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
-        self._close(closed_by, self._world.env.now)
+        self._close(closed_by, self.world.env.now)
         if not self.finished:
-            held = self._world.experiment.topology.kind == "hierarchical" and self._mixed()
+            held = self.world.experiment.topology.kind == "hierarchical" and self._mixed()
             self.open(held=held)
 
     def _mixed(self) -> bool:
         """Return whether the model that the open round makes is averaged with others'."""
-        return is_mixed(self._world.experiment.topology, self.round, final=self.finished)
+        return is_mixed(self.world.experiment.topology, self.round, final=self.finished)
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
         index = self.round
-        self.finished = closed_by == "traffic_end" or index + 1 == self._world.experiment.rounds
+        self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
         proceed = self._exchange.stop()
         for participation in list(self._in_flight.values()):
             if self.finished or self._too_old(participation):
@@ -353,15 +351,15 @@ class Aggregator:
             final=self.finished,
             aggregator=self.name,
             mixed=closed_by != "traffic_end" and self._mixed(),
-            needed=self._world.needed_models,
+            needed=self.world.needed_models,
         )
         committed = self._open.committed
-        result = self._handler.close_round(summary, [participant for _, participant in committed])
+        result = self.handler.close_round(summary, [participant for _, participant in committed])
         told = self._open.counted(result)
-        samples = sum(self._world.images.get(silo, 1) for silo, _ in told)
-        self._recorder.closed(summary, [row for row, _ in committed], result)
-        self.invitations.after_round(self._recorder.log.participations, self.model, told)
-        self._outbox.closed.append(replace(summary, samples=samples))
+        samples = sum(self.world.images.get(silo, 1) for silo, _ in told)
+        self.recorder.closed(summary, [row for row, _ in committed], result)
+        self.invitations.after_round(self.recorder.log.participations, self.model, told)
+        self.outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
         """Record a participation that is over, free its place and vehicle, and return the record's row."""
@@ -372,6 +370,6 @@ class Aggregator:
         if outcome != "committed":  # else the caller looks, once it counts
             self._close_if_over()
         vehicle.served_by.remove(self.name)
-        row = self._recorder.ended(participation.window, participation, outcome, self.model, time_s)
-        self._outbox.idle.append(vehicle)
+        row = self.recorder.ended(participation.window, participation, outcome, self.model, time_s)
+        self.outbox.idle.append(vehicle)
         return row

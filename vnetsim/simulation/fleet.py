@@ -10,6 +10,7 @@ as ``not_selected`` unless it is invited through them later. With ``handover.pol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Left, VehiclePath
@@ -20,6 +21,7 @@ from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.vehicle import OpenWindow, SiloBinder, Vehicle
 
 
+@dataclass
 class Fleet:
     """Follows vehicles through the discs of the RSUs.
 
@@ -28,25 +30,20 @@ class Fleet:
         met: told the type of every vehicle when it is covered for the first time.
     """
 
-    def __init__(
-        self,
-        rsus: Sequence[Rsu],
-        silos: SiloSettings,
-        recorder: Recorder,
-        by_rsu: Mapping[str, Aggregator],
-        handover: Handover,
-        met: Callable[[str], None],
-    ) -> None:
-        self._met = met
-        self._handover = handover
-        self._rsus = {rsu.id: rsu for rsu in rsus}
-        self._recorder = recorder
-        self._binder = SiloBinder(silos, rsus)
+    rsus: Sequence[Rsu]
+    silos: SiloSettings
+    recorder: Recorder
+    by_rsu: Mapping[str, Aggregator]
+    handover: Handover
+    met: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._rsus = {rsu.id: rsu for rsu in self.rsus}
+        self._binder = SiloBinder(self.silos, self.rsus)
         self._vehicles: dict[str, Vehicle] = {}
         self._windows: dict[VehiclePath, OpenWindow] = {}
         self._entered = 0
-        self._by_rsu = by_rsu
-        self._by_name = {aggregator.name: aggregator for aggregator in by_rsu.values()}
+        self._by_name = {aggregator.name: aggregator for aggregator in self.by_rsu.values()}
 
     @property
     def finished(self) -> bool:
@@ -73,7 +70,7 @@ class Fleet:
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
-            self._met(path.vehicle_type)
+            self.met(path.vehicle_type)
             silo, approach = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
             vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, silo=silo, approach=approach)
         earlier = vehicle.entries.get(rsu.id, 0)
@@ -88,10 +85,10 @@ class Fleet:
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
-            self._by_rsu[before.rsu.id].invitations.withdraw(before)
+            self.by_rsu[before.rsu.id].invitations.withdraw(before)
         vehicle.serving = window
         if vehicle.served_by:
-            self._handover.served(self._by_name[vehicle.served_by[0]], vehicle, window)
+            self.handover.served(self._by_name[vehicle.served_by[0]], vehicle, window)
         self.idle(vehicle)
 
     def leave(self, event: Left) -> None:
@@ -99,27 +96,27 @@ class Fleet:
         window = self._windows.pop(event.path)
         vehicle = window.vehicle
         vehicle.windows.remove(window)
-        aggregator = self._by_rsu[window.rsu.id]
-        self._recorder.log.windows.append(event.window)
+        aggregator = self.by_rsu[window.rsu.id]
+        self.recorder.log.windows.append(event.window)
         aggregator.invitations.forget(window, event.window)
         if vehicle.serving is window:
             vehicle.serving = None
             if vehicle.served_by:
-                self._handover.left(self._by_name[vehicle.served_by[0]], vehicle)
-        self._handover.closed(window)
+                self.handover.left(self._by_name[vehicle.served_by[0]], vehicle)
+        self.handover.closed(window)
         if not window.invited:
-            self._recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
+            self.recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
 
     def idle(self, vehicle: Vehicle) -> None:
         """Let a vehicle that takes part nowhere wait for an invitation where it is served."""
         if not vehicle.served_by and vehicle.serving is not None:
             self._binder.move(vehicle, vehicle.serving.rsu)
-            self._by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
+            self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def cut_off(self, time_s: float) -> None:
         """Record the windows that the end of the run, at a time (s), leaves open."""
         for window in self._windows.values():
             if not window.invited:
-                self._recorder.ended(window, None, "not_selected", self._by_rsu[window.rsu.id].model, time_s)
-        self._recorder.cut_off(self._windows.values(), time_s)
+                self.recorder.ended(window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s)
+        self.recorder.cut_off(self._windows.values(), time_s)
         self._windows.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from vnetsim.learning import ModelKey
@@ -12,15 +13,15 @@ from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.world import World
 
 
+@dataclass(kw_only=True)
 class RoundExchange:
-    """The exchange of the open round; its owner opens and closes rounds."""
+    """The exchange of the open round, for which ``gathered`` wait; its owner opens and closes rounds."""
 
-    def __init__(self, *, world: World, recorder: Recorder) -> None:
-        self._world = world
-        self._recorder = recorder
-        self.gathered: dict[Participation, None] = {}  # who waits, in order of arrival: a dictionary is an ordered set
-        self._members: dict[Participation, None] = {}  # as long as they are in flight
-        self._phase: ExchangePhase | None = None
+    world: World
+    recorder: Recorder
+    gathered: dict[Participation, None] = field(default_factory=dict)  # in order of arrival: it is an ordered set
+    _members: dict[Participation, None] = field(default_factory=dict)  # as long as they are in flight
+    _phase: ExchangePhase | None = None
 
     @property
     def under_way(self) -> bool:
@@ -38,11 +39,11 @@ class RoundExchange:
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
         self._phase = ExchangePhase(
-            world=self._world,
+            world=self.world,
             plan=plan,
             members=tuple(self._members),
             round_index=model.version,
-            on_ended=partial(self._recorder.exchanged, model=model),
+            on_ended=partial(self.recorder.exchanged, model=model),
             on_done=Participation.proceed,
         )
         for participation in self._members:

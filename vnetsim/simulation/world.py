@@ -15,7 +15,7 @@ from vnetsim.random_streams import Streams
 from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.compute import vehicle_computer
 from vnetsim.simulation.links import Link, Radio
-from vnetsim.simulation.participation import Invitation, Participation, Predicted
+from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.stages import Coverage
 from vnetsim.simulation.vehicle import OpenWindow
 
@@ -76,16 +76,6 @@ class World:
             kind = window.path.vehicle_type
             vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams, kind)
         return vehicle.computer
-
-    def invitation(self, window: OpenWindow, base: ModelKey, predicted: Predicted) -> Invitation:
-        """Return what a participation begins with in a window; see ``Invitation``."""
-        return Invitation(
-            coverage=self.coverage(window),
-            base=base,
-            cost=self.cost(window.vehicle.silo),
-            predicted=predicted,
-            train_s=self.train_s(window),
-        )
 
     def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:
         """Return what a vehicle takes part through in a window, from some time on (s)."""

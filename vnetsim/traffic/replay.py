@@ -65,7 +65,9 @@ class ReplayTraffic(PathTraffic):
             heights_m=recorded.heights_m,
             whole_paths=True,
         )
-        recorded_with = recorded_settings(path)
+        file = "experiment.toml"
+        table = directory.settings()[0].get("traffic", {}) if directory.holds(file) else {}
+        recorded_with = structure(table, TrafficSettings, str(path / file), ("traffic",))
         for name in _RECORDED:
             if getattr(settings, name) not in (getattr(recorded_with, name), getattr(TrafficSettings(), name)):
                 raise InputError(
@@ -78,17 +80,6 @@ class ReplayTraffic(PathTraffic):
         for row in self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True):
             window = _window(row)
             yield _path_of(window), window
-
-
-def recorded_settings(folder: Path) -> TrafficSettings:
-    """Return the settings a run's traffic was made with, the defaults where the run does not say.
-
-    Raises:
-        InputError: they are damaged.
-    """
-    directory, name = RunDirectory(folder), "experiment.toml"
-    table = directory.settings()[0].get("traffic", {}) if directory.holds(name) else {}
-    return structure(table, TrafficSettings, str(folder / name), ("traffic",))
 
 
 def _window(row: dict[str, Any]) -> Window:
