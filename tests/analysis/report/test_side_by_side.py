@@ -5,6 +5,7 @@ import re
 import polars as pl
 import pytest
 
+from analysis.loading import load
 from analysis.report.side_by_side import build_side_by_side
 from vnetsim.errors import InputError
 from vnetsim.storage.run_directory import RunDirectory
@@ -17,6 +18,10 @@ def test_two_runs_in_step(tmp_path, make_run):
     directory.put({"experiment.toml": f"{text}\n[radio]\nname = '<b>mine'\n".encode()})
     page = build_side_by_side(left, right).read_text(encoding="utf-8")
     assert page.count('type="application/octet-stream"') == 2
+    invited = load(left).invited
+    committed = (invited["outcome"] == "committed").sum()
+    says = f"{committed} committed, {committed / invited.height:.0%} of {invited.height} invitations".replace("%", " %")
+    assert page.replace("\u202f", " ").replace("\xa0", " ").count(says) == 2
     assert re.findall(r"<h2>(.*?)</h2>", page) == ["radio.name = -", "radio.name = &lt;b&gt;mine"]
     assert "saw different traffic" not in page
     ids = re.findall(r' id="([^"]+)"', page)

@@ -16,6 +16,7 @@ LEVELS = st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size
 def test_published_blur_weights() -> None:
     expected = [0.220588, 0.210784, 0.200980, 0.191176, 0.176471]
     assert blur_weights([60, 80, 100, 120, 150]).tolist() == pytest.approx(expected, abs=5e-7)
+    assert blur_weights([1, 3]).tolist() == [0.75, 0.25]
 
 
 @pytest.mark.parametrize(
