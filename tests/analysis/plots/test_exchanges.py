@@ -3,8 +3,10 @@
 import dataclasses
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import polars as pl
 import pytest
+from matplotlib.axes import Axes
 
 from analysis.formatting import si
 from analysis.loading import load
@@ -92,6 +94,22 @@ def test_captions_and_headline_hold_the_numbers(exchanged):
     links = run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item()
     assert numbers["Data over RSU links"] == f"{plain(si(links + 2e6, 'B'))} (2.00 MB of it relayed)"
     assert "Data moved" not in numbers
+
+
+def test_bars_of_a_long_run_are_means_over_rounds(exchanged, monkeypatch):
+    run = exchanged([row(0, 1, round=index) for index in (0, 1, 4, 5, 241)])
+    drawn, stairs = [], Axes.stairs
+
+    def noted(ax, values, edges, **how):
+        drawn.append((values, edges))
+        return stairs(ax, values, edges, **how)
+
+    monkeypatch.setattr(Axes, "stairs", noted)
+    panel = panels(run)["exchange-rounds"]
+    assert " Bars are means over 5 rounds. " in panel.caption
+    values, edges = drawn[0]  # of the completed
+    assert values.tolist() == pytest.approx([3 / 5, 1 / 5, *[0] * 46, 1 / 2])
+    assert edges.tolist() == [*np.arange(0.5, 241, 5), 242.5]
 
 
 def test_no_exchange_no_section_but_a_warning(tmp_path, make_run):
