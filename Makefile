@@ -14,12 +14,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Tests run in so many processes; each wants up to 3 GB.
 WORKERS ?= 2
-MUTANTS ?= learners.mathematics*
 GPU ?= cuda
 # The wheel is tried with these as well, where they are installed.
 OTHER_PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help run quick test test-all setup lint types contracts wheel docs check benchmark gpu-check fuzz mutants clean
+.PHONY: help run quick test test-all setup lint types contracts wheel docs check benchmark gpu-check fuzz clean
 
 help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
@@ -30,7 +29,6 @@ help:
 	@echo "make docs       the documentation, into site/"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
 	@echo "make gpu-check  the learners on a GPU against the CPU, and their speeds there (GPU=cuda:1 another one)"
-	@echo "make mutants    small changes of the code that no test notices, with mutmut: MUTANTS='vnetsim.radio*'"
 	@echo "make fuzz       damaged inputs of every kind: FUZZ=10000 FUZZ_SECONDS=3600 FUZZ_SEED=0"
 	@echo "make clean      remove the environment and build products; runs/ stays"
 
@@ -90,10 +88,5 @@ benchmark: $(INSTALLED)
 gpu-check: $(INSTALLED)
 	$(BIN)/python tests/gpu_check.py --device $(GPU) --out runs/gpu-check
 
-mutants: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --group mutants
-	$(BIN)/python -m mutmut run "$(MUTANTS)"
-	$(BIN)/python -m mutmut results
-
 clean:
-	rm -rf $(VENV) mutants build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
