@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from learners.data.moving import moved
 from learners.encoders import PROJECTION
@@ -15,17 +18,7 @@ from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
-from learners.state.momentum_contrast import (
-    KEY,
-    KEYS,
-    QUERY,
-    Trailing,
-    enqueued,
-    query_and_key,
-    queue_figures,
-    queue_info_nce,
-    random_queue,
-)
+from learners.mathematics.losses import queue_info_nce
 from learners.state.server import Folded
 from learners.state.silos import SiloStates
 from learners.tasks.contrastive import DEFAULTS, KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
@@ -79,7 +72,11 @@ NEW_KEY_ENCODERS = Series(
     "downloaded model. Where it stays near 100 % the run is too short for a silo's key encoder to tell from one begun "
     "anew.",
 )
+QUERY, KEY = "query.", "key."
 KEY_ENCODER, QUEUE = "key_encoder.", "queue."
+KEYS, ROUNDS = "queue.keys", "queue.rounds"
+INITIAL_ROUND = -1
+"""The round that random keys, which no vehicle sent, are marked with."""
 NOT_OF_MODEL = (QUEUE, KEY_ENCODER)
 """Beginnings of the names in a global state that are not the model's."""
 
@@ -175,7 +172,9 @@ class FedCo(FederatedLearner):
                 {**first, **queue, **trailing},
                 not_of_model=NOT_OF_MODEL,
                 sent=lambda state: task.sent({n: t for n, t in state.items() if not n.startswith(QUEUE)}),
-                beside=next_queue,
+                beside=lambda queue, updates, version: enqueued(
+                    queue, [update.state["keys"] for update in updates], round_=version
+                ),
             ),
             silos=SiloStates(own=own),
             series=(*reported(SERIES, settings), *((NEW_KEY_ENCODERS,) if own else ())),
@@ -283,9 +282,79 @@ class MomentumContrast:
         )
 
 
-def next_queue(present: State, updates: Sequence[Update], version: int) -> dict[str, Tensor]:
-    """Return the next version's queue: the round's keys replace the oldest, in the order of the uploads."""
-    return enqueued(present, [update.state["keys"] for update in updates], round_=version)
+def random_queue(length: int, width: int, *, generator: np.random.Generator, device: torch.device) -> dict[str, Tensor]:
+    """Return a queue of independent directions, uniform on the sphere, which no vehicle sent.
+
+    A queue holds the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
+    (length, width), and ``queue.rounds``, the round that each was enqueued in, int64 of shape (length,).
+    """
+    vectors = torch.from_numpy(generator.standard_normal((length, width)))
+    keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
+    return {KEYS: keys, ROUNDS: torch.full((length,), INITIAL_ROUND, device=device)}
+
+
+def enqueued(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
+    """Return a queue after ``uploads``, in their order; as many of the oldest keys fall out.
+
+    Uploads longer than the queue lose their own oldest keys at once.
+
+    Uploads are keys of shape (n, D), any n >= 0.
+    """
+    length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
+    rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
+    return {KEYS: torch.cat([queue[KEYS], *uploads])[-length:], ROUNDS: rounds[-length:]}
+
+
+def queue_figures(queue: State, round_: int) -> dict[str, float]:
+    """Return figures of a queue in round ``round_``.
+
+    ``queue_keys`` is the number of keys that vehicles sent, ``queue_random`` the share of the others, ``queue_age``
+    the mean age of the former: rounds since a key was enqueued, 0 in that round. Without one there is no age.
+    """
+    rounds = queue[ROUNDS]
+    received = rounds[rounds != INITIAL_ROUND]
+    figures = {"queue_keys": float(len(received)), "queue_random": 1 - len(received) / len(rounds)}
+    if len(received):
+        figures["queue_age"] = float((round_ - received).double().mean())
+    return figures
+
+
+def query_and_key(encoder: nn.Module) -> nn.ModuleDict:
+    """Return copies of an encoder: the one that is trained, ``query``, and the one that trails it, ``key``.
+
+    Like the trained encoder, the key encoder normalises with the statistics of its own batch, so its running statistics
+    have no use. A query and its positive key are then normalised with statistics of the same images, by which they may
+    be told from the queue's keys. MoCo shuffles the keys over several devices against that (section 3.3); with one
+    batch on one device a shuffle changes nothing, and smaller groups would be needed, which are not formed here.
+    """
+    key = copy.deepcopy(encoder).requires_grad_(requires_grad=False)
+    return nn.ModuleDict({"query": copy.deepcopy(encoder), "key": key})
+
+
+class Trailing:
+    """An optimizer of the query encoder, after each of whose steps the key encoder moves towards the model it left.
+
+    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone; the order is that of MoCo's
+    algorithm.
+
+    ``parameters`` are those of ``query_and_key``, ``momentum`` is m.
+    """
+
+    def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor], *, momentum: float) -> None:
+        self._optimizer = optimizer
+        self._query, self._key = unprefixed(QUERY, parameters), unprefixed(KEY, parameters)
+        self._momentum = momentum
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Apply the gradients, then follow."""
+        self._optimizer.step()
+        for name, theta_k in self._key.items():
+            theta_k.mul_(self._momentum).add_(self._query[name], alpha=1 - self._momentum)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of the query encoder's optimizer."""
+        return self._optimizer.state()
 
 
 def _key_bytes(count: int) -> int:

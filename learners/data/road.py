@@ -5,22 +5,28 @@ bends smoothly, so frames that follow each other are alike. What a frame shows d
 (Coulter 1992, "Implementation of the pure pursuit path tracking algorithm"): the car is to drive an arc through the
 middle of the road LOOK_AHEAD_M ahead. Verges are lighter or darker than the road and shadows cross it, so raw pixels
 tell little in a linear way; a small convolutional network finds the road.
+
+Ground coordinates are metres ahead of the camera and metres to the right of it; the road is flat. Arrays hold one
+drive: N frames of P x P pixels.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.road_scene import Course, Doubles, World, render
 from learners.data.sets import SteeringSet
 from learners.data.splits import renumbered
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 TRAIN_DRIVES = 11
 TEST_DRIVES = 6
@@ -36,6 +42,17 @@ LOOK_AHEAD_M = 12.0
 WHEELBASE_M = 2.7
 FULL_LOCK_RAD = 0.25
 """Angle of the front wheels that counts as 1."""
+
+FOCAL = 0.6
+"""Focal length in image widths: a field of view of 80 degrees."""
+VIEW_M = 120.0
+"""What lies farther ahead looks as if it lay here (m)."""
+TIGHTEST_M = 12.0
+"""Smallest radius of a bend (m)."""
+GRID_M = 0.5
+"""Distance between the places at which a course is given (m)."""
+_TABLE = 512
+_CHUNK = 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +98,12 @@ def drive(
     generator: np.random.Generator, frames: int, *, side_px: int = SIDE_PX
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return the frames of a new drive in order, shape (N, P, P), and their steering angles, shape (N,)."""
-    course = Course.draw(generator, frames=frames, step_m=generator.uniform(1.5, 2.5))
+    step_m = generator.uniform(1.5, 2.5)
+    points = math.ceil((step_m * frames + VIEW_M) / GRID_M) + 1
+    # a cubed smooth process, so that the road is nearly straight most of the time
+    curvature = np.tanh(gaussian_process(generator, points, 14.0 / GRID_M)) ** 3 / TIGHTEST_M
+    offset_m = 0.4 * gaussian_process(generator, points, 9.0 / GRID_M)
+    course = Course(frames=frames, step_m=step_m, curvature=curvature, offset_m=offset_m)
     target_m = course.middle_m(np.full((frames, 1), LOOK_AHEAD_M))[:, 0]
     images = render(World(generator), course, generator, side_px=side_px)
     return images, steering_angle(target_m).astype(np.float32)
@@ -100,3 +122,219 @@ def _drives(
 
 def _joined(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]], part: int) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([drive[part] for drive in drives]))
+
+
+def gaussian_process(generator: np.random.Generator, count: int, scale: float) -> Doubles:
+    """Return ``count`` steps of a stationary Gaussian process, mean 0 and variance 1, correlated over ``scale`` steps.
+
+    White noise under a Gaussian window: the correlation of values d apart is exp(-d^2 / (4 scale^2)).
+    """
+    reach = int(np.ceil(4 * scale))
+    window = np.exp(-0.5 * (np.arange(-reach, reach + 1) / scale) ** 2)
+    noise = np.convolve(generator.standard_normal(count + 2 * reach), window, mode="valid")
+    return np.asarray(noise / np.sqrt(np.square(window).sum()))
+
+
+def _integral(values: Doubles) -> Doubles:
+    """Return the integral from the first place to every place, by the trapezoidal rule."""
+    steps = GRID_M * (values[1:] + values[:-1]) / 2
+    return np.concatenate([[0.0], np.cumsum(steps)])
+
+
+class Course:
+    """Where the road goes and how the car drives along it.
+
+    Args:
+        frames: number of frames N.
+        step_m: how far the car drives between two frames (m).
+        curvature: of the road every GRID_M from the first frame, to the right positive (1/m), shape (G,), reaching
+            VIEW_M beyond the last frame.
+        offset_m: of the car to the right of the middle of the road at the same places (m), shape (G,); its slope is the
+            car's heading error.
+    """
+
+    def __init__(self, *, frames: int, step_m: float, curvature: Doubles, offset_m: Doubles) -> None:
+        self.position_m: Doubles = step_m * np.arange(frames, dtype=np.float64)
+        self._grid_m: Doubles = GRID_M * np.arange(len(curvature), dtype=np.float64)
+        self._road_heading_rad = _integral(curvature)
+        self._sideways_m = _integral(self._road_heading_rad)
+        self._offset_m: Doubles = np.interp(self.position_m, self._grid_m, offset_m)
+        self._heading_error_rad: Doubles = np.interp(self.position_m, self._grid_m, np.gradient(offset_m, GRID_M))
+
+    @property
+    def heading_rad(self) -> Doubles:
+        """Direction of the car at every frame, to the right positive (rad), shape (N,)."""
+        along: Doubles = np.interp(self.position_m, self._grid_m, self._road_heading_rad)
+        return along + self._heading_error_rad
+
+    def middle_m(self, ahead_m: Doubles) -> Doubles:
+        """Return how far to the right of the camera's axis the middle of the road lies (m).
+
+        At distance z ahead of a car at offset e to the right of the middle and turned to the right of the road by psi,
+        with curvature k (to the right positive), for small angles:
+        x(z) = -e - psi z + integral from 0 to z of (z - t) k(t) dt.
+
+        Distances have the shape (N, R) and are at most VIEW_M.
+        """
+        here = self.position_m[:, None]
+        bend = (
+            np.interp(here + ahead_m, self._grid_m, self._sideways_m)
+            - np.interp(here, self._grid_m, self._sideways_m)
+            - ahead_m * np.interp(here, self._grid_m, self._road_heading_rad)
+        )
+        return np.asarray(bend - self._offset_m[:, None] - ahead_m * self._heading_error_rad[:, None])
+
+
+class Camera(NamedTuple):
+    """The front camera of a drive."""
+
+    height_m: float  # above the road
+    horizon: float  # in image heights from the top; it says how the camera is pitched
+    gamma: float  # exponent of its response
+    noise: float  # standard deviation of the sensor's
+
+
+class World:
+    """What stays the same through a drive, drawn at random; greys and strengths are in [0, 1].
+
+    Along the way its verges turn darker than the road and lighter. Tables are periodic, _TABLE places long.
+    """
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        uniform = generator.uniform
+        self.road = uniform(0.25, 0.6)
+        contrast = uniform(0.1, 0.25) * np.stack([_periodic(generator, 25.0) for _ in range(2)])
+        coarse, fine = (generator.standard_normal((cells, cells)) for cells in (_TABLE // 16, _TABLE))
+        trees = _periodic(generator, uniform(4, 16)) - uniform(0.2, 1.6)
+        height_m, horizon = uniform(1.3, 1.8), uniform(0.34, 0.42)
+        self.half_width_m = uniform(1.4, 2.3)  # of the road
+        self.sky, self.skyline, self.line = uniform(0.55, 1.0), uniform(0.1, 0.5), uniform(0.85, 1.0)
+        # left and right of the road, by half metres along it
+        self.verges: Floats = np.clip(self.road + contrast, 0.05, 0.9).astype(np.float32)
+        self.edge_line = uniform(0.5, 1.0)  # along both edges
+        self.dashes = (generator.random() < 0.5) * uniform(0.4, 1.0)  # in the middle
+        self.shadow = uniform(0.1, 0.45)  # share of the light that shadows take
+        self.shade: Floats = np.clip(0.5 + 2 * trees, 0, 1).astype(np.float32)  # by half metres along the road
+        self.slant = uniform(-1.5, 1.5)  # how far a shadow's edge advances per metre to the right (m)
+        # noise on the ground by 0.25 m ahead and to the right
+        self.texture: Floats = (0.3 * np.kron(coarse, np.ones((16, 16))) + 0.6 * fine).astype(np.float32)
+        # height of the skyline in image heights, by direction
+        self.hills: Floats = (0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32)
+        self.visibility_m = uniform(80, 300)  # where haze has taken 63 % of the contrast
+        self.camera = Camera(height_m, horizon, gamma=uniform(0.7, 1.3), noise=uniform(0.005, 0.03))
+
+
+def _periodic(generator: np.random.Generator, scale: float) -> Doubles:
+    """Return a smooth process of variance 1 around a ring of _TABLE steps."""
+    frequencies = np.fft.rfftfreq(_TABLE)
+    shaped = np.fft.irfft(
+        np.fft.rfft(generator.standard_normal(_TABLE)) * np.exp(-2 * (np.pi * scale * frequencies) ** 2)
+    )
+    return np.asarray((shaped - shaped.mean()) / shaped.std())
+
+
+def render(world: World, course: Course, generator: np.random.Generator, *, side_px: int) -> NDArray[np.uint8]:
+    """Return what the camera sees at every frame of the course, shape (N, P, P).
+
+    The light and the camera's pitch change smoothly from frame to frame, the sensor's noise does not.
+    """
+    frames = len(course.position_m)
+    pitch = 0.006 * gaussian_process(generator, frames, 1.5)
+    gain = np.exp2(0.25 * gaussian_process(generator, frames, 25.0)).astype(np.float32)
+    horizon_px = side_px * (world.camera.horizon + pitch)[:, None]
+    below_px = np.arange(side_px) + 0.5 - horizon_px
+    ahead_m = np.minimum(FOCAL * side_px * world.camera.height_m / np.maximum(below_px, 0.5), VIEW_M)
+    along_m = course.position_m[:, None] + ahead_m
+    middle_m = course.middle_m(ahead_m)
+
+    images = np.empty((frames, side_px, side_px), dtype=np.uint8)
+    for start in range(0, frames, _CHUNK):  # small enough to stay in the processor's cache
+        part = slice(start, start + _CHUNK)
+        image = _scene(
+            world,
+            below_px=_of_rows(below_px[part]),
+            ahead_m=_of_rows(ahead_m[part]),
+            along_m=_of_rows(along_m[part]),
+            middle_m=_of_rows(middle_m[part]),
+            heading_rad=course.heading_rad[part],
+        )
+        image *= gain[part, None, None]
+        np.power(np.clip(image, 0, 1, out=image), np.float32(world.camera.gamma), out=image)
+        image += np.float32(world.camera.noise) * generator.standard_normal(image.shape, dtype=np.float32)
+        images[part] = np.rint(np.clip(image, 0, 1, out=image) * np.float32(255))
+    return images
+
+
+def _of_rows(values: Doubles) -> Floats:
+    """Return values of rows, shape (N, P), so that they apply to all pixels of their row, shape (N, P, 1)."""
+    return values[:, :, None].astype(np.float32)
+
+
+def _scene(
+    world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
+) -> Floats:
+    """Return ground and sky in even light, shape (N, P, P); what is given by row has shape (N, P, 1).
+
+    Args:
+        world: their greys.
+        below_px: how far each row lies below the horizon (px).
+        ahead_m: how far ahead the ground is that each row shows (m).
+        along_m: the same along the road from the beginning of the drive (m).
+        middle_m: how far to the right the middle of the road lies there (m).
+        heading_rad: direction of the car (rad), shape (N,).
+    """
+    side_px = below_px.shape[1]
+    focal_px = np.float32(FOCAL * side_px)
+    aside_px = np.arange(side_px, dtype=np.float32) + np.float32(0.5 - side_px / 2)
+    px_per_m = focal_px / ahead_m  # across the road
+    image = _ground(world, along_m, aside_px / px_per_m - middle_m, px_per_m)
+    clear = np.exp(-ahead_m / np.float32(world.visibility_m))
+    haze = np.float32(0.85 * world.sky)
+    image *= clear
+    image += haze * (1 - clear)
+
+    bearing = heading_rad[:, None] + aside_px / focal_px
+    ridge_px = side_px * world.hills[_index(bearing * (_TABLE / (2 * np.pi)))]
+    sky = np.float32(world.sky) * (1 - np.float32(0.3 / side_px) * np.maximum(-below_px, 0))
+    hills = np.clip(0.5 + ridge_px[:, None, :] + below_px, 0, 1)
+    backdrop = sky + hills * (np.float32(0.5 * (world.skyline + haze)) - sky)
+    image += np.clip(0.5 - below_px, 0, 1) * (backdrop - image)
+    return image
+
+
+def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
+    """Return verge, road, lines and shadows, shape (N, P, P).
+
+    Args:
+        world: their greys.
+        along_m: place along the road of each row, shape (N, P, 1).
+        across_m: place to the right of the middle of the road of each pixel, shape (N, P, P).
+        px_per_m: pixels per metre across the road in each row, shape (N, P, 1).
+    """
+    half_m = np.float32(world.half_width_m)
+    distance_m = np.abs(across_m)
+    left, right = world.verges[:, _index(2 * along_m)]
+    image: Floats = np.where(across_m < 0, left, right)
+    image += np.clip(0.5 + (half_m - distance_m) * px_per_m, 0, 1) * (np.float32(world.road) - image)
+    texture = world.texture[_index(4 * along_m), _index(4 * across_m)]
+    image *= 1 + np.minimum(np.float32(0.07), px_per_m / 80) * texture  # far grains are smaller than a pixel
+    edges = _stripe(distance_m - half_m + np.float32(0.2), px_per_m)
+    image += np.float32(world.edge_line) * edges * (np.float32(world.line) - image)
+    if world.dashes:
+        painted = np.float32(world.dashes) * (np.mod(along_m, 9) < 4)
+        image += painted * _stripe(distance_m, px_per_m) * (np.float32(world.line) - image)
+    shade = world.shade[_index(2 * along_m + np.float32(2 * world.slant) * across_m)]
+    image *= 1 - np.float32(world.shadow) * shade
+    return image
+
+
+def _stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
+    """Return how much of each pixel a stripe of 0.16 m covers, from the distance to its middle."""
+    half_m = np.float32(0.08)
+    covered: Floats = np.clip(0.5 + (half_m - np.abs(distance_m)) * px_per_m, 0, np.minimum(1, 2 * half_m * px_per_m))
+    return covered
+
+
+def _index(place: Floats | Doubles) -> NDArray[np.int32]:
+    """Return places in steps of a periodic table as indices into it."""
+    return np.floor(place).astype(np.int32) & (_TABLE - 1)

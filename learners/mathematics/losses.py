@@ -1,4 +1,4 @@
-"""Losses: FLSimCo's dual-temperature loss on a similarity matrix, CDL's divergence of two networks, distillation.
+"""Losses: FLSimCo's dual-temperature loss, FedCo's InfoNCE, CDL's divergence of two networks, distillation.
 
 Everything contrastive is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) -
 s_ii / t: -log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost
@@ -63,6 +63,23 @@ def dual_temperature_loss(
         forward, backward = (torch.where(positive, similarity, anchors @ negatives.T) for anchors in (q, k))
     rows = dual_temperature_rows(forward, t_alpha=t_alpha, t_beta=t_beta).mean()
     return (rows + dual_temperature_rows(backward, t_alpha=t_alpha, t_beta=t_beta).mean()) / 2
+
+
+def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
+    """Return InfoNCE with the negatives of a queue (He et al. 2020, Eq. 1), mean over the images.
+
+    -log [ exp(q_i . k_i / t) / (exp(q_i . k_i / t) + sum_j exp(q_i . u_j / t)) ] = log(1 + exp m_i) with the margin
+    m_i = logsumexp_j(q_i . u_j / t) - q_i . k_i / t, which keeps its digits when the positive dominates.
+
+    Args:
+        q: L2-normalised projections of the first views, shape (B, D).
+        k: keys of the second views of the same images, shape (B, D).
+        queue: the negatives u_j, shape (K, D), K >= 1.
+        temperature: t > 0.
+    """
+    positive = (q * k).sum(dim=1)
+    margin = (q @ queue.T / temperature).logsumexp(dim=1) - positive / temperature
+    return -logsigmoid(-margin).mean()
 
 
 def divergence_rows(z: Tensor, other: Tensor, *, tau: float = 1.0) -> Tensor:

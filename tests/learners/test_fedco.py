@@ -21,17 +21,8 @@ from torch.nn.functional import normalize
 from learners import fedco
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, unprefixed
-from learners.fedco import FedCo, FedCoSettings
-from learners.state.momentum_contrast import (
-    INITIAL_ROUND,
-    KEY,
-    KEYS,
-    QUERY,
-    ROUNDS,
-    enqueued,
-    queue_figures,
-    queue_info_nce,
-)
+from learners.fedco import INITIAL_ROUND, KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueued, queue_figures
+from learners.mathematics.losses import queue_info_nce
 from vnetsim.learning import LearnerContext, Participant, Update
 
 MakeParticipant = Callable[..., Participant]

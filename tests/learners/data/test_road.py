@@ -5,8 +5,21 @@ import pytest
 import torch
 
 from learners.data import load_steering
-from learners.data.road import BLOCK, FULL_LOCK_RAD, LOOK_AHEAD_M, TEST_DRIVES, WHEELBASE_M, steering_angle
-from learners.data.road_scene import FOCAL, GRID_M, Course, World, _ground, gaussian_process, render
+from learners.data.road import (
+    BLOCK,
+    FOCAL,
+    FULL_LOCK_RAD,
+    GRID_M,
+    LOOK_AHEAD_M,
+    TEST_DRIVES,
+    WHEELBASE_M,
+    Course,
+    World,
+    _ground,
+    gaussian_process,
+    render,
+    steering_angle,
+)
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
