@@ -27,9 +27,6 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
     """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
 
     There is a row per image of each tensor, on the CPU, as the generator is; ``size`` is height and width.
-
-    Returns:
-        A row per image of each tensor, on the CPU.
     """
     return {
         "box": random_boxes(count, size, generator),
@@ -41,8 +38,8 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
 def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
     """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4).
 
-    The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own.
-    Arguments and result as for ``draw_view_one``.
+    The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own. For the
+    rest see ``draw_view_one``.
     """
     return {
         "box": random_boxes(count, size, generator),
@@ -64,10 +61,9 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float
     subtracted last, then divided by ``std``.
     """
     like = images.dtype
-    there = {"box": draws["box"], "grey": draws["grey"].nonzero()[:, 0]}
+    there = {name: draws[name] for name in ("box", "flipped") if name in draws}
+    there["grey"] = draws["grey"].nonzero()[:, 0]
     there |= {name: torch.as_tensor(channel, dtype=like) for name, channel in (("mean", mean), ("std", std))}
-    if "flipped" in draws:
-        there["flipped"] = draws["flipped"]
     if "jittered" in draws:
         there["jittered"] = chosen = draws["jittered"].nonzero()[:, 0]
         there |= {name: draws[name][chosen].to(like) for name in ("factors", "hue")}
@@ -106,11 +102,9 @@ def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) ->
     left = torch.floor(draws[3] * (width - wide + 1)).minimum(width - wide)
     first = fits.to(torch.uint8).argmax(dim=1)[:, None]
     boxes = torch.stack([attempts.gather(1, first)[:, 0] for attempts in (top, left, high, wide)], dim=1)
-    fallback_height = min(height, round(width / RATIO[0]))
-    fallback_width = min(width, round(height * RATIO[1]))
-    central = ((height - fallback_height) // 2, (width - fallback_width) // 2, fallback_height, fallback_width)
-    fallback = boxes.new_tensor(central)
-    return torch.where(fits.any(dim=1)[:, None], boxes, fallback).to(torch.int64)
+    high_most, wide_most = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
+    central = boxes.new_tensor([(height - high_most) // 2, (width - wide_most) // 2, high_most, wide_most])
+    return torch.where(fits.any(dim=1)[:, None], boxes, central).to(torch.int64)
 
 
 def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -> Tensor:

@@ -119,16 +119,13 @@ def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]
     where = f"{path}: {name}"
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise InputError(f"{where}: shape {labels.shape} is not one label for each image, (N,) or (N, 1).")
-    if labels.dtype.kind not in "iub":
-        raise InputError(f"{where}: labels of type {labels.dtype} are not whole numbers.")
+    if labels.ndim != 1 or labels.dtype.kind not in "iub":
+        raise InputError(f"{where}: {labels.dtype} of shape {labels.shape} are not whole numbers, (N,) or (N, 1).")
     if len(labels) != images:
         raise InputError(f"{where}: {len(labels)} labels for {images} images in {of}.")
-    if len(labels) and int(labels.min()) < 0:
-        raise InputError(f"{where}: label {labels.min()} at {labels.argmin()} is negative; classes count from 0.")
-    if len(labels) and int(labels.max()) > _HIGHEST:
-        raise InputError(f"{where}: label {labels.max()} at {labels.argmax()} is no class; they count from 0.")
+    wrong = np.flatnonzero((labels < 0) | (labels > _HIGHEST))
+    if len(wrong):
+        raise InputError(f"{where}: label {labels[wrong[0]]} at {wrong[0]} is no class; they count from 0.")
     return labels.astype(np.int64)
 
 

@@ -65,16 +65,11 @@ class SiloImages:
         return torch.stack(counts).numpy()
 
     def draw(self, training: LocalTraining, count: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return which of a vehicle's images a step sees, and how long each is blurred, both on the CPU.
+        """Return ``rows``, which of a vehicle's images a step sees, int64, and ``kernel_px``, how long each is blurred.
 
-        They are drawn without replacement from as many as its silo has; fewer than ``count`` are all drawn. Of each
-        earlier silo it holds the first images, as many as its share makes.
-
-        They are drawn by ``generator``, on the CPU, and the first ``blurred_fraction`` of what the vehicle holds of a
-        silo blur.
-
-        Returns:
-            ``rows`` of the pool, int64, and ``kernel_px``, each of shape (min(count, size),).
+        Both are on the CPU, of shape (min(count, size),). They are drawn without replacement from as many as its silo
+        has. Of each earlier silo it holds the first images, as many as its share makes. The first ``blurred_fraction``
+        of what the vehicle holds of a silo blur.
         """
         own = self._indices[training.silo]
         parts = [self._indices[silo][: round(share * len(own))] for silo, share in training.earlier]

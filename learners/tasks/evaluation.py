@@ -62,18 +62,17 @@ def estimate_statistics(network: nn.Module, forward: Callable[[Tensor], object],
             layer.momentum = momentum
 
 
-def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None, *, size: int = 0) -> Tensor:
+def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None) -> Tensor:
     """Return what ``forward`` makes of uint8 images (N, C, H, W), shape (N, ...).
 
     On a CPU passes go side by side, each on one core, for the reason that vehicles do (``learners.engines.batched``):
     two cores that share one pass of small convolutions spend a third of their time waiting for each other.
 
     ``forward`` takes float images in [0, 1] and changes nothing, as a network in evaluation mode. ``rows`` says which
-    of the images, in what order; ``size`` the images of a pass, 0 as many as were measured to be fast on a CPU, and
-    more elsewhere.
+    of the images, in what order.
     """
     on_cpu = images.device.type == "cpu"
-    size = size or (PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel()))
+    size = PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel())
     parts = torch.split(images if rows is None else rows, size)
     workers = min(cores(), len(parts)) if on_cpu else 1
 
