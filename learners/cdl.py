@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from learners.data.moving import moved
-from learners.encoders.resnet8 import ResNet8
+from learners.encoders import ResNet8
 from learners.engines.batched import each
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy_state, on_host, prefixed, unprefixed

@@ -235,7 +235,6 @@ class Overseas:
         self._emd = settings.variant != "guest-average"
         self._descend = step_of(loss or task.loss)
         self._plain = task.training(self._descend)
-        self._abroad = task.training(self._descend, steps=settings.overseas_steps)
         self._with_teachers = task.training(self._distillation)
 
     def cost(self, silo: int) -> Cost:
@@ -304,7 +303,7 @@ class Overseas:
         ]
         jobs = [
             TrainingJob(
-                program=self._abroad,
+                program=self._plain,
                 training=self._overseas_training(participants[i], peer),
                 base=self._server.carried(participants[i]),
             )
@@ -322,6 +321,7 @@ class Overseas:
             speed_mps=host.speed_mps,
             learning_rate=self._task.learning_rate(guest.base.version),
             seed=self._context.streams.integer("overseas", *guest.started, host.vehicle_id, guest.vehicle_id),
+            steps=self._settings.overseas_steps,
             earlier=host.earlier,
         )
 

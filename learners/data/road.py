@@ -71,14 +71,17 @@ class Road:
         lengths = [len(angles) for _, angles in train]
         drives = np.repeat(np.arange(len(train)), lengths)
         frames = np.concatenate([np.arange(length) for length in lengths])
+        images, angles, test_images, test_angles = (
+            torch.from_numpy(np.concatenate(part)) for part in (*zip(*train, strict=True), *zip(*test, strict=True))
+        )
         return SteeringSet(
             name=self.name,
-            train=_joined(train, 0)[:, None],
-            train_angles=_joined(train, 1),
+            train=images[:, None],
+            train_angles=angles,
             train_drives=torch.from_numpy(drives),
             train_blocks=torch.from_numpy(renumbered(drives * len(drives) + frames // BLOCK)),
-            test=_joined(test, 0)[:, None],
-            test_angles=_joined(test, 1),
+            test=test_images[:, None],
+            test_angles=test_angles,
         )
 
 
@@ -118,10 +121,6 @@ def _drives(
         drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
         for number in range(drives)
     ]
-
-
-def _joined(drives: list[tuple[NDArray[np.uint8], NDArray[np.float32]]], part: int) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([drive[part] for drive in drives]))
 
 
 def gaussian_process(generator: np.random.Generator, count: int, scale: float) -> Doubles:

@@ -169,14 +169,14 @@ def _direction(u: Floats, v: Floats, generator: np.random.Generator) -> list[Lay
     ]
 
 
+def _board(u: Floats, v: Floats) -> list[Layer]:
+    return [Layer(box(u, v, 0.86, 0.86), "white"), Layer(box(u, v, 0.79, 0.79), "blue")]
+
+
 def _parking(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
     stem = stroke(u, v, (-0.24, -0.50), (-0.24, 0.52), 0.22)
     bowl = np.abs(box(u - 0.04, v + 0.22, 0.28, 0.28)) - np.float32(0.10)
-    return [
-        Layer(box(u, v, 0.86, 0.86), "white"),
-        Layer(box(u, v, 0.79, 0.79), "blue"),
-        Layer(np.minimum(stem, bowl), "white"),
-    ]
+    return [*_board(u, v), Layer(np.minimum(stem, bowl), "white")]
 
 
 def _crossing(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
@@ -184,12 +184,7 @@ def _crossing(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
     leg = path(u, v, ((0.0, 0.08), (0.20, 0.40)), 0.13)
     arms = path(u, v, ((-0.18, 0.02), (0.02, -0.16), (0.20, 0.02)), 0.10)
     walker = np.minimum(np.minimum(body, leg), np.minimum(arms, disc(u - 0.04, v + 0.38, 0.11)))
-    return [
-        Layer(box(u, v, 0.86, 0.86), "white"),
-        Layer(box(u, v, 0.79, 0.79), "blue"),
-        Layer(triangle(u, v - 0.20, 0.44), "white"),
-        Layer(walker, "black"),
-    ]
+    return [*_board(u, v), Layer(triangle(u, v - 0.20, 0.44), "white"), Layer(walker, "black")]
 
 
 def _end(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:

@@ -1,4 +1,7 @@
-"""Convolutional trunks that turn images into features, and what stands on them: a projection or a classifier."""
+"""Convolutional trunks that turn images into features, and what stands on them: a projection, a classifier, an angle.
+
+ResNet-8, the steering network, is the trunk of DroNet (Loquercio et al. 2018) with one linear output.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,16 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from learners.encoders.precision import Convolutional, layer_shapes
-from vnetsim.errors import unknown_name
+from vnetsim.errors import InputError, unknown_name
 from vnetsim.learning.kinds import ENCODERS, EncoderTrunk
+from vnetsim.learning.model_record import ModelRecord
 from vnetsim.plugins import is_class, plugin_errors
 from vnetsim.plugins.checked import checked
 
 PROJECTION = 128
+RESNET8_WIDTHS = (32, 32, 64, 128)
+LEAST_PX = 5
+"""Fewest pixels of a side that ResNet-8 takes."""
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -129,6 +136,94 @@ class ResNet18:
         return nn.Sequential(trunk), 512
 
 
+class PreActivationBlock(nn.Module):
+    """Two 3x3 convolutions, each behind normalisation and ReLU, beside a 1x1 shortcut (He et al. 2016, identity maps).
+
+    The stride is that of the first convolution and the shortcut.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            OrderedDict(
+                bn1=nn.BatchNorm2d(inputs),
+                relu1=nn.ReLU(),
+                conv1=nn.Conv2d(inputs, outputs, 3, stride, padding=1),
+                bn2=nn.BatchNorm2d(outputs),
+                relu2=nn.ReLU(inplace=True),
+                conv2=nn.Conv2d(outputs, outputs, 3, padding=1),
+            )
+        )
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output, shape (N, outputs, ceil(H / stride), ceil(W / stride))."""
+        result: Tensor = self.residual(x) + self.shortcut(x)
+        return result
+
+
+class ResNet8(Convolutional):
+    """Images to a steering angle, by way of the features on which CDL compares two networks.
+
+    A 5x5 convolution and a 3x3 max-pool, both of stride 2, three pre-activation stages of stride 2, and a linear layer
+    on all positions of the last one: 314,657 parameters for grey images of 200 x 200. There is no dropout in here;
+    who trains applies it to the features, so that what CDL compares has none.
+
+    Raises:
+        InputError: when the images are smaller than 5 x 5 pixels.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int]) -> None:
+        channels, height, width = image_shape
+        if min(height, width) < LEAST_PX:
+            raise InputError(
+                f"images of {width} x {height} pixels are too small for ResNet-8: it takes {LEAST_PX} x {LEAST_PX} "
+                "at least; raise data.image_px."
+            )
+        trunk: OrderedDict[str, nn.Module] = OrderedDict(
+            conv1=nn.Conv2d(channels, RESNET8_WIDTHS[0], 5, 2, padding=2), pool=nn.MaxPool2d(3, 2)
+        )
+        for i, (inputs, outputs) in enumerate(itertools.pairwise(RESNET8_WIDTHS), start=1):
+            trunk[f"stage{i}"] = PreActivationBlock(inputs, outputs, stride=2)
+        super().__init__(nn.Sequential(trunk))
+        self.width = RESNET8_WIDTHS[-1] * _positions(height) * _positions(width)
+        self.fc = nn.Linear(self.width, 1)
+
+    def dense(self, images: Tensor) -> Tensor:
+        """Return the features before they are flattened, shape (N, 128, H', W'), of images in [0, 1]."""
+        return super().dense(images * 2 - 1)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return z, the input of the linear layer, shape (N, width), each value at least 0."""
+        return self.dense(images).flatten(1).relu()
+
+    def head(self, features: Tensor) -> Tensor:
+        """Return the steering angle for features, shape (N,)."""
+        angle: Tensor = self.fc(features).squeeze(1)
+        return angle
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the steering angle, shape (N,), of images in [0, 1], shape (N, C, H, W)."""
+        return self.head(self.features(images))
+
+
+def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
+    """Return a new network on the CPU with weights that depend on ``image_shape`` and ``seed`` alone; see ``seeded``.
+
+    Raises:
+        InputError: see ``ResNet8``.
+    """
+    return seeded(lambda: ResNet8(image_shape), seed=seed)
+
+
+def _positions(pixels: int) -> int:
+    """Return how many positions of the last stage a side of ``pixels`` pixels gives."""
+    side = ((pixels + 1) // 2 - 3) // 2 + 1
+    for _ in range(3):
+        side = (side + 1) // 2
+    return side
+
+
 def require_encoder(name: str) -> None:
     """Refuse the name of no encoder; a class of a file is looked at when it is built.
 
@@ -210,6 +305,31 @@ def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         return build()
+
+
+def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
+    """Return the network that a record names, without weights: its tensors take no memory until they are loaded.
+
+    ``encoder`` is the record's with its settings, where that does not come with vnetsim.
+
+    Raises:
+        InputError: vnetsim has no network of that name.
+    """
+    own = None if encoder is None else encoder.build()
+    with torch.device("meta"):
+        if record.network == ResNet8.__name__ and encoder is None:
+            channels, height, width = record.image_shape
+            return ResNet8((channels, height, width))
+        if encoder is None and record.encoder in ENCODERS.built_in:
+            own = ENCODERS.find(record.encoder)().build()
+        if own is not None and record.network == Classifier.__name__:
+            return Classifier(own[0], own[1], len(record.classes))
+        if own is not None and record.network == Encoder.__name__:
+            return Encoder(own[0], own[1])
+    raise InputError(
+        f"the network is '{record.network or 'not named'}' on the encoder '{record.encoder}', and does not come with "
+        "vnetsim: pass the encoder's class, or a network of the same architecture, as run.model(NETWORK)."
+    )
 
 
 def channels_last(images: Tensor) -> Tensor:

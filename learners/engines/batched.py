@@ -36,6 +36,7 @@ from learners.engines.programs import (
     Trained,
     TrainingJob,
     device_of,
+    fitting,
     read,
     train_one,
 )
@@ -132,11 +133,7 @@ class SideBySideEngine:
         """Return the result of a job; None where memory did not allow it."""
         network = networks.get()
         try:
-            return train_one(job, network)
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            return None
+            return fitting(train_one, job, network)
         finally:
             networks.put(network)
 
@@ -177,11 +174,9 @@ class StackedEngine:
         """Return the results of a stack, a single vehicle's without one; none where stacks have to be smaller."""
         if len(jobs) == 1:
             return self._alone.train(jobs)
-        try:
-            return train_stacked(jobs)
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
+        trained = fitting(train_stacked, jobs)
+        if trained is not None:
+            return trained
         self._largest = (len(jobs) + 1) // 2
         LOGGER.warning("vnetsim: out of memory: at most %d vehicles are stacked.", self._largest)
         return []
@@ -231,7 +226,7 @@ class MeasuredEngine:
         """Return the seconds that an engine takes for a vehicle's few steps."""
         begin_s = 0.0
         for most in (1, TRIAL_STEPS):  # what comes first takes longer
-            steps = min(most, jobs[0].program.steps_of(jobs[0].training))
+            steps = min(most, jobs[0].training.steps)
             begin_s = perf_counter()
             # the results are read: the device has finished
             self._engines[name].train([replace(job, training=replace(job.training, steps=steps)) for job in jobs])

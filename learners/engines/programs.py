@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from vnetsim.learning.device import all_finite, out_of_memory
 Tensors = Mapping[str, Tensor]
 State = Tensors
 """Tensors of a model by name, as in ``torch.nn.Module.state_dict``."""
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
 
@@ -41,7 +42,7 @@ class LocalTraining:
         blurred_fraction: share of the silo that blurs.
         learning_rate: step size.
         seed: seed of every random draw of this local training.
-        steps: how many it takes; 0 for all of the program's.
+        steps: optimizer steps, one or more.
         earlier: other silos of whose images the vehicle holds a part, with the share of all that it holds.
     """
 
@@ -50,7 +51,7 @@ class LocalTraining:
     blurred_fraction: float
     learning_rate: float
     seed: int
-    steps: int = 0
+    steps: int
     earlier: tuple[tuple[int, float], ...] = ()
 
 
@@ -60,7 +61,6 @@ class Program:
 
     Args:
         network: what is trained, on the device; engines work on copies of it.
-        steps: optimizer steps of a whole local training.
         count: images of one step at a silo.
         draw: all that is random in one step, on the CPU: the first dimension of every tensor counts the images.
         prepare: makes the batch of it, on the device. Each image by itself: a batch may hold those of many vehicles.
@@ -70,16 +70,11 @@ class Program:
     """
 
     network: nn.Module
-    steps: int
     count: Callable[[int], int]
     draw: Callable[[LocalTraining, torch.Generator], Tensors]
     prepare: Callable[[Tensors], Tensors]
     loss: Loss
     optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]
-
-    def steps_of(self, training: LocalTraining) -> int:
-        """Return how many steps a local training takes."""
-        return training.steps or self.steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,15 +165,23 @@ class SequentialEngine:
         """
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
-        try:
-            return train_one(job, self._workspaces[job.program])
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
+        trained = fitting(train_one, job, self._workspaces[job.program])
+        if trained is None:
             raise RunError(
                 f"out of memory: the training of a single vehicle (silo {job.training.silo}) does not fit; lower "
                 "learning.batch or take a smaller learning.encoder."
-            ) from error
+            )
+        return trained
+
+
+def fitting(call: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result | None:
+    """Return what a call returns; None where memory does not allow it."""
+    try:
+        return call(*arguments, **named)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        return None
 
 
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:
@@ -193,7 +196,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     network.train()
     optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
     rows = []
-    steps = program.steps_of(job.training)
+    steps = job.training.steps
     due = [(round(share * steps), other) for share, other in job.mixed]
     for step in range(steps):
         _mix(network, [other for when, other in due if when == step])

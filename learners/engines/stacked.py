@@ -30,7 +30,7 @@ def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
         shapes = [
             tuple((name, tensor.shape) for name, tensor in tensors.items()) for tensors in (job.given, job.optimizer)
         ]
-        size = job.program.steps_of(job.training), job.program.count(job.training.silo)
+        size = job.training.steps, job.program.count(job.training.silo)
         groups.setdefault((job.program, *size, *shapes, i if job.mixed else None), []).append(i)
     return list(groups.values())
 
@@ -57,7 +57,7 @@ def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
 
     loss = vmap(loss_of_one)
     rows = []
-    for _ in range(program.steps_of(jobs[0].training)):
+    for _ in range(jobs[0].training.steps):
         drawn = [program.draw(job.training, generator) for job, generator in zip(jobs, generators, strict=True)]
         batch = program.prepare({name: torch.cat([one[name] for one in drawn]) for name in drawn[0]})
         apart = {name: tensor.view(len(jobs), -1, *tensor.shape[1:]) for name, tensor in batch.items()}

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from learners.data.moving import moved
 from learners.engines.programs import State
-from vnetsim.errors import RunError
 from vnetsim.learning import AGGREGATOR, ModelKey
 
 
@@ -47,27 +46,11 @@ class Models:
         return list(self._kept)
 
     def __getitem__(self, key: ModelKey) -> State:
-        """Return a model; not to be changed in place.
-
-        Raises:
-            RunError: there is no such aggregator, or the model is too old or not there yet.
-        """
-        kept = self.versions(key.aggregator)
-        if key.version not in kept:
-            raise RunError(
-                f"no model of version {key.version} of aggregator '{key.aggregator}': those of versions {kept[0]} to "
-                f"{kept[-1]} are kept."
-            )
+        """Return a model; not to be changed in place. A KeyError where it is too old or not there yet."""
         return self._kept[key.aggregator][key.version]
 
     def versions(self, aggregator: str = AGGREGATOR) -> list[int]:
-        """Return the versions that are kept, in ascending order.
-
-        Raises:
-            RunError: there is no such aggregator.
-        """
-        if aggregator not in self._kept:
-            raise RunError(f"no aggregator '{aggregator}'; there are {', '.join(self._kept)}.")
+        """Return the versions that are kept, in ascending order."""
         return sorted(self._kept[aggregator])
 
     def newest(self, aggregator: str = AGGREGATOR) -> State:
@@ -79,17 +62,8 @@ class Models:
         self.put(state, ModelKey(aggregator, self.versions(aggregator)[-1] + 1))
 
     def put(self, state: State, key: ModelKey) -> None:
-        """Put ``state`` in the place of an aggregator's newest model, or after it. It is kept, not copied.
-
-        Raises:
-            RunError: the version is neither.
-        """
+        """Put ``state`` in the place of an aggregator's newest model, or after it. It is kept, not copied."""
         aggregator, version = key
-        newest = self.versions(aggregator)[-1]
-        if version not in (newest, newest + 1):
-            raise RunError(
-                f"no model of aggregator '{aggregator}' can become version {version}: {newest} is its newest."
-            )
         models = {**self._kept[aggregator], version: state}
         oldest = version - self._max_staleness
         self._kept[aggregator] = {

@@ -133,11 +133,9 @@ class OwnModels:
         A peer whose update is not among them is left out: the graph is that of the others, and weights sum to 1.
         """
         shared: Sequence[State] = [moved(update.state, torch.device("cpu")) for update in updates]
-        exchanges: dict[tuple[str, str], float] = {}
+        exchanges: Mapping[tuple[str, str], float] = {}
         if updates and self._mixing != "before":
-            participants = [update.participant for update in updates]
-            matrix = self._matrix(participants)
-            exchanges = _weights_of_exchanges(matrix, participants)
+            matrix, exchanges = self._weights([update.participant for update in updates])
             shared = mix(shared, matrix)
         for update, state in zip(updates, shared, strict=True):
             self._silos.keep(update.participant.silo, shared=state)
@@ -162,29 +160,24 @@ class OwnModels:
         """Restore what ``state_dict`` returned."""
         self.models.load_state_dict({AGGREGATOR: tensors})
 
-    def _matrix(self, participants: Sequence[Participant]) -> Matrix:
-        """Return the mixing matrix of the participants: row i says what i makes of its own and its peers' models."""
-        position = {participant.vehicle_id: i for i, participant in enumerate(participants)}
-        received = np.zeros((len(participants), len(participants)), dtype=np.bool_)
-        for i, participant in enumerate(participants):
-            for peer in participant.peers:
-                if peer.vehicle_id in position:
-                    received[i, position[peer.vehicle_id]] = True
-        return half_received(received) if self._mixing == "ring" else metropolis_hastings(received & received.T)
+    def _weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
+        """Return the mixing matrix, whose row i says what i makes of its own and its peers' models, and its exchanges.
+
+        These are the weights of all that completed, by sender and receiver; 0 when the sender was left out.
+        """
+        ids = [participant.vehicle_id for participant in participants]
+        completed = [(i, peer.vehicle_id) for i, receiver in enumerate(participants) for peer in receiver.peers]
+        received = np.zeros((len(ids), len(ids)), dtype=np.bool_)
+        for i, sender in completed:
+            if sender in ids:
+                received[i, ids.index(sender)] = True
+        matrix = half_received(received) if self._mixing == "ring" else metropolis_hastings(received & received.T)
+        weights = {
+            (sender, ids[i]): float(matrix[i, ids.index(sender)]) if sender in ids else 0.0 for i, sender in completed
+        }
+        return matrix, weights
 
     def _distance(self, trained: Sequence[State], mean: State) -> float:
         """Return sqrt(mean over silos of |theta_i - mean|^2)."""
         squares = [squared_norm(state[name] - mean[name] for name in self._consensus_of) for state in trained]
         return math.sqrt(math.fsum(squares) / len(squares))
-
-
-def _weights_of_exchanges(weights: Matrix, participants: Sequence[Participant]) -> dict[tuple[str, str], float]:
-    """Return the weight of every exchange that completed, by sender and receiver; 0 when the sender was left out."""
-    position = {participant.vehicle_id: i for i, participant in enumerate(participants)}
-    return {
-        (peer.vehicle_id, receiver.vehicle_id): (
-            float(weights[i, position[peer.vehicle_id]]) if peer.vehicle_id in position else 0.0
-        )
-        for i, receiver in enumerate(participants)
-        for peer in receiver.peers
-    }

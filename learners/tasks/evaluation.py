@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,23 +39,14 @@ def estimate_statistics(network: nn.Module, forward: Callable[[Tensor], object],
     """
     layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [layer.momentum for layer in layers]
-    seen: Counter[nn.Module] = Counter()
-
-    def mean_over_batches(layer: Any, _: object) -> None:
-        # torch's own, for a momentum of None, asks the device each time how many there were
-        seen[layer] += 1
-        layer.momentum = 1 / seen[layer]
-
-    hooks = [layer.register_forward_pre_hook(mean_over_batches) for layer in layers]
     for layer in layers:
         layer.reset_running_stats()
+        layer.momentum = None  # torch then keeps the plain mean
     network.train()
     try:
         for batch in batches:
             forward(as_floats(batch))
     finally:
-        for hook in hooks:
-            hook.remove()
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 

@@ -14,9 +14,9 @@ from torch.nn.functional import mse_loss
 from learners.data import load_steering
 from learners.data.moving import moved
 from learners.data.partition import STRAIGHT, partition_steering
-from learners.encoders.resnet8 import ResNet8, create_resnet8
+from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
-from learners.engines.programs import State, Tensors, copy_state
+from learners.engines.programs import State, Tensors
 from learners.tasks.evaluation import PASS, estimate_statistics, passed
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
 from vnetsim.errors.bounds import Images, Within
@@ -151,11 +151,6 @@ class SteeringTask(Task):
         self._statistics = self._data.train[drawn].to(self.device)
         constant = _errors(self._angles.mean() - self._test_angles)
         self._constant = {f"{name}_constant": value for name, value in constant.items()}
-
-    def initial_state(self) -> State:
-        """Return theta^0, on the CPU."""
-        seed = self._context.streams.integer("initial model")
-        return copy_state(create_resnet8(self.image_shape, seed=seed).state_dict())
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
         """Return ``kept``, which features of each frame dropout leaves, shape (B, width)."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from learners.data import load_images
 from learners.data.motion import motion_blur
+from learners.data.moving import moved
 from learners.data.partition_file import dealt, partition_csv
 from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop, require_encoder
@@ -173,7 +174,8 @@ class Task(ABC):
 
     def initial_state(self) -> State:
         """Return a copy of the network's present state: before any training, theta^0."""
-        return copy_state(self.network.state_dict())
+        copied = copy_state(self.network.state_dict())
+        return moved(copied, torch.device("cpu")) if self.models_on_host else copied
 
     def local_training(
         self,
@@ -182,10 +184,10 @@ class Task(ABC):
         speed_mps: float,
         learning_rate: float,
         seed: int,
-        steps: int = 0,
+        steps: int,
         earlier: Sequence[tuple[int, float]] = (),
     ) -> LocalTraining:
-        """Return a training on a silo's images as a vehicle of this speed (m/s) sees them, whole or of some steps."""
+        """Return a training on a silo's images as a vehicle of this speed (m/s) sees them."""
         blurs = speed_mps > self._context.blur.threshold_kmh / 3.6
         return LocalTraining(
             silo=silo,
@@ -204,7 +206,7 @@ class Task(ABC):
             speed_mps=participant.speed_mps,
             learning_rate=self.learning_rate(participant.base.version),
             seed=self._context.streams.integer("training", *participant.started, participant.vehicle_id),
-            steps=0 if participant.work_share == 1 else participant.steps_of(self.settings.steps),
+            steps=participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
         )
 
@@ -237,7 +239,6 @@ class Task(ABC):
         *,
         network: nn.Module | None = None,
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
-        steps: int = 0,
     ) -> Program:
         """Return the local training of a network on the silos' images.
 
@@ -245,7 +246,6 @@ class Task(ABC):
             step: loss and figures of a step; its batch is what ``prepare`` makes.
             network: what is trained; the task's by default.
             optimizer: see ``Program``; the task's by default.
-            steps: of a local training; those of the settings by default.
         """
 
         def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
@@ -258,7 +258,6 @@ class Task(ABC):
 
         return Program(
             network=network or self.network,
-            steps=steps or self.settings.steps,
             count=self.batch_size,
             draw=draw,
             prepare=prepare,

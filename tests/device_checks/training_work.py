@@ -147,7 +147,7 @@ class Centralised:
         network = create_encoder(encoder, seed=0)
         set_precision(network, precision, (3, 32, 32))
         self._model = network.to(device=self._device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._training = LocalTraining(silo=0, kernel_px=3.0, blurred_fraction=1.0, learning_rate=0.06, seed=0)
+        self._training = LocalTraining(silo=0, kernel_px=3.0, blurred_fraction=1.0, learning_rate=0.06, seed=0, steps=1)
 
     def train(self, steps: int) -> None:
         optimizer = Sgd(dict(self._model.named_parameters()), learning_rate=0.06, momentum=0.9, weight_decay=5e-4)

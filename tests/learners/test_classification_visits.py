@@ -113,6 +113,7 @@ def test_a_plain_visit_is_sgd_on_the_cross_entropy(
         blurred_fraction=1.0,
         learning_rate=given["lr"],
         seed=context.streams.integer("training", 0, who.vehicle_id),
+        steps=given["steps"],
     )
     start = learner._models.newest()
     close(learner.train([who])[0], *descended(learner, start, training, tiny, given, steps=given["steps"]))
@@ -147,5 +148,6 @@ def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
         blurred_fraction=1.0,
         learning_rate=given["lr"] * (1 + 0.5**0.5) / 2,  # round 1 of 4
         seed=context.streams.integer("training", 1, me.vehicle_id),
+        steps=given["steps"],
     )
     close(update, *descended(learner, start, training, tiny, given, steps=given["steps"], teachers=teachers))

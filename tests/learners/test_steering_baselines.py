@@ -15,7 +15,7 @@ from torch import nn
 
 from learners.cdl import Cdl
 from learners.data.sets import SteeringSet
-from learners.encoders.resnet8 import ResNet8
+from learners.encoders import ResNet8
 from learners.engines.programs import SequentialEngine, Trained, TrainingJob
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import BlurSettings

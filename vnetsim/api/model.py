@@ -135,7 +135,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
 def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
     """Return the network that the record names, on an encoder that comes with vnetsim or that was given."""
     claim("learners")
-    architecture = importlib.import_module("learners.encoders.trained").architecture
+    architecture = importlib.import_module("learners.encoders").architecture
     if isinstance(encoder, str):
         encoder = ENCODERS.find(encoder)
     if encoder is not None and not (isinstance(encoder, type) and is_dataclass(encoder) and hasattr(encoder, "build")):

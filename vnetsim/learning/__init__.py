@@ -373,9 +373,6 @@ class KeepsModels(Protocol):
         Args:
             sources: models that are kept, and their weights, at least 0 and summing to 1.
             into: the newest model of its aggregator, or the one after that.
-
-        Raises:
-            RunError: a source is not kept, the weights do not sum to 1, or ``into`` is neither.
         """
         ...
 

@@ -13,9 +13,9 @@ import torch
 from learners.encoders import (
     create_classifier,
     create_encoder,
+    create_resnet8,
     forward_flop,
 )
-from learners.encoders.resnet8 import create_resnet8
 from vnetsim.errors import RunError
 
 

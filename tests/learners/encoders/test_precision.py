@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from learners.encoders import Classifier, Encoder, create_classifier, create_encoder
+from learners.encoders import Classifier, Encoder, ResNet8, create_classifier, create_encoder, create_resnet8
 from learners.encoders.precision import set_precision
-from learners.encoders.resnet8 import ResNet8, create_resnet8
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import Engine, SequentialEngine, Trained, TrainingJob
 from learners.fedco import FedCo

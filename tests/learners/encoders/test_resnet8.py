@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from learners.encoders.resnet8 import create_resnet8
+from learners.encoders import create_resnet8
 
 
 def test_published_size() -> None:

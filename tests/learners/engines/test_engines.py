@@ -187,7 +187,7 @@ def test_auto_keeps_the_engine_whose_first_steps_are_faster(
     with caplog.at_level(logging.WARNING):
         trained = engine.train(jobs)
     assert tried == [
-        *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 4, 0)
+        *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 4, 3)
     ]  # fmt: skip
     assert engine.seconds == pytest.approx({"sequential": 0.2, "batched": 0.2} | {faster: 0.1})
     assert faster == engine.chosen == engine.choice.partition(" ")[0]
@@ -195,7 +195,7 @@ def test_auto_keeps_the_engine_whose_first_steps_are_faster(
     for ours, theirs in zip(trained, expected, strict=True):
         torch.testing.assert_close(flat(ours), theirs)
     engine.train(jobs)
-    assert tried[-1] == (faster, 4, 0)
+    assert tried[-1] == (faster, 4, 3)
     assert len(tried) == 6, "it is measured once"
 
 
@@ -252,7 +252,6 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
     network = Slope()
     program = Program(
         network=network,
-        steps=3,
         count=lambda silo: min(4, sizes[silo]),
         draw=draw,
         prepare=lambda drawn: {"images": silos.images(drawn)},
@@ -262,7 +261,9 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
     return [
         TrainingJob(
             program=program,
-            training=LocalTraining(silo=i, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1 * (i + 1), seed=i),
+            training=LocalTraining(
+                silo=i, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1 * (i + 1), seed=i, steps=3
+            ),
             base=network.state_dict(),
         )
         for i in range(len(sizes))

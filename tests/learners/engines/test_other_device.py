@@ -82,7 +82,7 @@ def test_networks_and_batches_are_laid_out_channels_last(name: str) -> None:
     """As convolutions want them; a layout is lost without a trace."""
     learner = tiny_learner(name, "cpu", encoder="small") if name != "dsgd" else tiny_learner(name, "cpu")
     program, task = learner._local._program, learner._task
-    training = task.local_training(0, speed_mps=20.0, learning_rate=0.1, seed=0)
+    training = task.local_training(0, speed_mps=20.0, learning_rate=0.1, seed=0, steps=1)
     batch = program.prepare(program.draw(training, torch.Generator().manual_seed(0)))
     parts = [part for part in (*batch.values(), *program.network.parameters()) if part.ndim == 4]
     if name != "dsgd":

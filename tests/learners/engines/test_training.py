@@ -28,7 +28,7 @@ from learners.engines.silo_images import SiloImages
 from vnetsim.errors import RunError
 
 CPU = torch.device("cpu")
-TRAINING = LocalTraining(silo=0, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1, seed=7)
+TRAINING = LocalTraining(silo=0, kernel_px=0.0, blurred_fraction=1.0, learning_rate=0.1, seed=7, steps=3)
 
 
 def silos(*sizes: int) -> SiloImages:
@@ -106,7 +106,7 @@ def adam(parameters: Mapping[str, torch.Tensor], rate: Rate, state: Tensors) -> 
     return Adam(parameters, learning_rate=rate, weight_decay=0.0, state=state)
 
 
-def program(model: nn.Module, *, steps: int = 3, loss: Loss = square, optimizer: Any = sgd) -> Program:
+def program(model: nn.Module, *, loss: Loss = square, optimizer: Any = sgd) -> Program:
     """Return the training of ``model`` on batches of 4 images and a random number for each."""
     dealt = silos(5, 10)
 
@@ -119,7 +119,6 @@ def program(model: nn.Module, *, steps: int = 3, loss: Loss = square, optimizer:
 
     return Program(
         network=model,
-        steps=steps,
         count=lambda silo: min(4, dealt.size(silo)),
         draw=draw,
         prepare=prepare,
@@ -137,7 +136,7 @@ def test_one_step_by_hand() -> None:
         value = (model.weight**2).sum()  # type: ignore[operator]
         return value, {"loss": value, "weight": model.weight[0].detach().clone()}  # type: ignore[index]
 
-    trained = train(program(Line(), steps=2, loss=loss), Line().state_dict())
+    trained = train(program(Line(), loss=loss), Line().state_dict(), replace(TRAINING, steps=2))
     # gradients 4 and 2 x 1.6 = 3.2; velocities 4 and 0.9 x 4 + 3.2 = 6.8
     assert trained.state["weight"].item() == pytest.approx(2.0 - 0.1 * 4 - 0.1 * 6.8, rel=1e-6)
     assert trained.means["loss"] == pytest.approx((4.0 + 1.6**2) / 2, rel=1e-6)
