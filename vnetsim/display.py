@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vnetsim.progress import ProgressDisplay, TimeLeft, clock
+from vnetsim.progress import ProgressDisplay
 from vnetsim.standard_streams import plain, tell
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ class _Lines:
 
     def __init__(self) -> None:
         self._stage = ""
-        self._time = TimeLeft()
+        self._began_s = time.monotonic()
         self._told_s = 0.0
+        self._first: tuple[float, float, float | None] | None = None  # when, how much was done of how much
+        self._share: float | None = None
+        self._left_s: float | None = None
 
     def stage(self, text: str) -> None:
         self._stage = text.partition("\n")[0]
@@ -38,48 +41,60 @@ class _Lines:
         tell(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
-        self._time.see(done, total)
+        """Estimate the rest once a round, a run or a second of traffic is done; for other work ``done`` starts anew."""
+        now_s = time.monotonic()
+        if self._first is None or done < self._first[1] or total != self._first[2]:
+            self._first = now_s, done, total
+        first_s, first, _ = self._first
+        self._share = done / total if total else None
+        self._left_s = (now_s - first_s) * (total - done) / (done - first) if total and done >= first + 1 else None
         self._tell()
 
     def _tell(self) -> None:
-        now_s, left_s = self._time.elapsed_s, self._time.left_s
-        estimated = not self._told_s and now_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
-        if estimated or now_s >= self._told_s + EVERY_S:
-            self._told_s = now_s
-            tell(self._words())
+        elapsed_s, left_s = time.monotonic() - self._began_s, self._left_s
+        estimated = not self._told_s and elapsed_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
+        if estimated or elapsed_s >= self._told_s + EVERY_S:
+            self._told_s = elapsed_s
+            tell(self._words(elapsed_s))
 
-    def _words(self) -> str:
-        share = "" if self._time.share is None else f"{self._time.share:.0%} done"
-        rest = "" if self._time.left_s is None else f"about {clock(self._time.left_s)} left"
-        return ", ".join(filter(None, (self._stage, share, f"{clock(self._time.elapsed_s)} elapsed", rest)))
+    def _words(self, elapsed_s: float) -> str:
+        share = "" if self._share is None else f"{self._share:.0%} done"
+        rest = "" if self._left_s is None else f"about {_clock(self._left_s)} left"
+        return ", ".join(filter(None, (self._stage, share, f"{_clock(elapsed_s)} elapsed", rest)))
+
+
+def _clock(seconds: float) -> str:
+    """Return a wall time as a person says it."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 class _CellLine(_Lines):
-    """In a notebook: such a line again and again in the same place, below the cell, and the notes above it.
+    """In a notebook: such a line again and again in the same place, and the notes above it."""
 
-    Args:
-        handle: of IPython's display, with ``update``.
-    """
-
-    def __init__(self, handle: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._handle = handle
         self._told_s = -SHOW_EVERY_S
-        self._notes: list[str] = []
+        self._shown = 0  # letters
 
     def note(self, text: str) -> None:
-        self._notes.append(text)
-        self.show()
+        self.show("")
+        tell(text)
 
     def _tell(self) -> None:
-        if self._time.elapsed_s >= self._told_s + SHOW_EVERY_S:
-            self._told_s = self._time.elapsed_s
-            self.show(self._words())
+        elapsed_s = time.monotonic() - self._began_s
+        if elapsed_s >= self._told_s + SHOW_EVERY_S:
+            self._told_s = elapsed_s
+            self.show(self._words(elapsed_s))
 
-    def show(self, *line: str) -> None:
-        lines = [*self._notes, *line]
-        text = {"text/html": "<br>".join(map(html.escape, lines)), "text/plain": "\n".join(lines)}
-        self._handle.update(text, raw=True)
+    def show(self, line: str) -> None:
+        sys.stderr.write(f"\r{' ' * self._shown}\r{plain(line)}")
+        sys.stderr.flush()
+        self._shown = len(plain(line))
 
 
 class _Silent:
@@ -146,13 +161,11 @@ def _in_notebook() -> bool:
 @contextmanager
 def cell_line() -> Iterator[ProgressDisplay]:
     """Give a display below the notebook's cell."""
-    from IPython.display import display  # type: ignore[import-not-found]  # noqa: PLC0415 - there, see _in_notebook
-
-    line = _CellLine(display({"text/html": "", "text/plain": ""}, raw=True, display_id=True))
+    line = _CellLine()
     try:
         yield line
     finally:
-        line.show()
+        line.show("")
 
 
 def progress_display(show: bool | None = None) -> AbstractContextManager[ProgressDisplay]:

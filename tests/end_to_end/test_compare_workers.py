@@ -16,11 +16,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import vnetsim
 from small_runs import group_is_gone
 
 from vnetsim.experiment import Experiment
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob
+from vnetsim.study.workers_ray import _cell
 
 Refused = Callable[..., str]
 
@@ -34,15 +36,7 @@ needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'vnetsim[ray]')"
 )
 
-IN_PLACE = "from vnetsim.__main__ import main; main()"
-SENT = f"""
-import contextlib
-import vnetsim.study.workers_ray
-vnetsim.study.workers_ray._shared_folder_mark = lambda root: contextlib.nullcontext(".seen-nowhere")
-{IN_PLACE}
-"""
-"""A driver whose folder no worker sees, so that files are sent and come back."""
-
+PROGRAM = "from vnetsim.__main__ import main; main()"
 
 def command(*options: str) -> tuple[str, ...]:
     """Four cells, in the folder ``all`` of the working directory."""
@@ -50,12 +44,12 @@ def command(*options: str) -> tuple[str, ...]:
     return "compare", "gaussian", "--learners", learners, "--seeds", "0:2", *SHORT, *options, "--out", "all"
 
 
-def start(where: Path, *options: str, trouble: str = "", driver: str = IN_PLACE) -> subprocess.Popen[str]:
+def start(where: Path, *options: str, trouble: str = "") -> subprocess.Popen[str]:
     """Start a real ``vnetsim`` with a process group of its own, as a shell does."""
     where.mkdir(exist_ok=True)
     (where / "trouble").write_text(trouble)
     return subprocess.Popen(
-        [sys.executable, "-c", driver, *command(*options)],
+        [sys.executable, "-c", PROGRAM, *command(*options)],
         cwd=where,
         text=True,
         stdout=subprocess.PIPE,
@@ -167,16 +161,19 @@ def test_no_signal_leaves_a_process(
 
 @needs_ray
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", [IN_PLACE, SENT], ids=["folder seen by the workers", "files sent"])
-def test_two_workers_one_killed_midway(driver: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_two_workers_one_killed_midway(whole: dict[str, bytes], tmp_path: Path) -> None:
     where = tmp_path / "a"
-    assert run(where, *RAY, trouble="kill Walk 1 once", driver=driver) == (0, [])
+    assert run(where, *RAY, trouble="kill Walk 1 once") == (0, [])
     assert not (where / "trouble").exists(), "the worker killed itself in its third round"
     assert files_of(where / "all") == whole
-    assert not list((where / "all").glob(".seen-*"))
     before = {path: path.stat().st_mtime_ns for path in (where / "all" / "cells").rglob("*.parquet")}
     assert run(where) == (0, []), "what Ray ran is finished for this machine"
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    told = _cell(job(), vnetsim.__version__, None)
+    assert told.error.endswith(" does not see the folder /nowhere; choose an --out that all machines share, at the same path.")
 
 
 def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:
