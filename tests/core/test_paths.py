@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from vnetsim.cli.commands import main
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import path_name, resolved
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 
 STUDY = """
 scenario = "gaussian"
@@ -38,7 +38,7 @@ def test_whatever_words_are_their_name_is_one_part_of_a_path(words: list[str]) -
 @pytest.mark.parametrize("size", ["x/../../escaped", ".."])
 def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
-    plan, name = Request(scenario=str(tmp_path / "study.toml"), size=size, seeds="0").plan([])
+    plan, name = plan_of(str(tmp_path / "study.toml"), [], size=size, seeds="0")
     assert name == ("study-x-..-..-escaped" if "x" in size else "study")
     for cell in plan.cells:
         assert Path("cells", cell.folder("hash")).resolve().parent == Path("cells").resolve()

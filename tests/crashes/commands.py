@@ -16,7 +16,7 @@ from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 from vnetsim.study.runner import compare
 
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
@@ -116,7 +116,7 @@ def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
     sets = [(("rounds",), 1), (("device",), "cpu"), (("traffic", "end_s"), 12.0)]
     sets += [(("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 1), (("round", "deadline_s"), 8.0)]
     learners = f"{WALK},{WALK.replace(':Walk', ':Shifted')}"
-    study, _ = Request(scenario="gaussian", learners=learners, seeds="0").plan(sets)
+    study, _ = plan_of("gaussian", sets, learners=learners, seeds="0")
 
     def called(engine: Any) -> Callable[[Path], None]:
         def start(folder: Path) -> None:

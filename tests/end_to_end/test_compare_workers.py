@@ -16,9 +16,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import vnetsim
 from small_runs import group_is_gone
 
+import vnetsim
 from vnetsim.experiment import Experiment
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob
@@ -37,6 +37,7 @@ needs_ray = pytest.mark.skipif(
 )
 
 PROGRAM = "from vnetsim.__main__ import main; main()"
+
 
 def command(*options: str) -> tuple[str, ...]:
     """Four cells, in the folder ``all`` of the working directory."""
@@ -171,9 +172,11 @@ def test_two_workers_one_killed_midway(whole: dict[str, bytes], tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+def test_a_machine_that_does_not_see_the_folder_says_so() -> None:
     told = _cell(job(), vnetsim.__version__, None)
-    assert told.error.endswith(" does not see the folder /nowhere; choose an --out that all machines share, at the same path.")
+    assert told.error.endswith(
+        " does not see the folder /nowhere; choose an --out that all machines share, at the same path."
+    )
 
 
 def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:

@@ -31,7 +31,7 @@ from vnetsim.runs.tables import windows_frame
 from vnetsim.scenario.settings_file import read_experiment
 from vnetsim.standard_streams import tell
 from vnetsim.storage.tables import to_parquet
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 from vnetsim.traffic import open_traffic
 
 SEEDS = Path(__file__).with_name("seeds")
@@ -132,7 +132,7 @@ def experiment() -> Done:
 
 
 def study() -> Done:
-    return inner(lambda: Request(scenario="study.toml").plan([]))
+    return inner(lambda: plan_of("study.toml", []))
 
 
 @cache

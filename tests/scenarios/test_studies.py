@@ -19,7 +19,7 @@ from vnetsim.experiment import DataSettings
 from vnetsim.scenario.shipped import copy_scenarios
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.plan import Plan
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
 
@@ -62,7 +62,7 @@ TASKS = {
 
 @functools.cache
 def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
-    return Request(scenario=str(folder / f"{name}.toml"), size=size, yes=name in ("mobility", "selection")).plan([])[0]
+    return plan_of(str(folder / f"{name}.toml"), [], size=size, yes=name in ("mobility", "selection"))[0]
 
 
 def test_every_study_is_told_of_in_the_readme() -> None:

@@ -14,7 +14,7 @@ from vnetsim.experiment import Experiment, ScheduleSettings
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.study.plan import Plan
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
@@ -30,7 +30,7 @@ SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
 
 @functools.cache
 def planned(name: str, size: str) -> Plan:
-    return Request(scenario=str(FOLDER / f"{name}.toml"), size=size, yes=True).plan([])[0]
+    return plan_of(str(FOLDER / f"{name}.toml"), [], size=size, yes=True)[0]
 
 
 def beside(experiment: Experiment, keys: Sequence[str]) -> dict[str, Any]:

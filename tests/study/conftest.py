@@ -7,7 +7,7 @@ import pytest
 
 from vnetsim.scenario.settings_file import parse_override
 from vnetsim.study.plan import Plan
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 
 ARMS = '[[arms]]\nname = "ours"\nlearner = "flsimco"\n[[arms]]\nlearner = "fedco"\n'
 
@@ -20,7 +20,7 @@ def planned(tmp_path: Path) -> Callable[..., Plan]:
         named = f'scenario = "{scenario}"\n' if scenario else ""
         (tmp_path / "notes.md").touch()
         (tmp_path / "study.toml").write_text(named + text + ("" if "arms" in text else arms))
-        request = Request(scenario=str(tmp_path / "study.toml"), **given)  # type: ignore[arg-type]
-        return request.plan([parse_override(option) for option in options])[0]
+        overrides = [parse_override(option) for option in options]
+        return plan_of(str(tmp_path / "study.toml"), overrides, **given)[0]  # type: ignore[arg-type]
 
     return call

@@ -10,7 +10,7 @@ from vnetsim.errors import InputError
 from vnetsim.scenario.settings_file import parse_override
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.plan import Cell, Plan
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 
 Planned = Callable[..., Plan]
 
@@ -45,8 +45,7 @@ settings.data.partition = "dirichlet"
 def planned_without_a_study(
     *options: str, learners: str = "flsimco,fedco", scenario: str = "gaussian", **given: str
 ) -> Plan:
-    request = Request(scenario=scenario, learners=learners, **given)  # type: ignore[arg-type]
-    return request.plan([parse_override(option) for option in options])[0]
+    return plan_of(scenario, [parse_override(option) for option in options], learners=learners, **given)[0]  # type: ignore[arg-type]
 
 
 def first(plan: Plan) -> list[Cell]:
@@ -116,7 +115,7 @@ def test_without_training(planned: Planned, tmp_path: Path) -> None:
     shared = planned(f"traffic_seeds = [1]\n{text}", arms=" ", timing_only=True)
     assert [traffic.seed for traffic in shared.traffics] == [1, 1]
     (tmp_path / "one.toml").write_text('scenario = "gaussian"\nlearner = "fedco"\n')
-    alone, name = Request(scenario=str(tmp_path / "one.toml"), seeds="0", timing_only=True).plan([])
+    alone, name = plan_of(str(tmp_path / "one.toml"), [], seeds="0", timing_only=True)
     assert ([cell.arm for cell in alone.cells], name) == (["fedco"], "one-compare-timing")
 
 
@@ -248,7 +247,7 @@ def test_sizes(planned: Planned, tmp_path: Path) -> None:
     assert {plan.cells[0].experiment.data.alpha for plan in (small, paper)} == {2.0}
     assert [plan.title for plan in (small, paper)] == ["", "whole"]
     assert [(plan.last_evaluations, plan.interval) for plan in (small, paper)] == [(3, "sign-flip"), (5, "t")]
-    assert Request(scenario=str(tmp_path / "study.toml")).plan([])[1] == "study-small"
+    assert plan_of(str(tmp_path / "study.toml"), [])[1] == "study-small"
 
 
 def test_options_go_before_the_file(planned: Planned) -> None:

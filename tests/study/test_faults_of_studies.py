@@ -9,7 +9,7 @@ import pytest
 from vnetsim.errors import InputError
 from vnetsim.scenario.settings_file import parse_override
 from vnetsim.study.plan import Plan
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 
 Planned = Callable[..., Plan]
 
@@ -154,6 +154,6 @@ def test_faults_without_a_study(
     Path("mine.toml").write_text('scenario = "gaussian"\n')
     options = [parse_override(given["set"])] if "set" in given else []
     with pytest.raises(InputError) as refused:
-        Request(scenario=scenario, **{key: value for key, value in given.items() if key != "set"}).plan(options)
+        plan_of(scenario, options, **{key: value for key, value in given.items() if key != "set"})
     assert message in str(refused.value)
     assert "arm " not in str(refused.value)

@@ -35,7 +35,7 @@ from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import choose_folder, folder_to_make
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study.request import Request
+from vnetsim.study.request import plan_of
 from vnetsim.study.runner import compare as run_comparison
 
 Scenario = str | os.PathLike[str] | Settings
@@ -207,7 +207,7 @@ def compare(
     """Compare learners, or the arms of a study, over seeds on the same recorded traffic: ``vnetsim compare``.
 
     A second call with the same ``out`` runs only what is missing. With ``workers`` above 1 cells run in processes of
-    their own, which a script starts below ``if __name__ == "__main__":`` alone.
+    their own.
 
     Args:
         scenario: a study file, or what ``vnetsim.run`` takes, with ``learners``.
@@ -251,20 +251,20 @@ def compare(
     """
     if isinstance(workers, bool) or not isinstance(workers, int):
         raise InputError(f"workers: expected a whole number, got {workers!r}.")
-    request = Request(
-        scenario=path_of(scenario),
-        learners=learners_of(learners),
-        seeds=seeds_of(seeds),
-        size=None if size is None else text_of(size, "size"),
-        equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
-        yes=yes,
-        trust=trust,
-        timing_only=timing_only,
-    )
     with display_of(progress) as display:
         display.stage("loading")
         named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
-        plan, name = request.plan(named)
+        plan, name = plan_of(
+            path_of(scenario),
+            named,
+            learners=learners_of(learners),
+            seeds=seeds_of(seeds),
+            size=None if size is None else text_of(size, "size"),
+            equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
+            yes=yes,
+            trust=trust,
+            timing_only=timing_only,
+        )
         if workers != 1 or engine != "local":
             refuse_given_classes(cell.experiment for cell in plan.cells)
         folder = folder_of(out) or Path("runs") / name

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MetricRow = tuple[int, float, str, float, str]
 """Of the table ``metrics``: round, time (s), name, value, aggregator."""
+WHERE_ANY = ("exchanges", "handovers", "merges")
+"""Tables that a run has only where there is a row."""
 
 
 class RunTables:
@@ -39,18 +41,15 @@ class RunTables:
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
         self._run = run
         self._windows = window_pieces(run, experiment)
-        self._participations: TablePieces[ParticipationRecord] = TablePieces(run, "participations")
-        self._exchanges: TablePieces[ExchangeRecord] = TablePieces(run, "exchanges")
-        self._handovers: TablePieces[HandoverRecord] = TablePieces(run, "handovers")
-        self._rounds: TablePieces[RoundRecord] = TablePieces(run, "rounds")
-        self._merges: TablePieces[MergeRecord] = TablePieces(run, "merges")
-        self._metrics: TablePieces[MetricRow] = TablePieces(run, "metrics")
+        names = ("participations", "exchanges", "handovers", "merges", "metrics", "rounds")
+        self._others: dict[str, TablePieces[Any]] = {name: TablePieces(run, name) for name in names}
         self.entry_speeds_mps = array("d")
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        where_any = [table for table in (self._exchanges, self._handovers, self._merges) if table.rows]
-        return [self._windows, self._participations, *where_any, self._metrics, self._rounds]
+        """Those to be written: of what never happened there is no table."""
+        written = [table for name, table in self._others.items() if name not in WHERE_ANY or table.rows]
+        return [self._windows, *written]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
         """Append what is new; the log may forget it then, so that memory does not grow with the traffic.
@@ -64,29 +63,21 @@ class RunTables:
             RunError: the disk is full or the folder not writable.
         """
         finished = Counter(closed.aggregator for closed in log.rounds)
-        growing: list[tuple[Any, TablePieces[Any]]] = [
-            (log.rounds, self._rounds),
-            (log.merges, self._merges),
-            (metrics, self._metrics),
-        ]
-        for rows, table in growing:
+        for name, rows in (("rounds", log.rounds), ("merges", log.merges), ("metrics", metrics)):
+            table = self._others[name]
             for row in rows[table.rows :]:
                 table.append(row)
         for window in log.windows.since(self._windows.rows):
             self.entry_speeds_mps.append(window.entry_speed_mps)
             self._windows.append(window)
         log.windows.forget(self._windows.rows)
-        growing = [
-            (log.participations, self._participations),
-            (log.exchanges, self._exchanges),
-            (log.handovers, self._handovers),
-        ]
-        for rows, table in growing:
-            for row in rows.since(table.rows):
+        for name in ("participations", "exchanges", "handovers"):
+            table, growing = self._others[name], getattr(log, name)
+            for row in growing.since(table.rows):
                 if not last and row.round >= finished[row.aggregator]:
                     break  # so that the table keeps its order
                 table.append(row)
-            rows.forget(table.rows)
+            growing.forget(table.rows)
 
     def save(self) -> None:
         """Make all appended rows safe.

@@ -92,11 +92,16 @@ MAP = (
     Column("y_m", REALS, "m", "y of its points, net coordinates"),
 )
 
-COMPARISON = (
+_CELL = (
     Column("arm", TEXT, "", "what is compared: a learner with its settings"),
     Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
     Column("learner", TEXT, "", "learner"),
     Column("seed", INTEGER, "", "seed of the cell"),
+)
+_FOLDER = Column("cell", TEXT, "", "folder of the cell")
+
+COMPARISON = (
+    *_CELL,
     Column("metric", TEXT, "", "series, described in the manifest of the cell"),
     Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
     Column("value", REAL, "", "what is compared: the mean of the last values measured in the cell"),
@@ -104,15 +109,12 @@ COMPARISON = (
     Column("rounds", INTEGER, "", "rounds the cell aggregated"),
     Column("simulated_s", REAL, "s", "simulated time from the beginning of the cell to its end"),
     Column("bytes", REAL, "B", "bytes over the radio links and between vehicles, also of transfers cut short"),
-    Column("cell", TEXT, "", "folder of the cell"),
+    _FOLDER,
 )
 """Table of a comparison: one row for each cell and metric."""
 
 COMPARISON_TARGETS = (
-    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
-    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
-    Column("learner", TEXT, "", "learner"),
-    Column("seed", INTEGER, "", "seed of the cell"),
+    *_CELL,
     Column("metric", TEXT, "", "series whose target it is, described in the manifest of the cell"),
     Column("unit", TEXT, "", "unit of the target; % stands for a fraction"),
     Column("target", REAL, "", "the worst arm's mean of what is compared, under this condition"),
@@ -120,7 +122,7 @@ COMPARISON_TARGETS = (
     Column("simulated_s", REAL, "s", "simulated time since the beginning of the cell"),
     Column("bytes", REAL, "B", "bytes over the radio links and between vehicles until then"),
     Column("device_s", REAL, "s", "training time on board until then, summed over vehicles"),
-    Column("cell", TEXT, "", "folder of the cell"),
+    _FOLDER,
 )
 """Second table of a comparison, when each cell reached a common target: one row for each cell."""
 
@@ -148,10 +150,7 @@ COMPARISON_DIFFERENCES = (
 """Third table of a comparison: one row for each pair and metric."""
 
 COMPARISON_MEASURES = (
-    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
-    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
-    Column("learner", TEXT, "", "learner"),
-    Column("seed", INTEGER, "", "seed of the cell"),
+    *_CELL,
     Column(
         "measure",
         TEXT,
@@ -168,7 +167,7 @@ COMPARISON_MEASURES = (
     Column("bin", TEXT, "", "of a share: which speeds or direction; empty otherwise"),
     Column("bin_unit", TEXT, "", "unit of the bin's ends"),
     Column("value", REAL, "", "value; null where there is nothing to divide by"),
-    Column("cell", TEXT, "", "folder of the cell"),
+    _FOLDER,
 )
 """Fourth table of a comparison: what uploads cost and how they spread, one row for each cell, measure and bin."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,23 @@ OWN = {field.name for field in dataclasses.fields(StudyTables)} - {"title", "sce
 """Keys that only a study has."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The options of the command line that only a comparison has; None where they were not given.
+def plan_of(
+    scenario: str,
+    options: Sequence[Override],
+    *,
+    learners: str | None = None,
+    seeds: str | None = None,
+    size: str | None = None,
+    equal_schedule: str | None = None,
+    yes: bool = False,
+    trust: bool = False,
+    timing_only: bool = False,
+) -> tuple[Plan, str]:
+    """Return what is to be run, and a name for its folder.
 
     Args:
         scenario: a study file, or whatever ``vnetsim run`` takes.
+        options: settings of all cells.
         learners: ``a,b,c``; for a scenario.
         seeds: ``FIRST:END`` or ``a,b,c``.
         size: of a study file.
@@ -49,59 +59,37 @@ class Request:
         yes: whether any number of cells is meant.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained; one learner is then enough.
+
+    Raises:
+        InputError: anything wrong with file or options.
     """
-
-    scenario: str
-    learners: str | None = None
-    seeds: str | None = None
-    size: str | None = None
-    equal_schedule: str | None = None
-    yes: bool = False
-    trust: bool = False
-    timing_only: bool = False
-
-    def plan(self, options: Sequence[Override]) -> tuple[Plan, str]:
-        """Return what is to be run, and a name for its folder; ``options`` are settings of all cells.
-
-        Raises:
-            InputError: anything wrong with file or options.
-        """
-        path = Path(self.scenario)
-        if is_study(self.scenario):
-            if self.learners is not None:
-                raise InputError(f"--learners: {path} is a study, whose [[arms]] say what is compared.")
-            values, size = _of_size(path, self.size)
-            where, name, folder = (
-                f"{path} (size {size})" if size else str(path),
-                path_name(path.stem, size),
-                path.parent,
-            )
-        else:
-            values, where, folder = self._tables(options), "", Path()
-            name = path_name(resolved(path).name.split(".")[0], "compare")
-        if self.timing_only:
-            name = f"{name}-timing"
-            values.setdefault("arms", [{"learner": Experiment.learner}])
-        if self.seeds is not None:
-            values["seeds"] = seeds_of(self.seeds, "--seeds")
-        if self.equal_schedule is not None:
-            given = self.equal_schedule
-            values["equal_schedule"] = given if source_file(given) is None else at_folder(given, Path.cwd())
-        found = Expansion(values, options, where=where, folder=folder, trust=self.trust, timing_only=self.timing_only)
-        return found.plan(None if self.yes else MOST_CELLS), name
-
-    def _tables(self, options: Sequence[Override]) -> dict[str, Any]:
-        """Return the tables of a study of some learners on one scenario."""
-        if self.learners is None and not self.timing_only:
-            hint = "or add [[arms]] to make it a study" if self.scenario.endswith(".toml") else "or name a study file"
-            raise InputError(f"{self.scenario}: say what to compare with --learners flsimco,fedavg, {hint}.")
-        if self.size is not None:
-            raise InputError(f"--size {self.size}: {self.scenario} is a scenario; only a study file has sizes.")
-        given = self.learners
-        if given is None:
-            given = read_experiment(self.scenario, options, trust=self.trust)[0].learner
-        names = [name.strip() for name in given.split(",") if name.strip()]
-        return {"scenario": self.scenario, "arms": [{"learner": name} for name in names]}
+    path = Path(scenario)
+    if is_study(scenario):
+        if learners is not None:
+            raise InputError(f"--learners: {path} is a study, whose [[arms]] say what is compared.")
+        values, chosen = _of_size(path, size)
+        where, folder = f"{path} (size {chosen})" if chosen else str(path), path.parent
+        name = path_name(path.stem, chosen)
+    else:
+        if learners is None and not timing_only:
+            hint = "or add [[arms]] to make it a study" if path.suffix == ".toml" else "or name a study file"
+            raise InputError(f"{scenario}: say what to compare with --learners flsimco,fedavg, {hint}.")
+        if size is not None:
+            raise InputError(f"--size {size}: {scenario} is a scenario; only a study file has sizes.")
+        named = read_experiment(scenario, options, trust=trust)[0].learner if learners is None else learners
+        arms = [{"learner": one.strip()} for one in named.split(",") if one.strip()]
+        values, where, folder = {"scenario": scenario, "arms": arms}, "", Path()
+        name = path_name(resolved(path).name.split(".")[0], "compare")
+    if timing_only:
+        name = f"{name}-timing"
+        values.setdefault("arms", [{"learner": Experiment.learner}])
+    if seeds is not None:
+        values["seeds"] = seeds_of(seeds, "--seeds")
+    if equal_schedule is not None:
+        of_file = source_file(equal_schedule) is not None
+        values["equal_schedule"] = at_folder(equal_schedule, Path.cwd()) if of_file else equal_schedule
+    found = Expansion(values, options, where=where, folder=folder, trust=trust, timing_only=timing_only)
+    return found.plan(None if yes else MOST_CELLS), name
 
 
 def is_study(scenario: str) -> bool:

@@ -1,25 +1,26 @@
 """Cells in processes of this machine, as many at once as wanted, GPUs dealt out in turn; and what is shown of them.
 
-Every worker is a fresh interpreter (``spawn``: CUDA does not survive a fork) that runs one cell after the other. It
-never sees Ctrl-C, which a terminal sends to all, nor SIGTERM and SIGHUP: its parent kills it, and it ends itself when
-its parent is gone. A cell that is killed at any instant leaves a run directory that can be resumed.
+Every worker is a fresh interpreter (CUDA does not survive a fork) that runs one cell after the other. It never sees
+Ctrl-C, which a terminal sends to all, nor SIGTERM and SIGHUP: its parent kills it, and it ends itself when its parent
+is gone. A cell that is killed at any instant leaves a run directory that can be resumed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vnetsim.learning.device import CORES
@@ -30,8 +31,6 @@ from vnetsim.study.cells import CellJob, CellResult, play
 MOST_SHOWN = 8
 """Running cells that get a line each."""
 REPORT_EVERY_S = 0.2
-
-_context = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,83 +131,83 @@ def run_in_processes(
     A process that dies fails its cell alone. However this generator ends, no process of it is left.
     """
     waiting = deque(jobs)
-    pool = [_Worker(environment) for environment in _environments(jobs, min(workers, len(jobs)))]
+    pool: list[_Worker] = []
     try:
+        pool.extend(_Worker(environment) for environment in _environments(jobs, min(workers, len(jobs))))
         while True:
             for worker in pool:
                 if waiting and worker.job is None:
                     display.show(waiting[0])
                     worker.give(waiting.popleft())
-            busy = [
-                (one.connection, one, one.job) for one in pool if one.connection is not None and one.job is not None
-            ]
+            busy = {worker.connection: worker for worker in pool if worker.job is not None}
             if not busy:
                 return
-            ready = wait([connection for connection, _, _ in busy])
-            for worker, job in ((worker, job) for connection, worker, job in busy if connection in ready):
-                message = worker.hear()
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]  # wait gives back what it was given
+                job, message = worker.hear()
                 if isinstance(message, News):
                     display.show(job, message)
                 else:
                     display.end(job)
                     yield message
     finally:
-        processes = [worker.process for worker in pool if worker.process is not None]
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
+        for worker in pool:
+            worker.end()
 
 
 class _Worker:
-    """A process that runs cells, seen from its parent; started when it is given the first.
+    """A process that runs cells, seen from its parent; one that dies has another in its place.
 
     ``environment`` holds the variables that differ from the parent's.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self.process: BaseProcess | None = None
-        self.connection: Connection[Any, Any] | None = None
         self.job: CellJob | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        number = theirs.fileno()
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+            [sys.executable, "-P", "-c", f"from vnetsim.study.workers import work; work({number})"],
+            env={**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+            pass_fds=[number],
+            start_new_session=True,  # out of reach of the terminal's signals
+        )
+        theirs.close()
 
     def give(self, job: CellJob) -> None:
         """Let it run a cell."""
-        if self.connection is None:
-            self.connection, theirs = _context.Pipe()
-            process = _context.Process(target=_work, args=(theirs,))
-            with _sheltered(self._environment):
-                process.start()
-                self.process = process
-            theirs.close()
         self.job = job
         with suppress(OSError):  # it is dead: reading from it will fail
             self.connection.send(job)
 
-    def hear(self) -> CellResult | News:
-        """Return what it says: how far its cell is, or how that ended, also with it."""
-        assert self.connection is not None
-        assert self.job is not None
+    def hear(self) -> tuple[CellJob, CellResult | News]:
+        """Return its cell, and what it says: how far that is, or how it ended, also with the process."""
+        job = self.job
+        assert job is not None
         try:
             message: CellResult | News = self.connection.recv()
         except (EOFError, OSError):
-            message = CellResult(name=self.job.name, error=self._exit_reason())
+            message = CellResult(name=job.name, error=f"{self._exit_reason()} What it had saved is kept.")
+            self._start()
         if isinstance(message, CellResult):
             self.job = None
-        return message
+        return job, message
 
     def _exit_reason(self) -> str:
-        """Return how the dead process ended; the next cell gets another one."""
-        assert self.connection is not None
-        assert self.process is not None
         self.connection.close()
-        self.connection = None
-        self.process.join()
-        code = self.process.exitcode or 0
+        code = self._process.wait()
         if code >= 0:
-            return f"its process ended by itself, with status {code}. What it had saved is kept."
+            return f"its process ended by itself, with status {code}."
         cause = " (kill -9, or no memory was left)" if code == -signal.SIGKILL else ""
-        return f"its process was ended by {signal.Signals(-code).name}{cause}. What it had saved is kept."
+        return f"its process was ended by {signal.Signals(-code).name}{cause}."
+
+    def end(self) -> None:
+        """Kill it, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
 
 
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
@@ -223,39 +222,21 @@ def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]
     return [share | {"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} for index in range(workers)]
 
 
-@contextmanager
-def _sheltered(environment: Mapping[str, str]) -> Iterator[None]:
-    """Start a process with some variables, before anything in it can read them, and out of reach of all signals.
-
-    Neither Ctrl-C nor the end of a terminal or a session reaches it, for its parent ends it. A signal that comes
-    meanwhile reaches this process afterwards.
-    """
-    resource_tracker.ensure_running()  # if ``start`` had to do this, it would unblock the signal
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _work(connection: Connection[Any, Any]) -> None:
-    """Run the cells that come through ``connection``; the main function of a worker."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def work(number: int) -> None:
+    """Run the cells that come through the connection of this file number; the main function of a worker."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which batch systems send to all processes
+        signal.signal(ending, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(number,), daemon=True).start()
     prepare_process()
+    connection: Connection[Any, Any] = Connection(number)
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
             connection.send(play(connection.recv(), CellProgress(connection.send)))
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(number: int) -> None:
     """End this process when its parent is gone, even by ``kill -9``."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    parent = select.poll()
+    parent.register(number, 0)  # to hear of the end alone
+    parent.poll()
+    os._exit(1)
