@@ -26,6 +26,8 @@ from matplotlib.figure import Figure
 
 from vnetsim.cli.commands import main
 from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import Rows, to_parquet
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 
@@ -267,6 +269,10 @@ def events_in(folder: Path) -> list[Any]:
         events.append(Event.FromString(content[12 : 12 + size]))
         content = content[16 + size :]
     return events
+
+
+def write_table(run: RunDirectory, name: str, rows: Rows) -> None:
+    run.put({f"{name}.parquet": to_parquet(name, rows)})
 
 
 def group_is_gone(group: int) -> bool:

@@ -7,36 +7,19 @@ plug-in builds on is named by the pages on plug-ins.
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BenchCheck",
-    "BenchRow",
-    "Experiment",
-    "InputError",
-    "Run",
-    "RunError",
-    "Study",
-    "Traffic",
-    "__version__",
-    "bench",
-    "bench_check",
-    "bench_table",
-    "compare",
-    "export",
-    "load",
-    "mobility",
-    "resume",
-    "run",
-]
-
 
 def __getattr__(name: str) -> object:
     """Load the API when it is first asked for: the command line begins here and must not wait for it."""
-    if name not in __all__:
-        raise AttributeError(f"module 'vnetsim' has no attribute '{name}'")
-    import importlib  # noqa: PLC0415 - see vnetsim.__main__
+    if name == "__all__" or not name.startswith("_"):
+        import importlib  # noqa: PLC0415 - see vnetsim.__main__
 
-    return getattr(importlib.import_module("vnetsim.api"), name)
+        api = importlib.import_module("vnetsim.api")
+        if name == "__all__":
+            return [*api.__all__, "__version__"]
+        if name in api.__all__:
+            return getattr(api, name)
+    raise AttributeError(f"module 'vnetsim' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc]

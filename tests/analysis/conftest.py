@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 import tomli_w
+from small_runs import write_table
 
 from analysis.report.page import build_report
 from vnetsim.experiment.camera import Camera
@@ -202,16 +203,16 @@ def write_run(path: Path, scenario: Scenario) -> Path:
     """Write the run directory ``path``, all through the contracts of ``vnetsim``."""
     directory = RunDirectory(path)
     windows = window_rows(scenario)
-    directory.write("windows", windows)
+    write_table(directory, "windows", windows)
     if scenario.lanes:
         lanes = [
             (4 * i + j, [cx - 400 * (j < 2) * (1 - 2 * (j % 2)), cx], [cy - 400 * (j >= 2) * (1 - 2 * (j % 2)), cy])
             for i, (_, cx, cy, _) in enumerate(scenario.rsus)
             for j in range(4)
         ]
-        directory.write("map", lanes)
+        write_table(directory, "map", lanes)
     else:
-        directory.write("map", [])
+        write_table(directory, "map", [])
     experiment = {
         "scenario": "scenarios/intersection.sumocfg", "seed": 3, "rounds": scenario.rounds,
         "blur": {"threshold_kmh": 0.0},
@@ -248,7 +249,7 @@ def write_run(path: Path, scenario: Scenario) -> Path:
             },
         }  # fmt: skip
     if scenario.exchange:
-        directory.write("exchanges", exchange_rows(scenario, windows))
+        write_table(directory, "exchanges", exchange_rows(scenario, windows))
         experiment["exchange"] = {"topology": "contact", "range_m": 150.0, "relay": scenario.relay, "limit_s": 30.0}
         directory.put({"experiment.toml": tomli_w.dumps(experiment).encode()})
         plan = {"before_training": False, "mutual": True, "send_bytes": 1_258_628, "work_flop": 0.0, "return_bytes": 0}
@@ -263,11 +264,11 @@ def write_run(path: Path, scenario: Scenario) -> Path:
 def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[tuple[object, ...]]) -> None:
     rng = np.random.default_rng(scenario.seed + 2)
     rows = participation_rows(scenario, windows) if windows else []
-    directory.write("participations", rows)
+    write_table(directory, "participations", rows)
     length = scenario.span_s / scenario.rounds
     losses = [6.2 - 1.6 * (1 - np.exp(-r / 6)) + 0.05 * rng.normal() for r in range(scenario.rounds) if windows]
     rounds = [(r, r * length, (r + 1) * length, "quorum", 8, 5, 0, loss, "single") for r, loss in enumerate(losses)]
-    directory.write("rounds", rounds)
+    write_table(directory, "rounds", rounds)
     metrics: list[tuple[object, ...]] = [(0, 0.0, "knn", 0.31)]
     if windows:
         for r in range(1, scenario.rounds + 1):
@@ -279,10 +280,10 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
             for r in range(scenario.rounds + 1):
                 value = 0.3 * np.exp(-r / (6 + k)) + 0.02 * k + 0.01 * rng.random()
                 metrics.append((r, r * length, series["name"], value))
-    directory.write("metrics", [(*row, "single") for row in metrics])
+    write_table(directory, "metrics", [(*row, "single") for row in metrics])
     dealt = np.stack([rng.multinomial(520, rng.dirichlet(np.full(10, 1.0))) for _ in range(95)])
     names = ("left", "straight", "right") if scenario.exchange else CLASSES
-    directory.write("silos", [(s, c, names[c], int(dealt[s, c])) for s in range(95) for c in range(len(names))])
+    write_table(directory, "silos", [(s, c, names[c], int(dealt[s, c])) for s in range(95) for c in range(len(names))])
     pictures = rng.integers(0, 255, (8, 64, 64, 1) if scenario.exchange else (8, 32, 32, 3))
     if windows:
         speeds = np.percentile([float(row[10]) for row in windows], [25, 50, 75])  # type: ignore[arg-type]

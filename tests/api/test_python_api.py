@@ -70,7 +70,7 @@ def test_what_is_public() -> None:
     stub = ast.parse((Path(vnetsim.__file__).with_suffix(".pyi")).read_text())
     typed = {alias.name for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert typed | {"__version__"} == set(vnetsim.__all__)
-    assert set(vnetsim.__all__) - {"__version__"} == set(vnetsim.api.__all__) - {"Page"}
+    assert set(vnetsim.__all__) - {"__version__"} == set(vnetsim.api.__all__)
     for name in set(vnetsim.__all__) - {"__version__"}:
         public = getattr(vnetsim.api, name)
         assert inspect.getdoc(public), name

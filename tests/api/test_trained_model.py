@@ -12,6 +12,7 @@ import torch
 from received import reseal
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.optim.swa_utils import update_bn
 
 import vnetsim
 from learners.data import load_images
@@ -97,7 +98,7 @@ def test_statistics_are_estimated_where_the_run_did_so(trained: Callable[[str], 
     assert model.batchnorm.startswith("to be estimated")
     images = images_like(model)
     before = model(images)
-    model.estimate_statistics(images)
+    update_bn([images], model)
     assert not torch.equal(model(images), before)
     assert not model.training
     first = model.get_submodule("network.trunk.stage1.residual.bn1")
@@ -152,6 +153,7 @@ def test_a_file_that_was_altered_is_refused_in_one_line(
 OWN = """
 from dataclasses import dataclass
 from torch import nn
+from torch.optim.swa_utils import update_bn
 
 @dataclass(frozen=True, kw_only=True)
 class Plain:

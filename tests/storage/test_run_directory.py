@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from small_runs import write_table
 
 from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
@@ -21,7 +22,7 @@ ROW = (1, 2.5, "knn", 0.5, "single")
 
 def test_a_table_comes_back_as_written(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.write("metrics", [ROW])
+    write_table(run, "metrics", [ROW])
     assert run.read("metrics").rows() == [ROW]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from received import MANIFEST, reseal
+from small_runs import write_table
 
 from vnetsim.coverage.windows import CoverageEvent, Left, VehiclePath, Window
 from vnetsim.errors import InputError
@@ -31,7 +32,7 @@ def record(scenario: str, folder: Path, **settings: object) -> list[CoverageEven
         values = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         rows.append(tuple({"window": index, "level_px": 0.0, **values}[column.name] for column in WINDOWS))
     directory = RunDirectory(folder)
-    directory.write("windows", rows)
+    write_table(directory, "windows", rows)
     info = {k: v for k, v in dataclasses.asdict(traffic.info).items() if k != "lanes" and (v or k != "plugin")}
     rsus = [dataclasses.asdict(rsu) for rsu in traffic.rsus]
     directory.write_json("manifest.json", {**MANIFEST, "rsus": rsus, "traffic": info})

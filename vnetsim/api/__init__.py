@@ -24,7 +24,7 @@ Examples:
 from vnetsim.api.benchmark import BenchCheck, BenchRow, bench, bench_check, bench_table
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
-from vnetsim.api.results import Page, Run, Traffic
+from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import Experiment
 from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
@@ -34,7 +34,6 @@ __all__ = [
     "BenchRow",
     "Experiment",
     "InputError",
-    "Page",
     "Run",
     "RunError",
     "Study",

@@ -38,7 +38,8 @@ class TrainedModel(nn.Module):
         round: rounds that were aggregated.
         returns: what it gives for images, in words.
         batchnorm: whether the model carries the statistics that the run's evaluation used (``carried``), or they are
-            to be estimated with ``estimate_statistics`` first, as the run's evaluation did.
+            to be estimated first, as the run's evaluation did: ``torch.optim.swa_utils.update_bn([images], model)``
+            with a few hundred images like those of training.
         mean: of each channel, shape (C, 1, 1); images in [0, 1] are normalised with it.
         std: of each channel, shape (C, 1, 1); what is left is divided by it.
         network: the network itself, without the normalisation; its tensors have the names of the file.
@@ -77,17 +78,6 @@ class TrainedModel(nn.Module):
         network: Any = self.network
         found: Tensor = network.features(self._normalised(images))
         return found
-
-    @torch.no_grad()
-    def estimate_statistics(self, images: Tensor) -> None:
-        """Replace the BatchNorm statistics by those of these images, a few hundred like those of training.
-
-        Args:
-            images: see ``forward``.
-        """
-        from torch.optim.swa_utils import update_bn  # noqa: PLC0415 - brings torch's compiler
-
-        update_bn([images], self)
 
     def _normalised(self, images: Tensor) -> Tensor:
         given = images.to(self.mean.dtype) / 255 if images.dtype == torch.uint8 else images

@@ -21,7 +21,8 @@ from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
 
 if TYPE_CHECKING:
-    from vnetsim.api import Page, Study, Traffic
+    from vnetsim.api import Study, Traffic
+    from vnetsim.api.results import Page
 
 app = App(
     name="vnetsim",

@@ -20,35 +20,26 @@ PATIENCE_S, JOIN_S = 5.0, 60.0
 """How long to wait for a machine to answer, and for a cluster to be joined."""
 
 
-def cluster_of_run(workers: int, engine: str, address: str | None) -> Cluster | None:
-    """Return the cluster that is to train the vehicles of one run; None for this process.
-
-    Raises:
-        InputError: the options do not go together, or there is no such cluster.
-    """
-    if engine == "ray":
-        return cluster_options(workers, address, what="vehicles are trained")
-    if address is not None:
-        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
-    if workers != 1:
-        raise InputError(f"--workers {workers}: one run trains on all cores by itself; for processes add --engine ray.")
-    return None
-
-
-def cluster_options(workers: int, address: str | None, *, what: str = "cells run") -> Cluster:
-    """Return the arguments of ``ray.init`` for the cluster at ``address``, or for a new one of this machine.
+def cluster_of(workers: int, engine: str, address: str | None, *, what: str) -> Cluster | None:
+    """Return the cluster that the options ask for, None for this machine without Ray.
 
     Args:
         workers: CPUs of a cluster of this machine; a cluster with an address knows its size itself.
+        engine: ``"local"`` or ``"ray"``.
         address: HOST:PORT of its head, or ``auto``; None for a new one.
         what: what the workers do, for the message.
 
     Raises:
         InputError: Ray is not installed, the options do not go together, or nothing listens at the address.
     """
-    _loaded()
+    if engine == "ray":
+        _loaded()
+    elif address is not None:
+        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
     if workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1.")
+    if engine != "ray":
+        return None
     if address is None:
         return {"num_cpus": workers, "include_dashboard": False}
     if workers != 1:
@@ -56,6 +47,14 @@ def cluster_options(workers: int, address: str | None, *, what: str = "cells run
     if address != "auto":
         _refuse_others(address)
     return {"address": address}
+
+
+def cluster_of_run(workers: int, engine: str, address: str | None) -> Cluster | None:
+    """Return the cluster that is to train the vehicles of one run, None for this process; see ``cluster_of``."""
+    cluster = cluster_of(workers, engine, address, what="vehicles are trained")
+    if cluster is None and workers != 1:
+        raise InputError(f"--workers {workers}: one run trains on all cores by itself; for processes add --engine ray.")
+    return cluster
 
 
 def _loaded() -> Any:

@@ -27,7 +27,7 @@ from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learne
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
-from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record, show
+from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record_mobility, show
 from vnetsim.runs.writer import locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain
 from vnetsim.scenario.trust import check_resumed
@@ -150,8 +150,8 @@ def resume_run(
     accept_changed_plugin: bool = False,
     cluster: Cluster | None = None,
     experiment: Experiment | None = None,
-) -> bool:
-    """Continue an interrupted or killed run or recording of traffic; return whether it had finished already.
+) -> None:
+    """Continue an interrupted or killed run or recording of traffic; one that has finished stays as it is.
 
     What the folder may name with ``trust``, or where ``learner`` is named, says ``scenario.trust``. The manifest
     tells of a changed plug-in. Its settings are those that it records, unless the caller has an ``experiment``.
@@ -167,7 +167,7 @@ def resume_run(
         if run.leftovers():  # of a kill after its last change; the folder may also be one that cannot be written
             with suppress(VnetsimError, OSError), locked(run, fresh=False):
                 pass
-        return True
+        return
     if manifest["vnetsim"] != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; resume it with that version.")
     inputs = manifest["inputs"]
@@ -183,13 +183,12 @@ def resume_run(
     if not trust:
         check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
     if manifest["kind"] == "mobility":
-        record(experiment, run, command=command, progress=progress, began=began)
-        return False
+        record_mobility(experiment, folder, command=command, progress=progress, began=began)
+        return
     portable = any(not Path(name).is_absolute() for name in inputs)
     more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
     more["tensorboard"] = any(folder.glob(f"{EVENTS}*"))  # as it began
     start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
-    return False
 
 
 def _accepted(

@@ -5,7 +5,6 @@ How traffic is opened, and what is kept of what ends early, runs have from here 
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,43 +36,22 @@ def record_mobility(
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
-    go_on: str | None = None,
-) -> Path:
-    """Write the coverage windows of one pass of the traffic; return the folder, which is new. Imports no torch.
-
-    ``go_on`` is the command that goes on after a failure; None for ``vnetsim resume``.
-
-    Raises:
-        InputError: the input is at fault; nothing was written.
-        RunError: the simulator failed, or the disk is full; the windows so far are kept.
-        KeyboardInterrupt: with the way to go on as its message.
-    """
-    run = RunDirectory(folder)
-    once = dataclasses.replace(experiment.traffic, repeat=False)
-    record(located(dataclasses.replace(experiment, traffic=once)), run, command=command, progress=progress, go_on=go_on)
-    return folder
-
-
-def record(
-    experiment: Experiment,
-    run: RunDirectory,
-    *,
-    command: Sequence[str],
-    progress: ProgressDisplay,
     began: Mapping[str, Any] | None = None,
     go_on: str | None = None,
-) -> None:
-    """Record, or go on with a recording: the traffic is played again, and what is there already stays.
+) -> Path:
+    """Write the coverage windows of one pass of the traffic into a folder, and return that. Imports no torch.
 
-    The experiment's paths hold from any working directory. Of a recording that goes on, the manifest's entries
-    ``began`` stay. ``go_on`` is the command that goes on after a failure; None for ``vnetsim resume``.
+    The folder is new, or that of a recording that goes on, of whose manifest the entries ``began`` stay: the traffic is
+    played again, and what is there stays too. ``go_on`` is the command that goes on after a failure; None for
+    ``vnetsim resume``.
 
     Raises:
         InputError: the input is at fault, or is no longer what was recorded.
         RunError: the simulator failed, or the disk is full; the windows so far are kept.
         KeyboardInterrupt: with the way to go on as its message.
     """
-    clock = Clock()
+    experiment = located(experiment.placed({"traffic.repeat": False}))
+    clock, run = Clock(), RunDirectory(folder)
     progress.stage("opening the traffic")
     with locked(run, fresh=began is None), opened(experiment, progress, run) as traffic:
         progress.stage("recording the traffic")
@@ -100,6 +78,7 @@ def record(
             run.put(whole, remove=pieces)
             clock.mark("tables")
             manifest.close("finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic")
+    return folder
 
 
 def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:

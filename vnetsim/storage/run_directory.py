@@ -34,12 +34,9 @@ from vnetsim.process import refuse_forked
 from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import parse_toml, structured
-from vnetsim.storage.tables import TABLES, to_parquet
+from vnetsim.storage.tables import TABLES
 
 T = TypeVar("T")
-
-Rows = pl.DataFrame | list[tuple[object, ...]]
-"""A table: a frame with its columns, or tuples in their order."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +155,6 @@ class RunDirectory(Folder):
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""
         return self.holds(f"{table}.parquet") or bool(self.names(table))
-
-    def write(self, table: str, rows: Rows) -> None:
-        """Write a table of ``vnetsim.storage.tables.TABLES``."""
-        self.put({f"{table}.parquet": to_parquet(table, rows)})
 
     def read(self, table: str) -> pl.DataFrame:
         """Return a table with exactly the columns of ``vnetsim.storage.tables``.

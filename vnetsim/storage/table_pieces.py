@@ -17,8 +17,8 @@ import polars as pl
 
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.disk import Content
-from vnetsim.storage.run_directory import Rows, RunDirectory
-from vnetsim.storage.tables import TABLES, arrow_schema, to_parquet
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.tables import TABLES, Rows, arrow_schema, to_parquet
 
 Row = TypeVar("Row")
 

@@ -23,6 +23,9 @@ class Column:
     meaning: str
 
 
+Rows = pl.DataFrame | list[tuple[object, ...]]
+"""A table: a frame with its columns, or tuples in their order."""
+
 TEXT, INTEGER, REAL = pl.String(), pl.Int64(), pl.Float64()
 REALS = pl.List(pl.Float64())
 
@@ -198,7 +201,7 @@ TABLES = {
 }
 
 
-def to_parquet(name: str, rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
+def to_parquet(name: str, rows: Rows) -> bytes:
     """Return the table called ``name`` in ``TABLES`` as a Parquet file; see ``parquet``."""
     return parquet(TABLES[name], rows)
 
@@ -211,7 +214,7 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
     )
 
 
-def parquet(columns: Sequence[Column], rows: pl.DataFrame | list[tuple[object, ...]]) -> bytes:
+def parquet(columns: Sequence[Column], rows: Rows) -> bytes:
     """Return a Parquet file of a frame, or of tuples in the order of the columns; its metadata tell their units."""
     frame = (
         rows.select([pl.col(c.name).cast(c.dtype) for c in columns])

@@ -164,10 +164,14 @@ class Expansion:
                 base, cell = bases[condition.label], dataclasses.replace(experiment, seed=seed)
                 traffic_seed = self._traffic_seed(base, seed)
                 if traffic_seed is not None:
-                    with placed(self._where):
-                        base = _seeded(base, traffic_seed)
-                    traffic = dataclasses.replace(cell.traffic, seed=base.traffic.seed)
-                    cell = dataclasses.replace(cell, traffic=traffic)
+                    kind = kind_of(base.scenario)
+                    if kind is None or not kind.seeded_by:
+                        with placed(self._where):
+                            raise InputError(
+                                f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed."
+                            )
+                    base = base.placed({kind.seeded_by: traffic_seed})
+                    cell = cell.placed({"traffic.seed": base.traffic.seed})
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)
@@ -318,13 +322,3 @@ def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: 
         raise InputError(
             f"'{arm.label}' and '{reference.label}' have different defaults of {'.'.join(apart[0])}; set it for both."
         )
-
-
-def _seeded(base: Experiment, seed: int) -> Experiment:
-    """Return an experiment with another traffic seed."""
-    kind = kind_of(base.scenario)
-    if kind is not None and kind.seeded_by == "seed":
-        return dataclasses.replace(base, seed=seed)
-    if kind is not None and kind.seeded_by == "traffic.seed":
-        return dataclasses.replace(base, traffic=dataclasses.replace(base.traffic, seed=seed))
-    raise InputError(f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed.")

@@ -28,7 +28,7 @@ from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.manifest import sha256_of
-from vnetsim.runs.ray_cluster import cluster_options
+from vnetsim.runs.ray_cluster import cluster_of
 from vnetsim.runs.writer import locked
 from vnetsim.storage.event_files import require_tensorboard
 from vnetsim.storage.folder import is_own
@@ -67,7 +67,9 @@ def compare(
         RunError: the simulator failed while the traffic was recorded, or the disk is full.
         KeyboardInterrupt: with the way to go on as its message.
     """
-    chosen = _engine(workers, engine, address)
+    cluster = cluster_of(workers, engine, address, what="cells run")
+    here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
+    chosen = here if cluster is None else partial(run_on_ray, cluster=cluster)
     if tensorboard:
         require_tensorboard()
     _refuse_unlike_exchanges(plan)
@@ -119,17 +121,6 @@ def _refuse_unlike_exchanges(plan: Plan) -> None:
 
 def _go_on(what: str, command: Sequence[str]) -> str:
     return f"{what} What is finished is kept. Go on with the same command: {shlex.join(command)}"
-
-
-def _engine(workers: int, engine: str, address: str | None) -> Engine:
-    """Return what runs the cells."""
-    if workers < 1:
-        raise InputError(f"--workers {workers}: must be at least 1.")
-    if engine == "ray":
-        return partial(run_on_ray, cluster=cluster_options(workers, address))
-    if address is not None:
-        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
-    return run_here if workers == 1 else partial(run_in_processes, workers=workers)
 
 
 @dataclass(kw_only=True)

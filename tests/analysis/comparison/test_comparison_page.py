@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from small_runs import write_table
 
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.page import ComparisonResult, build_comparison
@@ -199,7 +200,7 @@ def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Ma
     run = RunDirectory(folder / "cells" / "cell0-seed0")
     run.write_json("manifest.json", {**run.manifest(), "time_s": 0.09})
     knn = pl.when(pl.col("name") == "knn").then(pl.lit(50.0))
-    run.write("metrics", run.read("metrics").with_columns(knn.otherwise("value").alias("value")))
+    write_table(run, "metrics", run.read("metrics").with_columns(knn.otherwise("value").alias("value")))
     (line,) = [line for line in build_comparison(folder).warnings if "two groups" in line]
     for told in (
         "a \u2212 bb in kNN accuracy (x)",
@@ -248,7 +249,7 @@ def test_runs_too_short_for_the_mean_are_named_and_left_out(folder: Path) -> Non
     record = json.loads((folder / "comparison.json").read_text())
     RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 3})
     run = RunDirectory(folder / "cells" / "cell2-seed1")
-    run.write("metrics", run.read("metrics").filter(pl.col("round") < 3))
+    write_table(run, "metrics", run.read("metrics").filter(pl.col("round") < 3))
     (line,) = [line for line in build_comparison(folder).warnings if line.startswith("Left out")]
     assert line == ("Left out, because their traffic ended before the 3 evaluations that are compared: cell2-seed1.")
     RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 4})

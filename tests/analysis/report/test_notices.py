@@ -1,6 +1,7 @@
 import polars as pl
 import pytest
 import tomli_w
+from small_runs import write_table
 
 from analysis.loading import load
 from analysis.report.notices import notices
@@ -22,7 +23,7 @@ def told(tmp_path, make_run):
                 table = table.head(len(names)).with_columns(outcome=pl.Series(names))
             if speed_mps is not None:
                 table = table.with_columns(speed_mps=pl.lit(speed_mps))
-            directory.write("participations", table.rows())
+            write_table(directory, "participations", table.rows())
         record = directory.manifest() | (manifest or {})
         if learner:
             record["learner"] |= learner
@@ -60,7 +61,7 @@ def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run, kind, wa
     windows = directory.read("windows")
     for share, told in ((0.5, False), (0.6, True)):
         cut = pl.when(pl.int_range(pl.len()) < share * pl.len()).then(pl.lit("end")).otherwise("exit_cause")
-        directory.write("windows", windows.with_columns(exit_cause=cut).rows())
+        write_table(directory, "windows", windows.with_columns(exit_cause=cut).rows())
         lines = [line for line in notices(load(run)) if "rounds were over" in line]
         words = f"The rounds were over after 26.4\u202fs, sooner than most vehicles leave: raise rounds{cure}."
         assert lines == [words] * told
@@ -129,7 +130,9 @@ def test_images_that_stay_sharp(told):
 def test_no_exchange_completed(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=120, exchange=True, relay=True)
     directory = RunDirectory(run)
-    directory.write("exchanges", directory.read("exchanges").with_columns(outcome=pl.lit("cut"), value=None).rows())
+    write_table(
+        directory, "exchanges", directory.read("exchanges").with_columns(outcome=pl.lit("cut"), value=None).rows()
+    )
     assert any("exchanges between vehicles completed: each contact ended first" in line for line in notices(load(run)))
 
 

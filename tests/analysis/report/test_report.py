@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from received import reseal
+from small_runs import write_table
 
 from analysis.formatting import number, si
 from analysis.loading import curves, load, moved_bytes
@@ -105,7 +106,7 @@ def test_the_result_comes_first_and_no_means_of_learning_among_the_tiles(tmp_pat
     columns = metrics.columns
     rows = [{"round": r, "name": one["name"], "value": 0.1, "aggregator": "single"} for one in extra for r in (1, 2)]
     added = pl.DataFrame([{**dict.fromkeys(columns), **row} for row in rows], schema=metrics.schema)
-    directory.write("metrics", pl.concat([metrics, added]).rows())
+    write_table(directory, "metrics", pl.concat([metrics, added]).rows())
     labels = [label for label, _ in build_report(run).headline]
     assert labels[:2] == ["kNN accuracy", "Linear-probe accuracy"]
     assert not {"Learning rate", "Constant predictor"} & set(labels)
@@ -255,8 +256,8 @@ def test_neither_traffic_nor_net_and_figures_of_an_earlier_report_go(tmp_path, m
     run = make_run(tmp_path / "run", kind="mobility", vehicles=20)
     build_report(run)
     assert figure_files(run) == set(TRAFFIC)
-    RunDirectory(run).write("windows", [])
-    RunDirectory(run).write("map", [])
+    write_table(RunDirectory(run), "windows", [])
+    write_table(RunDirectory(run), "map", [])
     build_report(run)
     _, page = read(run)
     assert (page.drawn, page.sentences, figure_files(run)) == ([], TRAFFIC, set())
@@ -302,7 +303,9 @@ def test_a_learner_declares_its_own_series(tmp_path, make_run):
         {"name": "absent", "label": "never measured", "unit": "m", "caption": ""},
     ]
     directory.write_json("manifest.json", manifest)
-    directory.write("metrics", [(r, 0.0, name, 0.3 / (r + 1), "single") for r in range(3) for name in ("rmse", "mae")])
+    write_table(
+        directory, "metrics", [(r, 0.0, name, 0.3 / (r + 1), "single") for r in range(3) for name in ("rmse", "mae")]
+    )
     result = build_report(run)
     words = " ".join(read(run)[1].text)
     assert "value (rad)" in words
@@ -342,9 +345,9 @@ def test_models_of_several_aggregators_are_shown_by_their_mean(tmp_path, make_ru
     directory, alone = RunDirectory(run), load(run)
     rounds, metrics = alone.rounds, directory.read("metrics")
     first, second = (pl.lit(name).alias("aggregator") for name in ("rsu0", "rsu1"))
-    directory.write("rounds", pl.concat([rounds.with_columns(first), rounds.with_columns(second)]).rows())
+    write_table(directory, "rounds", pl.concat([rounds.with_columns(first), rounds.with_columns(second)]).rows())
     higher = metrics.with_columns(second, value=pl.col("value") + 0.2)
-    directory.write("metrics", pl.concat([metrics.with_columns(first), higher]).rows())
+    write_table(directory, "metrics", pl.concat([metrics.with_columns(first), higher]).rows())
     both = load(run)
     expected = alone.metrics.sort("round", "name")["value"]
     for column, more in (("low", 0.0), ("value", 0.1), ("high", 0.2)):
@@ -352,5 +355,5 @@ def test_models_of_several_aggregators_are_shown_by_their_mean(tmp_path, make_ru
     assert dict(headline(both))["Rounds"] == "6 of 6"
     assert "2 RSUs aggregate by themselves, each its own model: what was measured" in notices(both)[0]
     cloud = metrics.with_columns(aggregator=pl.lit(CLOUD), value=pl.col("value") + 1.0)
-    directory.write("metrics", pl.concat([metrics.with_columns(first), cloud, higher]).rows())
+    write_table(directory, "metrics", pl.concat([metrics.with_columns(first), cloud, higher]).rows())
     assert load(run).metrics.select(cloud.columns).equals(cloud), "of a hierarchy the cloud's alone"

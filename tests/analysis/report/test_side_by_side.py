@@ -4,6 +4,7 @@ import re
 
 import polars as pl
 import pytest
+from small_runs import write_table
 
 from analysis.loading import load
 from analysis.report.side_by_side import build_side_by_side
@@ -31,7 +32,7 @@ def test_two_runs_in_step(tmp_path, make_run):
     moved = windows.with_columns(
         pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("other")).otherwise("vehicle_id").alias("vehicle_id")
     )
-    directory.write("windows", moved)
+    write_table(directory, "windows", moved)
     assert "saw different traffic" in build_side_by_side(left, right).read_text(encoding="utf-8")
 
 

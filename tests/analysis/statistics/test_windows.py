@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import write_table
 
 from analysis.loading import load
 from analysis.report.page import build_report
@@ -133,7 +134,7 @@ def test_a_page_has_one_median_dwell_and_one_median_speed(tmp_path, make_run):
     directory = RunDirectory(run)
     table = directory.read("windows")
     late = table["exit_s"] > 600
-    directory.write("windows", table.with_columns(
+    write_table(directory, "windows", table.with_columns(
         exit_cause=pl.when(late).then(pl.lit("end")).otherwise("exit_cause"),
         entry_speed_mps=pl.when(pl.col("entry_cause") == "departure").then(0.0).otherwise("entry_speed_mps"),
     ).rows())  # fmt: skip
