@@ -134,18 +134,15 @@ def live_line() -> Iterator[ProgressDisplay]:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Column  # noqa: PLC0415
 
-    def words(text: str) -> rich_progress.TextColumn:
-        return rich_progress.TextColumn(text, table_column=Column(no_wrap=True))
-
     columns = (
         # the one that may take several lines
         rich_progress.TextColumn("{task.description}", markup=False, table_column=Column()),
         rich_progress.BarColumn(bar_width=10),
-        words("{task.fields[clock]}"),
+        rich_progress.TextColumn("{task.fields[clock]}"),
         rich_progress.TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        words("elapsed,"),
+        rich_progress.TextColumn("elapsed,"),
         rich_progress.TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        words("left"),
+        rich_progress.TextColumn("left"),
     )
     with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield _Bar(progress, progress.add_task("starting", total=None, clock=""))

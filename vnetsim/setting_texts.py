@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import docstring_parser
+from docstring_parser import DocstringStyle
+
 from vnetsim.errors.bounds import Within, bounds_of
 
 MISSING = "(must be given)"
@@ -50,7 +53,6 @@ MOST_WANTED = (
 )
 """What most studies set first."""
 
-_ARGUMENT = re.compile(r"    (\w+): (.*)")
 _WORDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "whole number",
@@ -109,17 +111,11 @@ def _parts(kind: type) -> tuple[str, dict[str, str]]:
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
     if text.startswith(f"{kind.__name__}("):  # what dataclass writes where there is no docstring
         return "", {}
-    before, _, after = text.partition("Args:\n")
-    arguments: dict[str, str] = {}
-    name = ""
-    for line in after.splitlines():
-        if line and not line.startswith(" "):
-            break
-        if match := _ARGUMENT.fullmatch(line):
-            name, arguments[name] = match[1], match[2]
-        elif name and line.strip():
-            arguments[name] += f" {line.strip()}"
-    return before.strip(), arguments
+    found = docstring_parser.parse(text, DocstringStyle.GOOGLE)
+    arguments = {
+        one.arg_name: " ".join((one.description or "").split()) for one in found.params if one.args[0] == "param"
+    }
+    return (found.description or "").strip(), arguments
 
 
 def tables_of(kind: type) -> dict[str, type]:

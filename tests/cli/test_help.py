@@ -33,7 +33,7 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
 def test_every_command_and_every_option_is_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(command, "--help") == 0
     assert f"vnetsim {command}" in capsys.readouterr().out
-    for argument in app[command].assemble_argument_collection():
+    for argument in app[command].assemble_argument_collection(parse_docstring=True):
         assert argument.parameter.help, f"{command} {argument.name} has no help"
 
 

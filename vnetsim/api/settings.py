@@ -121,7 +121,7 @@ def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
     ``data="cifar10"`` and ``radio="constant"`` name what ``data.name`` and ``radio.name`` do.
     """
     key = ".".join(path)
-    kind = next((kind for kind in KINDS if key in (kind.key, kind.table, *_short(kind.key))), None)
+    kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
     if kind is not None and isinstance(value, str | type):
         return tuple(kind.key.split(".")), kind.name_of(value) if isinstance(value, type) else value
     if isinstance(value, type):
@@ -139,12 +139,6 @@ def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
             meant = [name.replace("__", joint) for name in meant]
             raise InputError(f"unknown setting '{key}'. Did you mean {' or '.join(meant)}?")
     return path, value
-
-
-def _short(key: str) -> tuple[str, ...]:
-    """Return the table of a key that says which one the whole table is about."""
-    table, _, name = key.partition(".")
-    return (table,) if name == "name" else ()
 
 
 def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:

@@ -15,7 +15,7 @@ import vnetsim
 from vnetsim.cli.bench import bench
 from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
-from vnetsim.cli.options import Gui, TrafficOptions, Trust, WorkerOptions, Yes
+from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, WorkerOptions
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
@@ -38,7 +38,7 @@ app["--help"].group = app["--version"].group = app["--install-completion"].group
 
 DEBUG = "--debug"
 """Any command takes it, and shows the tracebacks of errors."""
-LEARNING, OUTPUT = Group("Learning"), Group("Output")
+LEARNING = Group("Learning")
 NO_TRAFFIC_OPTIONS, HERE = TrafficOptions(), WorkerOptions()
 
 Scenario = Annotated[
@@ -48,6 +48,12 @@ Scenario = Annotated[
         "a run directory whose traffic is replayed, or a traffic source as path/to/file.py:CLASS."
     ),
 ]
+LearningText = Annotated[str | None, Parameter(group=LEARNING)]
+LearningFlag = Annotated[bool, Parameter(group=LEARNING, negative="")]
+"""Options that one command explains."""
+
+Rounds = Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")]
+Device = Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")]
 Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")]
 Set = Annotated[
     tuple[str, ...],
@@ -100,42 +106,31 @@ def run(
     scenario: Scenario,
     /,
     *,
-    learner: Annotated[
-        str | None,
-        Parameter(group=LEARNING, help="Learner (default flsimco), or one of a file as path/to/file.py:CLASS."),
-    ] = None,
-    rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
-    device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
-    data: Annotated[
-        str | None,
-        Parameter(
-            group=LEARNING,
-            help="Data set, one of vnetsim plugins data_sets, or of a file as path/to/file.py:CLASS; default: the "
-            "learner's.",
-        ),
-    ] = None,
-    data_root: Annotated[str | None, Parameter(group=LEARNING, help="Folder or file that holds the data.")] = None,
-    data_download: Annotated[
-        bool, Parameter(group=LEARNING, negative="", help="Fetch missing data into --data-root.")
-    ] = False,
+    learner: LearningText = None,
+    rounds: Rounds = None,
+    device: Device = None,
+    data: LearningText = None,
+    data_root: LearningText = None,
+    data_download: LearningFlag = False,
     seed: Seed = None,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     gui: Gui = False,
     set_: Set = (),
-    timing_only: Annotated[
-        bool,
-        Parameter(
-            group=LEARNING,
-            negative="",
-            help="Train nobody: play the rounds over all of the traffic and report who could take part, and when.",
-        ),
-    ] = False,
+    timing_only: LearningFlag = False,
     tensorboard: Tensorboard = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Out = None,
 ) -> int:
-    """Simulate traffic, train a learner over the vehicles that commit, and report."""
+    """Simulate traffic, train a learner over the vehicles that commit, and report.
+
+    Args:
+        learner: Learner (default flsimco), or one of a file as path/to/file.py:CLASS.
+        data: Data set, one of vnetsim plugins data_sets, or of a file as path/to/file.py:CLASS; default: the learner's.
+        data_root: Folder or file that holds the data.
+        data_download: Fetch missing data into --data-root.
+        timing_only: Train nobody: play the rounds over all of the traffic and report who could take part, and when.
+    """
     made = vnetsim.run(
         scenario,
         learner=learner,
@@ -169,9 +164,13 @@ def mobility(
     gui: Gui = False,
     set_: Set = (),
     out: Out = None,
-    report: Annotated[bool, Parameter(group=OUTPUT, help="Write report.html as well as the tables.")] = True,
+    report: Annotated[bool, Parameter(group=OUTPUT)] = True,
 ) -> int:
-    """Record coverage windows and report traffic and blur; no learner, no torch."""
+    """Record coverage windows and report traffic and blur; no learner, no torch.
+
+    Args:
+        report: Write report.html as well as the tables.
+    """
     if report:  # SUMO leaves this process idle time enough to load what the report needs
         threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
     given = traffic.settings(gui=gui)
@@ -186,57 +185,38 @@ def mobility(
 
 @app.command
 def compare(
-    scenario: Annotated[
-        str,
-        Parameter(help="A study file (.toml with [[arms]]), or a scenario as for vnetsim run, with --learners."),
-    ],
+    scenario: str,
     /,
     *,
-    learners: Annotated[
-        str | None,
-        Parameter(group=LEARNING, help="Learners of one task, as a,b,c; one of a file as path/to/file.py:CLASS."),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        Parameter(
-            group=LEARNING,
-            help="FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7. Default: the study's, or 0:10.",
-        ),
-    ] = None,
-    size: Annotated[str | None, Parameter(help="Size of the study; default: its first one, if it has any.")] = None,
-    equal_schedule: Annotated[
-        str | None,
-        Parameter(
-            group=LEARNING,
-            help="Give all arms payload and work of this learner, or arm of the study: the same vehicles then commit.",
-        ),
-    ] = None,
-    rounds: Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")] = None,
-    device: Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")] = None,
+    learners: LearningText = None,
+    seeds: LearningText = None,
+    size: str | None = None,
+    equal_schedule: LearningText = None,
+    rounds: Rounds = None,
+    device: Device = None,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     set_: Set = (),
-    timing_only: Annotated[
-        bool,
-        Parameter(
-            group=LEARNING,
-            negative="",
-            help="Train nobody: compare who could take part over all of the traffic; one learner is enough.",
-        ),
-    ] = False,
+    timing_only: LearningFlag = False,
     tensorboard: Tensorboard = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
-    out: Annotated[
-        Path | None,
-        Parameter(
-            group=OUTPUT,
-            help="Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, "
-            "or runs/STUDY-SIZE.",
-        ),
-    ] = None,
-    yes: Yes = False,
+    out: OutputPath = None,
+    yes: Annotated[bool, Parameter(group=OUTPUT, negative="")] = False,
 ) -> int:
-    """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing."""
+    """Compare arms over seeds on the same recorded traffic; a second call runs only what is missing.
+
+    Args:
+        scenario: A study file (.toml with [[arms]]), or a scenario as for vnetsim run, with --learners.
+        learners: Learners of one task, as a,b,c; one of a file as path/to/file.py:CLASS.
+        seeds: FIRST:END, where 0:10 are the seeds 0 to 9, or a list such as 0,3,7. Default: the study's, or 0:10.
+        size: Size of the study; default: its first one, if it has any.
+        equal_schedule: Give all arms payload and work of this learner, or arm of the study: the same vehicles then
+            commit.
+        timing_only: Train nobody: compare who could take part over all of the traffic; one learner is enough.
+        out: Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, or
+            runs/STUDY-SIZE.
+        yes: Run it however many runs it takes.
+    """
     from vnetsim.api.studies import CellsFailedError  # noqa: PLC0415 - keeps --help quick
 
     try:
@@ -268,23 +248,21 @@ def compare(
 
 @app.command
 def resume(
-    run_directory: Annotated[Path, Parameter(help="Run directory of a run that was interrupted or killed.")],
+    run_directory: Path,
     /,
     *,
-    learner: Annotated[
-        str | None, Parameter(help="The run's learner, where that is a file's (path/to/file.py:CLASS): run its code.")
-    ] = None,
+    learner: str | None = None,
     trust: Trust = False,
-    accept_changed_plugin: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Go on although a plug-in's file has changed, as when it was mended; the manifest says so.",
-        ),
-    ] = False,
+    accept_changed_plugin: Annotated[bool, Parameter(negative="")] = False,
     where: WorkerOptions = HERE,
 ) -> int:
-    """Continue an interrupted run to the result it would have had."""
+    """Continue an interrupted run to the result it would have had.
+
+    Args:
+        run_directory: Run directory of a run that was interrupted or killed.
+        learner: The run's learner, where that is a file's (path/to/file.py:CLASS): run its code.
+        accept_changed_plugin: Go on although a plug-in's file has changed, as when it was mended; the manifest says so.
+    """
     done = (run_directory / "manifest.json").is_file() and vnetsim.load(run_directory)
     already_finished = isinstance(done, vnetsim.Traffic) and done.status == "finished"
     made = vnetsim.resume(
@@ -303,11 +281,13 @@ def resume(
 
 
 @app.command
-def report(
-    *run_directories: Annotated[Path, Parameter(help="Run directories, or folders of comparisons.")],
-    beside: Annotated[Path | None, Parameter(help="Play this run beside the other, in step: beside.html.")] = None,
-) -> int:
-    """Rebuild figures and report.html of run directories, or comparison.html of comparisons."""
+def report(*run_directories: Path, beside: Path | None = None) -> int:
+    """Rebuild figures and report.html of run directories, or comparison.html of comparisons.
+
+    Args:
+        run_directories: Run directories, or folders of comparisons.
+        beside: Play this run beside the other, in step: beside.html.
+    """
     if not run_directories:
         raise InputError("vnetsim report: name at least one run directory.")
     if beside is not None:
@@ -326,31 +306,16 @@ def report(
 
 
 @app.command
-def export(
-    folder: Annotated[Path, Parameter(help="Run directory, or folder of a comparison.")],
-    /,
-    *,
-    to: Annotated[
-        Path | None,
-        Parameter(
-            group=OUTPUT,
-            help="Folder to make for a paper: figures as PDF and SVG, tables as LaTeX and CSV, methods, references, "
-            "inputs, RO-Crate metadata.",
-        ),
-    ] = None,
-    tensorboard: Annotated[
-        Path | None,
-        Parameter(group=OUTPUT, help="Folder to make for TensorBoard; of a comparison, a folder in it for each cell."),
-    ] = None,
-    fcd: Annotated[
-        Path | None,
-        Parameter(
-            group=OUTPUT,
-            help="File to make (.xml, .csv or .parquet) of vehicles in coverage, as SUMO's floating-car data.",
-        ),
-    ] = None,
-) -> int:
-    """Write results for a paper and for other tools; a folder that holds something is left as it is."""
+def export(folder: Path, /, *, to: OutputPath = None, tensorboard: OutputPath = None, fcd: OutputPath = None) -> int:
+    """Write results for a paper and for other tools; a folder that holds something is left as it is.
+
+    Args:
+        folder: Run directory, or folder of a comparison.
+        to: Folder to make for a paper: figures as PDF and SVG, tables as LaTeX and CSV, methods, references, inputs,
+            RO-Crate metadata.
+        tensorboard: Folder to make for TensorBoard; of a comparison, a folder in it for each cell.
+        fcd: File to make (.xml, .csv or .parquet) of vehicles in coverage, as SUMO's floating-car data.
+    """
     for made in vnetsim.export(folder, to=to, tensorboard=tensorboard, fcd=fcd):
         print(plain(str(made)))
     return 0

@@ -49,30 +49,23 @@ def _status(faults: Sequence[str]) -> int:
     return RunError.exit_code if faults else 0
 
 
-def learners(
-    name: Annotated[
-        str | None, Parameter(help="Explain this learner, installed or of a file as path/to/file.py:CLASS.")
-    ] = None,
-    /,
-) -> int:
-    """List the learners there are; with NAME also task, payload, equations, paper, settings and defaults."""
+def learners(name: str | None = None, /) -> int:
+    """List the learners there are; with NAME also task, payload, equations, paper, settings and defaults.
+
+    Args:
+        name: Explain this learner, installed or of a file as path/to/file.py:CLASS.
+    """
     return plugins("learners", name)
 
 
-def plugins(
-    kind: Annotated[
-        str | None,
-        Parameter(
-            help="Only this kind: learners, selections, paces, aggregations, radio_models, data_sets, encoders or "
-            "traffic_sources."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, Parameter(help="Explain this one, installed or of a file as path/to/file.py:CLASS.")
-    ] = None,
-    /,
-) -> int:
-    """List what can be swapped, one line each; with KIND and NAME also equations, source and settings."""
+def plugins(kind: str | None = None, name: str | None = None, /) -> int:
+    """List what can be swapped, one line each; with KIND and NAME also equations, source and settings.
+
+    Args:
+        kind: Only this kind: learners, selections, paces, aggregations, radio_models, data_sets, encoders or
+            traffic_sources.
+        name: Explain this one, installed or of a file as path/to/file.py:CLASS.
+    """
     from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
 
     wanted = [one for one in kinds() if kind in (None, word(one))]
@@ -92,19 +85,14 @@ Section = tuple[str, str, list[SettingText]]
 """A table of settings: its heading, what it says of itself, and the settings in it."""
 
 
-def settings(
-    key: Annotated[
-        str | None,
-        Parameter(
-            help="A setting, such as round.quorum, or a table of them, such as round; of a table that belongs to "
-            "plug-ins, such as selection or learning, those of all that are installed."
-        ),
-    ] = None,
-    /,
-    *,
-    basic: Annotated[bool, Parameter(negative="", help="Only the settings that most studies begin with.")] = False,
-) -> int:
-    """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table."""
+def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table.
+
+    Args:
+        key: A setting, such as round.quorum, or a table of them, such as round; of a table that belongs to plug-ins,
+            such as selection or learning, those of all that are installed.
+        basic: Only the settings that most studies begin with.
+    """
     from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
     from vnetsim.experiment import PLUGIN_TABLES  # noqa: PLC0415
 
@@ -189,15 +177,12 @@ def _unknown_setting(key: str, known: Collection[str]) -> InputError:
     return InputError(f"unknown setting '{key}'.{hint} Tables: {', '.join(tables)}; vnetsim settings lists everything.")
 
 
-def cite(
-    *names: Annotated[
-        str,
-        Parameter(
-            help="Folders of runs or comparisons; or learners, as for --learner. Default: all that are installed."
-        ),
-    ],
-) -> int:
-    """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used."""
+def cite(*names: str) -> int:
+    """Print what to cite as BibTeX: vnetsim, SUMO, and the papers of the learners that were used.
+
+    Args:
+        names: Folders of runs or comparisons; or learners, as for --learner. Default: all that are installed.
+    """
     from vnetsim.api.export import references  # noqa: PLC0415 - keeps --help quick
     from vnetsim.learning.kinds import LEARNERS  # noqa: PLC0415
 
@@ -220,11 +205,12 @@ def docs() -> int:
     return 0
 
 
-def init(
-    folder: Annotated[Path, Parameter(help="Folder to fill; made when missing, must be empty.")],
-    /,
-) -> int:
-    """Copy the shipped scenarios into a folder, to run and to change."""
+def init(folder: Path, /) -> int:
+    """Copy the shipped scenarios into a folder, to run and to change.
+
+    Args:
+        folder: Folder to fill; made when missing, must be empty.
+    """
     from vnetsim.scenario.shipped import FIRST, copy_scenarios  # noqa: PLC0415 - keeps --help quick
 
     for path in copy_scenarios(folder):

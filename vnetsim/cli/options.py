@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-TRAFFIC = Group("Traffic")
+TRAFFIC, OUTPUT = Group("Traffic"), Group("Output")
 
 
 def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
@@ -16,13 +17,8 @@ def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
+OutputPath = Annotated[Path | None, Parameter(group=OUTPUT)]
 Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui.")]
-
-
-Yes = Annotated[
-    bool,
-    Parameter(group=Group("Output"), negative="", help="Run it however many runs it takes."),
-]
 Trust = Annotated[
     bool,
     Parameter(
@@ -32,55 +28,35 @@ Trust = Annotated[
 ]
 
 
+TrafficText = Annotated[str | None, Parameter(group=TRAFFIC)]
+TrafficNumber = Annotated[float | None, Parameter(group=TRAFFIC)]
+
+
 @Parameter(name="*", help="Where the vehicles come from.")
 @dataclass(frozen=True, kw_only=True)
 class TrafficOptions:
-    """The options that ``run``, ``mobility`` and ``compare`` share; what was not given is None or empty."""
+    """The options that ``run``, ``mobility`` and ``compare`` share; what was not given is None or empty.
 
-    rsu: Annotated[
-        tuple[str, ...],
-        Parameter(
-            group=TRAFFIC,
-            negative="",
-            help="Place an RSU at JUNCTION or x,y, with :range_m if wanted, or those of FILE.xml, a SUMO additional "
-            "file: its POIs of type rsu. Repeatable. Default: the scenario's POIs of type rsu, else the busiest "
-            "signalised junction.",
-        ),
-    ] = ()
-    rsu_spacing: Annotated[
-        float | None,
-        Parameter(
-            group=TRAFFIC, help="Least distance (m) between the RSUs of --rsu all-signalised; busier junctions first."
-        ),
-    ] = None
-    net: Annotated[
-        str | None, Parameter(group=TRAFFIC, help="Net file that names the junctions of an FCD recording.")
-    ] = None
-    begin: Annotated[
-        float | None,
-        Parameter(group=TRAFFIC, help="Begin at this time (s) of the scenario. Default: the scenario's own begin."),
-    ] = None
-    end: Annotated[
-        float | None,
-        Parameter(group=TRAFFIC, help="End at this time (s). Default: the scenario's own end."),
-    ] = None
-    warmup: Annotated[
-        float | None,
-        Parameter(
-            group=TRAFFIC,
-            help="Simulate this time (s) first, while the net fills; windows and rounds begin after it (default 0).",
-        ),
-    ] = None
-    vehicle_types: Annotated[
-        tuple[str, ...],
-        Parameter(
-            group=TRAFFIC,
-            negative="",
-            converter=_split,
-            help="Vehicles that take part, by vType id or vClass, as a,b or repeated; all for every vehicle. Default "
-            "motor: no bicycles, pedestrians, trams, trains or ships.",
-        ),
-    ] = ()
+    Args:
+        rsu: Place an RSU at JUNCTION or x,y, with :range_m if wanted, or those of FILE.xml, a SUMO additional file: its
+            POIs of type rsu. Repeatable. Default: the scenario's POIs of type rsu, else the busiest signalised
+            junction.
+        rsu_spacing: Least distance (m) between the RSUs of --rsu all-signalised; busier junctions first.
+        net: Net file that names the junctions of an FCD recording.
+        begin: Begin at this time (s) of the scenario. Default: the scenario's own begin.
+        end: End at this time (s). Default: the scenario's own end.
+        warmup: Simulate this time (s) first, while the net fills; windows and rounds begin after it (default 0).
+        vehicle_types: Vehicles that take part, by vType id or vClass, as a,b or repeated; all for every vehicle.
+            Default motor: no bicycles, pedestrians, trams, trains or ships.
+    """
+
+    rsu: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="")] = ()
+    rsu_spacing: TrafficNumber = None
+    net: TrafficText = None
+    begin: TrafficNumber = None
+    end: TrafficNumber = None
+    warmup: TrafficNumber = None
+    vehicle_types: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", converter=_split)] = ()
 
     def settings(self, *, gui: bool = False) -> dict[str, Any]:
         """Return the options as arguments of ``vnetsim.run``, None for those that were not given."""
@@ -102,22 +78,15 @@ WORKERS = Group("Workers")
 @Parameter(name="*", help="Where is computed.")
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """The options that ``run``, ``resume`` and ``compare`` share."""
+    """The options that ``run``, ``resume`` and ``compare`` share.
 
-    workers: Annotated[
-        int,
-        Parameter(
-            group=WORKERS,
-            help="Cells to run at once, each in a process of its own. Of one run, with --engine ray: processes that "
-            "train its vehicles.",
-        ),
-    ] = 1
-    engine: Annotated[
-        Literal["local", "ray"],
-        Parameter(
-            group=WORKERS, help="Where cells run, or the vehicles of one run are trained: here, or on a Ray cluster."
-        ),
-    ] = "local"
-    address: Annotated[
-        str | None, Parameter(group=WORKERS, help="Address of the Ray cluster; default: a cluster of this machine.")
-    ] = None
+    Args:
+        workers: Cells to run at once, each in a process of its own. Of one run, with --engine ray: processes that train
+            its vehicles.
+        engine: Where cells run, or the vehicles of one run are trained: here, or on a Ray cluster.
+        address: Address of the Ray cluster; default: a cluster of this machine.
+    """
+
+    workers: Annotated[int, Parameter(group=WORKERS)] = 1
+    engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local"
+    address: Annotated[str | None, Parameter(group=WORKERS)] = None

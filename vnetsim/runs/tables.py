@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vnetsim.simulation.backhaul import RsuWire
     from vnetsim.simulation.log import SimulationLog
     from vnetsim.storage.disk import Content
-    from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, MergeRecord, ParticipationRecord, RoundRecord
     from vnetsim.storage.run_directory import RunDirectory
 
 MetricRow = tuple[int, float, str, float, str]
