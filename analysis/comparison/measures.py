@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analysis.comparison.bias import spread_over_directions, spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.tables import frame, spread
-from analysis.comparison.verdicts import ComparedPair, verdict_against
+from analysis.comparison.verdicts import Family, pairs_in, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
@@ -78,7 +78,7 @@ def _taken_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
     return dataclasses.replace(cell, figures={**cell.figures, EQUAL_COMMITS: value})
 
 
-def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair]], noun: str) -> Table | None:
+def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
     """Return the measures of each arm; None where no run has any."""
     shown = [(metric, data.finals(metric)) for metric in MEASURES]
     shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]
@@ -89,7 +89,7 @@ def measure_table(data: ConditionData, pairs: Mapping[str, Sequence[ComparedPair
     for place, arm in enumerate(data.present):
         cells = []
         for metric, values in shown:
-            words = verdict_against(pairs.get(metric.name, ()), first, arm, len(data.seeds))
+            words = verdict_against(pairs_in(families, data.name, metric), first, arm, len(data.seeds))
             text = spread(values[:, place] * metric.factor)
             cells.append(f"{text}, {words}" if words in {"higher", "lower"} else text)
         rows.append((shortened(arm), *cells))

@@ -135,7 +135,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
     return ComparisonResult(
         path=folder / "comparison.html",
-        tables=terminal_tables(data, found.pairs, found.across),
+        tables=terminal_tables(data, found.in_metrics),
         notes=notes_of(data, found.in_metrics),
         warnings=[*warnings, *run_notices],
     )

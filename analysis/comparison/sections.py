@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -29,11 +28,11 @@ from analysis.comparison.tables import (
     pair_table,
 )
 from analysis.comparison.verdicts import (
-    ComparedPair,
     Family,
     across_conditions,
     compare_pairs,
     friedman_words,
+    pairs_in,
     verdict_sentences,
 )
 from analysis.comparison.warnings import equal_of, equal_words, untested_of, what_differs
@@ -45,9 +44,6 @@ _MOST_VERDICTS = 6
 _MOST_DRAWN, _MOST_NARROW = 40, 8
 """Differences in the first picture, and of these beside curves."""
 
-Pairs = Mapping[str, Sequence[ComparedPair]]
-"""The compared pairs by name of the metric."""
-
 
 class Compared:
     """A comparison with what was found of it."""
@@ -55,26 +51,15 @@ class Compared:
     def __init__(self, data: ComparisonData) -> None:
         conditions = data.conditions
         self.data = data
-        self.pairs: dict[str, Pairs] = {
-            one.name: {metric.name: compare_pairs(one, metric) for metric in one.metrics} for one in conditions
-        }
-        self.costs: dict[str, Pairs] = {
-            one.name: {metric.name: compare_pairs(one, metric) for metric in COMPARED} for one in conditions
-        }
         self.targets = {one.name: target_of(one) for one in conditions}
         self.across = across_conditions(data)
         self.ranked = rank_arms(data, self.targets)
         self.in_metrics = [
-            Family("arms", one.name, metric, self.pairs[one.name][metric.name])
-            for one in conditions
-            for metric in one.metrics
+            Family("arms", one.name, metric, compare_pairs(one, metric)) for one in conditions for metric in one.metrics
         ] + self.across
         self.in_measures = [
-            Family("arms", one.name, metric, self.costs[one.name][metric.name])
-            for one in conditions
-            for metric in COMPARED
+            Family("arms", one.name, metric, compare_pairs(one, metric)) for one in conditions for metric in COMPARED
         ]
-
         known = [one.metric for one in self.in_metrics if one.pairs]
         self.main = next((metric for metric in known if metric.better), known[0] if known else None)
         """The metric of the first picture."""
@@ -168,7 +153,7 @@ class Compared:
         return Section(
             id="overview",
             title="Overview",
-            tables=[overview_table(data, metric, self.pairs) for metric in metrics],
+            tables=[overview_table(data, metric, self.in_metrics) for metric in metrics],
             panels=[
                 overview_panel(data, metric, f"overview-{i}")
                 for i, metric in drawn
@@ -214,13 +199,13 @@ class Compared:
 
     def sections(self, data: ConditionData, prefix: str) -> list[Section]:
         """Return what the page says of a condition; ``prefix`` keeps its figures apart from those of others."""
-        noun, pairs = self.data.arm_word, self.pairs[data.name]
-        costs, target = self.costs[data.name], self.targets[data.name]
+        noun, target = self.data.arm_word, self.targets[data.name]
         if not data.cells:
             return []
-        numbered = [(i, metric) for i, metric in enumerate(data.metrics, 1) if pairs[metric.name]]
-        measures = measure_table(data, costs, noun)
-        tested = [metric for metric in COMPARED if measures and costs.get(metric.name)]
+        pairs = [(i, metric, pairs_in(self.in_metrics, data.name, metric)) for i, metric in enumerate(data.metrics, 1)]
+        numbered = [one for one in pairs if one[2]]
+        measures = measure_table(data, self.in_measures, noun)
+        costs = [one for one in self.in_measures if one.within == data.name and one.pairs] if measures else []
         side_by_side = prefix and len(data.looks) == 1  # the final values stand in the overview
         spreads = {"speed": (spread_over_speeds(data), "speed at entry (km/h)")}
         directions = spread_over_directions(data)
@@ -241,10 +226,8 @@ class Compared:
                 id=f"{prefix}verdicts",
                 title="What differs",
                 tables=[
-                    pair_table(
-                        metric.words_compared, metric, pairs[metric.name], noun, friedman_words(data, metric, noun)
-                    )
-                    for _, metric in numbered
+                    pair_table(metric.words_compared, metric, compared, noun, friedman_words(data, metric, noun))
+                    for _, metric, compared in numbered
                 ],
                 below=_not_compared(data, noun),
             ),
@@ -260,8 +243,8 @@ class Compared:
                 id=f"{prefix}differences",
                 title="Paired differences",
                 panels=[
-                    difference_panel(metric, pairs[metric.name], f"{prefix}differences-{i}", noun)
-                    for i, metric in numbered
+                    difference_panel(metric, compared, f"{prefix}differences-{i}", noun)
+                    for i, metric, compared in numbered
                     if not self._led(metric)
                 ],
             ),
@@ -270,7 +253,7 @@ class Compared:
                 title="What commits cost",
                 tables=[
                     *([measures] if measures else []),
-                    *(pair_table(metric.words, metric, costs[metric.name], noun, "") for metric in tested),
+                    *(pair_table(one.metric.words, one.metric, one.pairs, noun, "") for one in costs),
                 ],
             ),
             Section(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from analysis.comparison.verdicts import (
     figures_of,
     finite,
     level_words,
+    pairs_in,
     power_words,
     unit_of_difference,
     verdict_against,
@@ -150,12 +151,8 @@ def grid(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return head and rows of a table of the arms and conditions that measured a metric.
 
-    Args:
-        data: the comparison.
-        metric: the metric.
-        cell: what to write for an arm under a condition.
-        across: whether each condition is a column, and not each arm.
-        letters: of the name of an arm, and of a condition, at most.
+    ``cell`` says what to write for an arm under a condition; ``across`` makes each condition a column, and not each
+    arm; ``letters`` are those of the name of an arm, and of a condition, at most.
     """
     conditions, arms = data.measuring(metric)
     of_arms = [shortened(arm, letters[0]) for arm in arms]
@@ -167,17 +164,12 @@ def grid(
     return ("condition", *of_arms), rows
 
 
-def overview_table(
-    data: ComparisonData, metric: Metric, pairs: Mapping[str, Mapping[str, Sequence[ComparedPair]]]
-) -> Table:
-    """Return arms under conditions: mean, deviation, and the verdict against the first arm.
-
-    ``pairs`` are by condition and name of the metric.
-    """
+def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
+    """Return arms under conditions: mean, deviation, and the verdict against the first arm."""
     first = data.against or data.arms[0]
 
     def cell(one: ConditionData, arm: str) -> str:
-        words = verdict_against(pairs[one.name].get(metric.name, ()), first, arm, len(one.seeds))
+        words = verdict_against(pairs_in(families, one.name, metric), first, arm, len(one.seeds))
         return ", ".join(text.replace(" ", "\u00a0") for text in (spread(one.values(metric, arm)), words) if text)
 
     conditions, arms = data.measuring(metric)

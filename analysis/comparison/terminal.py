@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.tables import grid, overview_metrics, spread
@@ -19,14 +19,12 @@ _MOST_COLUMNS = 4
 _LABEL = 22
 _TESTS = {"sign-flip": "randomisation test (sign flips) and its interval", "t": "Student's t, for normal differences"}
 
-Pairs = Mapping[str, Mapping[str, Sequence[ComparedPair]]]
 
-
-def terminal_tables(data: ComparisonData, pairs: Pairs, across: Sequence[Family]) -> list[Table]:
-    """Return what the terminal shows; ``pairs`` are of arms, by condition and name of the metric."""
+def terminal_tables(data: ComparisonData, families: Sequence[Family]) -> list[Table]:
+    """Return what the terminal shows."""
     tables: list[Table] = []
     for metric in overview_metrics(data)[:MOST_METRICS]:
-        tables += [_means(data, metric), *_differences(data, metric, pairs, across)]
+        tables += [_means(data, metric), *_differences(metric, [one for one in families if one.metric.same(metric)])]
     return tables
 
 
@@ -63,20 +61,13 @@ def _means(data: ComparisonData, metric: Metric) -> Table:
     return Table(title=f"{metric.titled}: mean \u00b1 deviation over seeds{of}", head=head, rows=rows)
 
 
-def _differences(data: ComparisonData, metric: Metric, pairs: Pairs, across: Sequence[Family]) -> list[Table]:
+def _differences(metric: Metric, families: Sequence[Family]) -> list[Table]:
     """Return the differences of arms under each condition and of conditions with each arm, if there are any."""
-    families = [
-        (f"under {shortened(one.name, 60)}" if one.name else "", pairs[one.name].get(metric.name, ()))
-        for one in data.conditions
-    ]
-    families += [
-        (f"{shortened(one.within, 50)}, conditions", one.pairs)
-        for one in across
-        if (one.metric.name, one.metric.unit) == (metric.name, metric.unit)
-    ]
     rows: list[tuple[str, ...]] = []
     left = MOST_PAIRS
-    for title, family in families:
+    for compared, within, _, family in families:
+        title = f"under {shortened(within, 60)}" if compared == "arms" else f"{shortened(within, 50)}, conditions"
+        title = title if within else ""
         if title and family and left > 0:
             rows.append((f"{title}:", *[""] * 5))
         for pair in family[: max(left, 0)]:

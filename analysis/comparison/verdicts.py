@@ -90,6 +90,12 @@ class Family(NamedTuple):
     pairs: Sequence[ComparedPair]
 
 
+def pairs_in(families: Sequence[Family], condition: str, metric: Metric) -> Sequence[ComparedPair]:
+    """Return the pairs of arms under a condition in a metric; none where they were not compared."""
+    return next((pairs for kind, within, one, pairs in families
+                 if (kind, within) == ("arms", condition) and one.same(metric)), ())  # fmt: skip
+
+
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
     """Return the unit of a difference, with what parts it from a number or a label; per cent differ by points."""
     unit = "points" if metric.unit == "%" else metric.dimension

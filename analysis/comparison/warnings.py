@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
-from analysis.comparison.verdicts import Family, pairs_of, varies
+from analysis.comparison.verdicts import Family, varies
 from analysis.formatting import MOST_NAMED, THIN, clean, count, decapitalised, named, plural, shortened
-from analysis.statistics.paired import LEAST_SEEDS, LEVEL, least_seeds_of_sign_flips
 from analysis.statistics.sign_flips import LEAST_FOR_GROUPS, in_two_groups
 
 _FIGURES = re.compile(rf"\d[\d.,{THIN}]*")
@@ -47,8 +46,9 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
             "Chosen after a look at results it proves less than declared beforehand."
         )
     lines += _unchanged(data)
-    lines += _by_condition(data, lambda one: _under(one, data.arm_word))
-    return lines + _few_across(families) + _grouped(families)
+    lines += _by_condition(data, lambda one: _under(one, families, data.arm_word))
+    across = [one for one in families if one.compared == "conditions"]
+    return lines + _few(across, "condition") + _grouped(families)
 
 
 def notices_of(data: ComparisonData) -> list[str]:
@@ -104,14 +104,15 @@ def _unchanged(data: ComparisonData) -> list[str]:
     return [f"The recorded traffic is the same, bit for bit, whatever {what} is.{cure * ('range_m' in keys)}"]
 
 
-def _under(data: ConditionData, noun: str) -> list[str]:
+def _under(data: ConditionData, families: Sequence[Family], noun: str) -> list[str]:
     lines = []
     if data.mixed_seeds:
         seeds = named([str(seed) for seed in data.mixed_seeds])
         lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
     if not data.cells:
         return [*lines, "No cell has finished."]
-    return lines + _short(data, noun) + _few(data, noun) + _different(data, noun)
+    ours = [one for one in families if one.compared == "arms" and one.within == data.name]
+    return lines + _short(data, noun) + _few(ours, noun, data.against) + _different(data, noun)
 
 
 def _of_the_runs(data: ConditionData) -> list[str]:
@@ -146,30 +147,16 @@ def _short(data: ConditionData, noun: str) -> list[str]:
     return [line]
 
 
-def _few(data: ConditionData, noun: str) -> list[str]:
-    pairs = len(pairs_of(data.present, data.against))
-    if not pairs:
-        return []
-    least = LEAST_SEEDS if data.method == "t" else least_seeds_of_sign_flips(LEVEL / pairs)
-    seeds = len({cell.entry.seed for cell in data.cells})
-    if seeds >= least:
-        return []
-    several = f"the {pairs} pairs with {shortened(data.against)}" if data.against else f"the {pairs} pairs of {noun}s"
-    return [_take(seeds, least, several if pairs > 1 else f"two {noun}s")]
-
-
-def _few_across(families: Sequence[Family]) -> list[str]:
-    """Warn of conditions that share too few seeds to be compared, with the arm that has most of them."""
-    found = [pairs for compared, _, _, pairs in families if compared == "conditions" and pairs]
+def _few(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
+    """Warn where too few seeds are shared for anything to be resolved, by the family that shares most."""
+    found = [family.pairs for family in families if family.pairs]
     if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
         return []
     pairs = max(found, key=lambda pairs: max(pair.found.count for pair in pairs))
-    several = f"the {len(pairs)} pairs of conditions" if len(pairs) > 1 else "two conditions"
-    return [_take(max(pair.found.count for pair in pairs), pairs[0].least, several)]
-
-
-def _take(seeds: int, least: int, of: str) -> str:
-    return f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."
+    seeds, least = max(pair.found.count for pair in pairs), pairs[0].least
+    among = f"the {len(pairs)} pairs {f'with {shortened(against)}' if against else f'of {noun}s'}"
+    of = among if len(pairs) > 1 else f"two {noun}s"
+    return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
 
 
 def _grouped(families: Sequence[Family]) -> list[str]:

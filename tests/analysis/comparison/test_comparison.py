@@ -8,7 +8,7 @@ import pytest
 from made_cells import ACCURACY, LOSS, cell, comparison, condition
 from scipy import stats
 
-from analysis.comparison.data import CellData, ConditionData, Metric
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
 from analysis.comparison.loading import with_metrics
 from analysis.comparison.plots import (
     mean_and_interval,
@@ -20,11 +20,13 @@ from analysis.comparison.tables import (
 )
 from analysis.comparison.verdicts import (
     ComparedPair,
+    Family,
     compare_columns,
     compare_pairs,
     figures_of,
     friedman_words,
     p_words,
+    pairs_in,
 )
 from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
@@ -128,6 +130,11 @@ def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: Conditi
     assert final_values(less, "arm").rows[0][:3] == ("a", "0", NONE)
 
 
+def of_arms(data: ComparisonData) -> list[Family]:
+    """The pairs of arms in accuracy, under each condition."""
+    return [Family("arms", one.name, ACCURACY, compare_pairs(one, ACCURACY)) for one in data.conditions]
+
+
 def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
     """Under the second condition only two arms at six seeds have finished: one pair, p = 2 / 64."""
     other = condition(
@@ -139,9 +146,9 @@ def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
         name="y",
     )
     data = comparison(replace(ten, name="x"), other)
-    pairs = {one.name: {"accuracy": compare_pairs(one, ACCURACY)} for one in data.conditions}
-    assert [pair.p_value for pair in pairs["y"]["accuracy"]] == [pytest.approx(2 / 64)]
-    table = overview_table(data, ACCURACY, pairs)
+    families = of_arms(data)
+    assert [pair.p_value for pair in pairs_in(families, "y", ACCURACY)] == [pytest.approx(2 / 64)]
+    table = overview_table(data, ACCURACY, families)
     assert table.head == ("learner", "x", "y")
     assert [row[0] for row in table.rows] == ["a", "b", "c"]
     (a, a2), (b, b2), (c, c2) = (row[1:] for row in table.rows)
@@ -155,19 +162,19 @@ def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
         *(replace(one, cells=tuple(c for c in one.cells if c.entry.arm != "b")) for one in data.conditions)
     )
     assert without.arms == ("a", "b", "c")
-    table = overview_table(without, ACCURACY, {one.name: {} for one in without.conditions})
+    table = overview_table(without, ACCURACY, [])
     assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
 
 
 def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
     few = [replace(c, entry=replace(c.entry, condition="y")) for c in ten.cells if c.entry.seed < 4]
     both = comparison(replace(ten, name="x"), condition(few, name="y"))
-    (line,) = warnings_of(both)
+    (line,) = warnings_of(both, of_arms(both))
     assert line == (
         "Under y: 4 seeds can resolve no difference: test and interval of the 3 pairs of learners take at least 7."
     )
     alone = comparison(condition(few, name="y"))
-    assert warnings_of(alone)[0].startswith("4 seeds can resolve no difference")
+    assert warnings_of(alone, of_arms(alone))[0].startswith("4 seeds can resolve no difference")
     assert warnings_of(comparison(replace(ten, name="x"), condition([], "abc", name="y"))) == [
         "Under y: no cell has finished."
     ]

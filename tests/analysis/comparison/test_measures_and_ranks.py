@@ -16,7 +16,7 @@ from analysis.comparison.measures import (
     with_equal_commits,
 )
 from analysis.comparison.ranks import rank_arms, rank_rows, verdict
-from analysis.comparison.verdicts import compare_pairs
+from analysis.comparison.verdicts import Family, compare_pairs
 
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
@@ -62,15 +62,15 @@ def test_the_frame_of_measures() -> None:
 
 def test_the_table_of_measures() -> None:
     data = under("", {"a": [0.1] * 6, "b": [0.2, 0.21, 0.22, 0.23, 0.24, 0.25]}, against="a")
-    pairs = {one.name: compare_pairs(data, one) for one in COMPARED}
-    assert [(one.first, one.second) for one in pairs["commits_per_h"]] == [("b", "a")]
-    table = measure_table(data, pairs, "arm")
+    families = [Family("arms", data.name, one, compare_pairs(data, one)) for one in COMPARED]
+    assert [(one.first, one.second) for one in families[0].pairs] == [("b", "a")]
+    table = measure_table(data, families, "arm")
     assert table is not None
     assert table.head[:4] == ("arm", "Commits per hour (1/h)", "Data per commit (MB)", "Wasted training time (s)")
     assert table.rows[0][:3] == ("a", "100 \u00b1 0", "2.50 \u00b1 0")
     assert table.rows[1][1:3] == ("225 \u00b1 19, higher", "2.50 \u00b1 0")
     bare = replace(data, cells=tuple(replace(one, figures={}) for one in data.cells))
-    assert measure_table(bare, {}, "arm") is None
+    assert measure_table(bare, [], "arm") is None
 
 
 def test_ranks_by_hand() -> None:
