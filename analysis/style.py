@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib.backends.backend_svg  # registers the SVG canvas that savefig looks up
 import matplotlib.figure
 import numpy as np
-from matplotlib import colormaps, rc_context, rcdefaults, rcParams
+from matplotlib import colormaps, rc_context, rc_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
@@ -72,39 +73,7 @@ OUTCOMES = {
 
 _MAX_VECTOR_POINTS = 1500
 
-_SETTINGS: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8.5,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "text.color": INK,
-    "text.parse_math": False,
-    "axes.edgecolor": "#6E7781",
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": True,
-    "axes.formatter.useoffset": False,
-    "grid.color": "#E7E9EC",
-    "grid.linewidth": 0.7,
-    "xtick.color": "#57606A",
-    "ytick.color": "#57606A",
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-    "legend.handlelength": 1.4,
-    "legend.columnspacing": 1.2,
-    "legend.borderaxespad": 0.2,
-    "svg.fonttype": "none",
-    "savefig.facecolor": "none",
-    "figure.facecolor": "none",
-}
+_SETTINGS = Path(__file__).with_name("templates") / "figures.mplstyle"
 _PRINT_SETTINGS: Any = {
     **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), 8),
     "svg.fonttype": "path",
@@ -201,8 +170,8 @@ def styled() -> Iterator[None]:
     Matplotlib takes one from the current folder, which may be a received one: it could have labels set by LaTeX.
     """
     with rc_context():
-        rcdefaults()
-        rcParams.update(_SETTINGS if _PDFS.get() is None else _SETTINGS | _PRINT_SETTINGS)
+        rc_file(_SETTINGS)  # defaults but for what it has
+        rcParams.update({} if _PDFS.get() is None else _PRINT_SETTINGS)
         yield
 
 
