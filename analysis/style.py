@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -70,8 +70,6 @@ OUTCOMES = {
     "not_selected": ("not selected", PALE),
 }
 """Words and colour of each outcome, in the order to show them."""
-
-_MAX_VECTOR_POINTS = 1500
 
 _SETTINGS = Path(__file__).with_name("templates") / "figures.mplstyle"
 _PRINT_SETTINGS: Any = {
@@ -203,6 +201,17 @@ def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
     ax.tick_params(axis="y", length=0)
 
 
+def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
+    """Draw named rows of bars, one behind the other: values of all rows, words and colour; return the longest row."""
+    before = np.zeros(len(names))
+    for values, words, colour in layers:
+        ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)
+        before += values
+    named_rows(ax, names)
+    ax.grid(visible=False, axis="y")
+    return float(before.max())
+
+
 def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:
     """Draw a filled histogram as one path with white borders between its bars, and fit the vertical axis to it."""
     counts, _ = np.histogram(values, edges)
@@ -210,22 +219,6 @@ def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64],
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
     ax.set_ylim(0, max(1.06 * int(counts.max()), 1))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def scatter(ax: Axes, x: NDArray[np.float64], y: NDArray[np.float64], label: str = "") -> None:
-    """Draw points, fainter the more there are; above a few thousand as a picture, so that the page stays small."""
-    many = len(x) > _MAX_VECTOR_POINTS
-    alpha = float(np.clip(220 / max(len(x), 1), 0.1, 0.5))
-    size = 2.6 if many else 3.4
-    ax.plot(x, y, "o", markersize=size, markeredgewidth=0, color=BLUE, alpha=alpha, rasterized=many)
-    if label:
-        ax.plot([], [], "o", markersize=3.4, markeredgewidth=0, color=BLUE, alpha=0.6, label=label)
-
-
-def reach(values: NDArray[np.float64]) -> float:
-    """Return where an axis from 0 should end: beyond all values, or beyond most where a few lie far out."""
-    most, largest = float(np.percentile(values, 99)), float(values.max())
-    return most * 1.15 if largest > 1.5 * most else largest * 1.05
 
 
 def group_digits(ax: Axes, axis: str = "y") -> None:

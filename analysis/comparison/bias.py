@@ -15,7 +15,6 @@ from analysis.comparison.plots import look
 from analysis.formatting import shortened
 from analysis.statistics.participation import (
     Floats,
-    Shares,
     shares,
     speed_bins,
     speed_edges_kmh,
@@ -42,7 +41,7 @@ class Spread:
         self.by_arm = {arm: self.of(pl.concat([cell.windows for cell in data.of(arm)])) for arm in data.present}
         self.together = self.of(pl.concat([cell.windows for cell in data.cells]))
 
-    def of(self, table: pl.DataFrame) -> Shares:
+    def of(self, table: pl.DataFrame) -> dict[str, Floats]:
         """Return the shares of such a table."""
         return shares(table, self._bins_of(table), len(self.labels))
 
@@ -71,7 +70,7 @@ def spread_over_directions(data: ConditionData) -> Spread:
 def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, axis: str) -> Panel:
     """Draw how updates spread over bins: bars of windows, lines of time in coverage, dots of each arm's updates."""
     title = f"Updates against traffic, by {what}"
-    if not any(one.updates.any() for one in spread.by_arm.values()):
+    if not any(one["updates"].any() for one in spread.by_arm.values()):
         return Panel(name=name, title=title, caption="Not drawn: no update was aggregated.")
     arms = list(spread.by_arm)
     places = np.arange(len(spread.labels))
@@ -79,15 +78,15 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     figure = Figure((HALF_IN, 2.75 + 0.16 * -(-(len(arms) + 2) // columns)))
     ax = axes(figure, bottom=0.6, top=0.18 + 0.16 * -(-(len(arms) + 2) // columns))
     together = spread.together
-    bars = ax.bar(places, together.windows * 100, 0.86, color=GREY, alpha=0.4, label="windows")
+    bars = ax.bar(places, together["windows"] * 100, 0.86, color=GREY, alpha=0.4, label="windows")
     ends = (places - 0.43, places + 0.43)
-    lines = ax.hlines(together.dwell * 100, *ends, color=INK, linewidth=1.6, label="time in coverage")
+    lines = ax.hlines(together["dwell_s"] * 100, *ends, color=INK, linewidth=1.6, label="time in coverage")
     handles: list[Any] = [bars, lines]
     offsets = (np.arange(len(arms)) - (len(arms) - 1) / 2) * 0.7 / len(arms)
     for offset, arm in zip(offsets, arms, strict=True):
         colour, style = look(data, arm)
         face = colour if style == "-" else "white"
-        shown = spread.by_arm[arm].updates * 100
+        shown = spread.by_arm[arm]["updates"] * 100
         label = f"updates, {shortened(arm, 18 if columns > 1 else 40)}"
         handles += ax.plot(
             places + offset, shown, "o", color=colour, markerfacecolor=face, markersize=4.5, label=label, clip_on=False

@@ -117,7 +117,7 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
         head = (cell.entry.arm, data.name, cell.entry.learner, cell.entry.seed)
         rows += [(*head, one.name, one.unit, "", "", cell.final(one), cell.name) for one in MEASURES]
         for name, (found, bin_unit) in spreads.items():
-            updates = found.of(cell.windows).updates
+            updates = found.of(cell.windows)["updates"]
             values = updates.tolist() if updates.any() else [None] * len(updates)
             rows += [
                 (*head, name, "%", label, bin_unit, value, cell.name)

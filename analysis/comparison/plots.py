@@ -29,6 +29,7 @@ from analysis.style import (
     axes,
     legend,
     named_rows,
+    stacked_rows,
     time_axis,
     to_svg,
 )
@@ -245,15 +246,8 @@ def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
     rows = -(-len(shown) // columns)
     figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(kept) + 0.17 * rows))
     ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.14 + 0.17 * rows)
-    left = np.zeros(len(kept))
-    for key, share in shown.items():
-        words, colour = OUTCOMES[key]
-        ax.barh(range(len(kept)), share * 100, left=left * 100, height=0.68, color=colour, label=words)
-        left += share
-    named_rows(ax, labels)
-    ax.set_xlim(0, 100)
-    ax.grid(visible=False, axis="y")
-    ax.set_xlabel("share of participations (%)")
+    stacked_rows(ax, labels, ((share * 100, *OUTCOMES[key]) for key, share in shown.items()))
+    ax.set(xlim=(0, 100), xlabel="share of participations (%)")
     legend(ax, columns)
     caption = f"All cells of each {noun} together ({count(len(data.cells))} in all). Committed: "
     if len(kept) <= _MOST_IN_CAPTION:

@@ -27,9 +27,7 @@ def differing_settings(data: ConditionData) -> list[str]:
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
     """Return the warnings, one sentence or two each; those that hold under several conditions only once.
 
-    Args:
-        data: the comparison.
-        families: all pairs that have an interval.
+    ``families`` are all that were compared.
     """
     failed = list(data.record.failed.items())
     lines = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -29,14 +29,15 @@ from analysis.style import (
     TimeAxis,
     axes,
     legend,
-    named_rows,
     panel,
-    scatter,
+    stacked_rows,
     time_axis,
 )
 
 NO_PARTICIPATION = "Not drawn: no participation was recorded."
 _TIMELINE_ROWS = 40
+_MOST_VECTOR_POINTS = 1500
+"""More are drawn as a picture, so that the page stays small."""
 _FEW = 10
 """Bars of fewer are pale: their shares say little."""
 
@@ -211,7 +212,11 @@ def weight_panel(run: RunData) -> Drawn:
     figure = Figure((HALF_IN, 3.3))
     ax = axes(figure, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
-    scatter(ax, speed, relative, "update")
+    many = len(speed) > _MOST_VECTOR_POINTS
+    dots: dict[str, Any] = {"markeredgewidth": 0, "color": BLUE}
+    alpha = float(np.clip(220 / len(speed), 0.1, 0.5))  # fainter the more there are
+    ax.plot(speed, relative, "o", markersize=2.6 if many else 3.4, alpha=alpha, rasterized=many, **dots)
+    ax.plot([], [], "o", markersize=3.4, alpha=0.6, label="update", **dots)
     reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.002)
     ax.set(xlabel="speed at entry (km/h)", ylabel="weight relative to equal", ylim=(1 - reach, 1 + reach))
     legend(ax)
@@ -228,14 +233,8 @@ def _draw_sums(
     ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
 ) -> None:
     """Draw a row of bars, one behind the other, for each of some outcomes."""
-    start = np.zeros(len(rows))
-    for bar in bars:
-        value = np.array([row[bar.column] for row in rows]) / divisor
-        ax.barh(range(len(rows)), value, 0.7, start, color=bar.colour, label=bar.words)
-        start += value
-    named_rows(ax, names)
-    ax.set(xlim=(0, max(float(start.max()) * 1.05, 1e-9)), xlabel=label)
-    ax.grid(visible=False, axis="y")
+    layers = ((np.array([row[bar.column] for row in rows]) / divisor, bar.words, bar.colour) for bar in bars)
+    ax.set(xlim=(0, max(stacked_rows(ax, names, layers) * 1.05, 1e-9)), xlabel=label)
     legend(ax, 3)
 
 

@@ -83,33 +83,25 @@ def _draw_rsus(ax: Axes, run: RunData) -> None:
             )
 
 
-def _figure(extent: tuple[float, float, float, float]) -> tuple[Figure, Axes, Axes, bool]:
-    """Return a figure whose axes have the extent's aspect, and the axes of its colour bar."""
-    aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
-    wide = aspect > 1.7
-    left, right, bottom, top = 0.66, 0.85, 0.48, 0.1
-    plot_width = (FULL_IN if wide else 5.2) - left - right
-    plot_height = plot_width / aspect
-    if plot_height > 5.2:
-        plot_width, plot_height = plot_width * 5.2 / plot_height, 5.2
-    width, height = plot_width + left + right, plot_height + bottom + top
-    figure = Figure((width, height))
-    ax = figure.add_axes((left / width, bottom / height, plot_width / width, plot_height / height))
-    bar = figure.add_axes(((left + plot_width + 0.12) / width, bottom / height, 0.13 / width, plot_height / height))
-    return figure, ax, bar, wide
-
-
 def map_axes(
-    run: RunData, width_in: float = HALF_IN, extent: tuple[float, float, float, float] | None = None
+    run: RunData,
+    width_in: float = HALF_IN,
+    extent: tuple[float, float, float, float] | None = None,
+    *,
+    above_in: float = 0.52,
+    beside_in: float = 0.12,
 ) -> tuple[Figure, Axes]:
-    """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on; of all discs or an extent."""
+    """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on; of all discs or an extent.
+
+    ``above_in`` and ``beside_in`` are left for a legend and a colour bar.
+    """
     extent = extent or _extent(run)
     aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
-    wide = min(width_in - 0.8, 4.6 * aspect)
-    figure = Figure((width_in, wide / aspect + 1.0))
-    ax = axes(figure, top=0.52, right=width_in - 0.68 - wide)
+    wide = min(width_in - 0.68 - beside_in, 4.6 * aspect)
+    figure = Figure((width_in, wide / aspect + 0.48 + above_in))
+    ax = axes(figure, top=above_in, right=width_in - 0.68 - wide)
     if not run.lanes.is_empty():
-        ax.plot(*joined(run.lanes), color=PALE, linewidth=0.8)
+        ax.plot(*joined(run.lanes), color=PALE if run.windows.height else GREY, linewidth=0.8, zorder=0.8)
     _draw_rsus(ax, run)
     frame(ax, extent)
     return figure, ax
@@ -121,14 +113,11 @@ def map_panel(run: RunData, ids: str = "map") -> Panel:
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")
     extent = _extent(run)
-    figure, ax, bar, wide = _figure(extent)
-    if not run.lanes.is_empty():
-        x, y = joined(run.lanes)
-        ax.plot(x, y, color=PALE if not run.windows.is_empty() else GREY, linewidth=0.8)
+    wide = extent[1] - extent[0] > 1.7 * (extent[3] - extent[2])
+    figure, ax = map_axes(run, FULL_IN if wide else 5.2, extent, above_in=0.1, beside_in=0.85)
     name = f"RSU {clean(run.rsus[0].id, 40)}" if len(run.rsus) == 1 else plural(len(run.rsus), "RSU")
     caption = f"{name}, coverage {'dashed' if len(run.rsus) <= _FEW else 'tinted'}.\n"
     if run.windows.is_empty():
-        bar.remove()
         caption += "The lanes of the road net are grey. No coverage window was recorded."
     else:
         speeds = speed_map(run.paths or run.windows, extent, _CELLS)
@@ -139,7 +128,11 @@ def map_panel(run: RunData, ids: str = "map") -> Panel:
         pixels[..., 3] = np.where(np.isnan(kmh), 0, 255)
         rows, columns = kmh.shape
         covered = (extent[0], extent[0] + columns * speeds.cell_m, extent[2], extent[2] + rows * speeds.cell_m)
-        ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=2)
+        # above the lanes, below discs and RSUs
+        ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=0.9)
+        frame(ax, extent)
+        per_in = 1 / (figure.get_figwidth() * ax.get_position().width)
+        bar = ax.inset_axes((1 + 0.12 * per_in, 0, 0.13 * per_in, 1))
         figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
         bar.grid(visible=False)
         used = "all" if speeds.every == 1 else f"one in {count(speeds.every)} of"
@@ -148,6 +141,4 @@ def map_panel(run: RunData, ids: str = "map") -> Panel:
             f"{plural(run.windows.height, 'window')}: queues are dark. "
         )
         caption += "Grey lines are lanes." if not run.lanes.is_empty() else "No road net is known for this traffic."
-    _draw_rsus(ax, run)
-    frame(ax, extent)
     return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, ids), wide=wide)

@@ -28,8 +28,8 @@ from analysis.style import (
     Figure,
     axes,
     legend,
-    named_rows,
     panel,
+    stacked_rows,
     time_axis,
 )
 from vnetsim.learner_facts import CLOUD
@@ -198,15 +198,16 @@ def handover_panel(run: RunData) -> Drawn:
     stages = [stage for stage in ("download", "training", "outside", "upload") if stage in set(found["stage"])]
     figure = Figure((HALF_IN, 0.9 + 0.42 * len(stages)))
     ax = axes(figure, left=0.9, top=0.55)
-    before = np.zeros(len(stages))
-    for fate in OUTCOMES:
-        counts = np.array([found.filter(stage=stage, fate=fate).height for stage in stages])
-        if counts.any():
-            words, colour = OUTCOMES[fate]
-            ax.barh(range(len(stages)), counts, left=before, color=colour, label=words, height=0.7)
-            before += counts
-    named_rows(ax, stages)
-    ax.grid(visible=False, axis="y")
+    fates = set(found["fate"])
+    stacked_rows(
+        ax,
+        stages,
+        (
+            (np.array([found.filter(stage=stage, fate=fate).height for stage in stages]), *look)
+            for fate, look in OUTCOMES.items()
+            if fate in fates
+        ),
+    )
     ax.set_xlabel("handovers")
     legend(ax, columns=3)
     once = found.unique("participation")

@@ -172,11 +172,6 @@ def _nobodys_computers(run: RunData) -> Iterator[str]:
             yield f"compute.by_type: nobody of type {clean(one.vehicle_type, 40)} was in coverage, but {types}."
 
 
-def _committed_speeds(run: RunData) -> pl.Series:
-    """Return the speeds of those who committed (m/s)."""
-    return run.participations.filter(pl.col("outcome") == "committed")["speed_mps"].drop_nulls()
-
-
 def _rounded_up(value: float) -> float:
     """Return a number >= 0 of two digits, at least as large."""
     digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
@@ -186,7 +181,8 @@ def _rounded_up(value: float) -> float:
 def _sharp(run: RunData) -> Iterator[str]:
     """Say where no vehicle's images were blurred, or those of hardly any."""
     entered = entries(run.windows)["entry_speed_mps"]
-    speeds = _committed_speeds(run) if run.learning else entered
+    committed = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls()  # m/s
+    speeds = committed if run.learning else entered
     who = "vehicle that committed" if run.learning else "vehicle"
     threshold, now = run.experiment.blur.threshold_kmh, f"(now {run.experiment.camera.exposure_s:g})"
     fastest = float(speeds.max()) if len(speeds) else 0.0  # type: ignore[arg-type]

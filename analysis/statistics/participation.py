@@ -7,8 +7,6 @@ when the last round closed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -52,40 +50,20 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shares:
-    """Shares by bin, each array summing to 1, or all 0 when there was nothing to share.
-
-    Args:
-        windows: of the coverage windows.
-        dwell: of the time in coverage.
-        updates: of the aggregated updates.
-    """
-
-    windows: Floats
-    dwell: Floats
-    updates: Floats
-
-
-def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> Shares:
-    """Return how windows, dwell time and updates spread over bins.
+def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str, Floats]:
+    """Return how ``windows``, ``dwell_s`` (time in coverage) and ``updates`` spread over bins.
 
     Args:
         table: as ``windows_with_updates`` returns it.
         index: bin of each row, in [0, bins).
         bins: their number.
+
+    Returns:
+        shape (bins,), each summing to 1, or all 0 when there was nothing to share.
     """
-
-    def spread(weights: Floats) -> Floats:
-        total = np.bincount(index, weights, bins).astype(np.float64)
-        whole = float(total.sum())
-        return total / whole if whole > 0 else total
-
-    return Shares(
-        windows=spread(np.ones(table.height)),
-        dwell=spread(table["dwell_s"].to_numpy().astype(np.float64)),
-        updates=spread(table["updates"].to_numpy().astype(np.float64)),
-    )
+    weights = {"windows": np.ones(table.height)} | {name: table[name].to_numpy() for name in ("dwell_s", "updates")}
+    totals = {name: np.bincount(index, values, bins) for name, values in weights.items()}
+    return {name: total / (total.sum() or 1.0) for name, total in totals.items()}
 
 
 def speed_edges_kmh(speeds_kmh: Floats) -> Floats:

@@ -34,10 +34,10 @@ def test_updates_beside_windows_and_time_in_coverage(two: ConditionData) -> None
     """Half of the windows and 60 of 80 s are slow, as half of the updates of a are and all of b."""
     speeds = spread_over_speeds(two)
     assert speeds.labels == ("30\u201335", "35\u201340")
-    assert speeds.together.windows.tolist() == [0.5, 0.5]
-    assert speeds.together.dwell.tolist() == [0.75, 0.25]
+    assert speeds.together["windows"].tolist() == [0.5, 0.5]
+    assert speeds.together["dwell_s"].tolist() == [0.75, 0.25]
     directions = spread_over_directions(two)
     assert directions.labels == ("0\u00b0", "180\u00b0")
-    assert {arm: found.updates.tolist() for arm, found in speeds.by_arm.items()} == {
+    assert {arm: found["updates"].tolist() for arm, found in speeds.by_arm.items()} == {
         "a": [0.5, 0.5], "</svg>b": [1.0, 0.0], "c": [0.0, 0.0]
     }  # fmt: skip

@@ -51,9 +51,9 @@ def test_windows_with_their_updates() -> None:
 def test_shares_counted_by_hand() -> None:
     """Two slow windows of 22 s hold all updates; three fast ones of 16.5 s hold none."""
     found = shares(windows_with_updates(WINDOWS, PARTICIPATIONS), np.array([0, 0, 1, 1, 1]), 2)
-    assert found.windows.tolist() == [0.4, 0.6]
-    assert found.dwell == pytest.approx(np.array([22, 16.5]) / 38.5)
-    assert found.updates.tolist() == [1.0, 0.0]
+    assert found["windows"].tolist() == [0.4, 0.6]
+    assert found["dwell_s"] == pytest.approx(np.array([22, 16.5]) / 38.5)
+    assert found["updates"].tolist() == [1.0, 0.0]
 
 
 def test_speed_bins_are_round_and_at_most_eight() -> None:
