@@ -153,9 +153,7 @@ class FedCo(FederatedLearner):
         task = ContrastiveTask(context, settings)
         first = task.initial_state()
         trained = [name for name, _ in task.network.named_parameters()]
-        queue = random_queue(
-            settings.length, PROJECTION, generator=context.streams.generator("queue"), device=task.device
-        )
+        queue = random_queue(settings.length, generator=context.streams.generator("queue"), device=task.device)
         # a key encoder is trained by nobody: it trails, and is averaged
         trailing = {KEY_ENCODER + name: first[name] for name in trained} if settings.key_encoder == "rsu" else {}
         own = settings.key_encoder == "silo"
@@ -204,7 +202,12 @@ class MomentumContrast:
     def __init__(self, task: ContrastiveTask, settings: FedCoSettings, loss: StepLoss | None = None) -> None:
         self._task, self._settings = task, settings
         self._descend = step_of(loss or self._info_nce)
-        network = query_and_key(task.network)
+        # The key encoder normalises with the statistics of its own batch too, so its running ones have no use. A query
+        # and its positive key are then normalised with statistics of the same images, by which they may be told from
+        # the queue's keys. MoCo shuffles the keys over several devices against that (section 3.3); with one batch on
+        # one device a shuffle changes nothing, and smaller groups would be needed, which are not formed here.
+        key = copy.deepcopy(task.network).requires_grad_(requires_grad=False)
+        network = nn.ModuleDict({"query": copy.deepcopy(task.network), "key": key})
         self._program = task.training(self._step, network=network, optimizer=self._optimizer)
 
     def cost(self, silo: int) -> Cost:
@@ -252,7 +255,7 @@ class MomentumContrast:
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
-        return Trailing(self._task.optimizer(query, rate, state), parameters, momentum=MOMENTUM)
+        return Trailing(self._task.optimizer(query, rate, state), parameters)
 
     def _job(self, start: Start) -> TrainingJob:
         model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}
@@ -282,13 +285,13 @@ class MomentumContrast:
         )
 
 
-def random_queue(length: int, width: int, *, generator: np.random.Generator, device: torch.device) -> dict[str, Tensor]:
+def random_queue(length: int, *, generator: np.random.Generator, device: torch.device) -> dict[str, Tensor]:
     """Return a queue of independent directions, uniform on the sphere, which no vehicle sent.
 
     A queue holds the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
-    (length, width), and ``queue.rounds``, the round that each was enqueued in, int64 of shape (length,).
+    (length, 128), and ``queue.rounds``, the round that each was enqueued in, int64 of shape (length,).
     """
-    vectors = torch.from_numpy(generator.standard_normal((length, width)))
+    vectors = torch.from_numpy(generator.standard_normal((length, PROJECTION)))
     keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
     return {KEYS: keys, ROUNDS: torch.full((length,), INITIAL_ROUND, device=device)}
 
@@ -319,38 +322,25 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
     return figures
 
 
-def query_and_key(encoder: nn.Module) -> nn.ModuleDict:
-    """Return copies of an encoder: the one that is trained, ``query``, and the one that trails it, ``key``.
-
-    Like the trained encoder, the key encoder normalises with the statistics of its own batch, so its running statistics
-    have no use. A query and its positive key are then normalised with statistics of the same images, by which they may
-    be told from the queue's keys. MoCo shuffles the keys over several devices against that (section 3.3); with one
-    batch on one device a shuffle changes nothing, and smaller groups would be needed, which are not formed here.
-    """
-    key = copy.deepcopy(encoder).requires_grad_(requires_grad=False)
-    return nn.ModuleDict({"query": copy.deepcopy(encoder), "key": key})
-
-
 class Trailing:
     """An optimizer of the query encoder, after each of whose steps the key encoder moves towards the model it left.
 
     theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone; the order is that of MoCo's
     algorithm.
 
-    ``parameters`` are those of ``query_and_key``, ``momentum`` is m.
+    ``parameters`` are those of both encoders.
     """
 
-    def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor], *, momentum: float) -> None:
+    def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> None:
         self._optimizer = optimizer
         self._query, self._key = unprefixed(QUERY, parameters), unprefixed(KEY, parameters)
-        self._momentum = momentum
 
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients, then follow."""
         self._optimizer.step()
         for name, theta_k in self._key.items():
-            theta_k.mul_(self._momentum).add_(self._query[name], alpha=1 - self._momentum)
+            theta_k.mul_(MOMENTUM).add_(self._query[name], alpha=1 - MOMENTUM)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the query encoder's optimizer."""

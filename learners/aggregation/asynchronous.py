@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from learners.aggregation.steps import ServerRate, Staleness, mixed, normalised, rounded
+from learners.aggregation.means import ServerRate, rounded
 from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads, Upload
 
 ZETA = 0.9
 """What each second beyond the first, of training and of the upload, leaves of a share: the paper's value of both."""
+KNEE, SLOPE, EXPONENT = 4, 10.0, 0.5
+"""Of the hinge (versions of the server's model; how fast an upload counts less beyond) and of the polynomial: the
+values of FedAsync's experiments, as ports of it have them; FedBuff's are those of the polynomial too."""
 CHANGE, STATISTICS = "change.", "statistics."
 COUNT, SCALE = "count", "scale"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staleness:
+    """Base of rules by which a stale upload counts s(tau).
+
+    Args:
+        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to 4 versions, then 1 / (10 (tau - 4) + 1); ``polynomial``
+            (1 + tau)^-0.5.
+    """
+
+    staleness: Literal["constant", "hinge", "polynomial"] = "polynomial"
+
+    def staleness_weight(self, tau: int) -> float:
+        """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.
+
+        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2.
+        """
+        if self.staleness == "hinge":
+            return 1.0 if tau <= KNEE else 1.0 / (SLOPE * (tau - KNEE) + 1)
+        return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
 
 
 def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
@@ -164,3 +188,22 @@ class FedBuff(Staleness):
 
 def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
     memory[name] = memory[name] + value if name in memory else value
+
+
+def mixed(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Return (1 - share) model + share other, for the tensors of ``other``; equal values stay as they are, to the bit.
+
+    ``model`` has at least the names of ``other``; ``share`` is in [0, 1].
+    """
+    result = {}
+    for name, tensor in other.items():
+        old = model[name].to(torch.float64)
+        step = share * (tensor.to(torch.float64) - old)
+        result[name] = rounded(torch.where(step == 0, old, old + step), model[name])
+    return result
+
+
+def normalised(values: Sequence[float]) -> list[float]:
+    """Return values >= 0 over their sum; all 0 where that is 0."""
+    total = sum(values)
+    return [value / total if total > 0 else 0.0 for value in values]

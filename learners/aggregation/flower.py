@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learners.aggregation.steps import rounded
+from learners.aggregation.means import rounded
 from vnetsim.errors import InputError, RunError, one_line, unknown_name
 from vnetsim.learning.aggregation import NextModel, RoundUploads
 from vnetsim.plugins import code_file, module_of_file, short_name

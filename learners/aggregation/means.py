@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
+from torch import Tensor
 
-from learners.aggregation.steps import ServerRate, rounded
 from vnetsim.errors.bounds import Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads
 
+ServerRate = Annotated[float, Within(0, 1000, "", "a model is thrown away by a step a thousand times its own")]
 FIRST, SECOND = "first.", "second."
 BETA1, BETA2 = 0.9, 0.99
 """Decays of FedAdam's mean change and of its square: those of all experiments of the paper."""
@@ -112,3 +113,8 @@ class FedAdam:
             moved = old - self.learning_rate * first / (second.sqrt() + self.tau)
             state[name] = rounded(moved, uploads.model[name])
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
+
+
+def rounded(value: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor in the type of another one; whole numbers get the nearest."""
+    return (value if like.is_floating_point() else value.round()).to(like.dtype)
