@@ -18,23 +18,8 @@ from analysis.formatting import Table, clean, count, named, shortened
 from analysis.report.page import environment, tile, write_figures
 from analysis.statistics.paired import LEVEL
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.tables import (
-    COMPARISON,
-    COMPARISON_DIFFERENCES,
-    COMPARISON_MEASURES,
-    COMPARISON_RANKS,
-    COMPARISON_TARGETS,
-    parquet,
-)
+from vnetsim.storage.tables import COMPARISON_TABLES, parquet
 
-COLUMNS = {
-    "comparison": COMPARISON,
-    "comparison_differences": COMPARISON_DIFFERENCES,
-    "comparison_targets": COMPARISON_TARGETS,
-    "comparison_measures": COMPARISON_MEASURES,
-    "comparison_measure_differences": COMPARISON_DIFFERENCES,
-    "comparison_ranks": COMPARISON_RANKS,
-}
 _FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
 """Names that the figures of a comparison have."""
 
@@ -124,7 +109,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     )
     written = Folder(folder)
     for name, table in found.tables().items():
-        written.write_output(f"{name}.parquet", parquet(COLUMNS[name], table))
+        written.write_output(f"{name}.parquet", parquet(COMPARISON_TABLES[name], table))
         written.write_output(f"{name}.csv", table.write_csv().encode())
     sections = [*filter(None, together), *across, *(one for part in parts for one in part)]
     write_figures(written, sections)

@@ -13,13 +13,7 @@ from vnetsim.api.results import Folder, Page, Run, units_of
 from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
 from vnetsim.storage.records import ComparisonRecord
-from vnetsim.storage.tables import (
-    COMPARISON,
-    COMPARISON_DIFFERENCES,
-    COMPARISON_MEASURES,
-    COMPARISON_RANKS,
-    COMPARISON_TARGETS,
-)
+from vnetsim.storage.tables import COMPARISON_TABLES
 
 
 @dataclass(frozen=True)
@@ -47,14 +41,8 @@ class Study(Folder):
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
         """Unit of every column by table; where a column ``unit`` stands beside it, that is the value's."""
-        tables = {
-            "values": COMPARISON,
-            "differences": COMPARISON_DIFFERENCES,
-            "targets": COMPARISON_TARGETS,
-            "measures": COMPARISON_MEASURES,
-            "measure_differences": COMPARISON_DIFFERENCES,
-            "ranks": COMPARISON_RANKS,
-        }
+        tables = {name.removeprefix("comparison_"): columns for name, columns in COMPARISON_TABLES.items()}
+        tables["values"] = tables.pop("comparison")
         return {name: units_of(columns) for name, columns in tables.items()}
 
     @cached_property

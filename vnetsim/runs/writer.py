@@ -15,6 +15,7 @@ from typing import IO
 import numpy as np
 
 from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.errors.bounds import require
 from vnetsim.errors.paths import path_name, resolved
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
@@ -67,8 +68,8 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     with file:
         begins = False
         try:
-            if fresh:
-                _refuse_filled(run)
+            filled = f"{run.path}: the output directory is not empty; name a new one with --out."
+            require(not fresh or run.has_not_begun(), filled)
             if fresh or any((run.path / name).is_file() for name in BEGUN):  # else it may be anybody's folder
                 run.remove_leftovers()
             begins = fresh
@@ -106,11 +107,6 @@ def _opened_lock(path: Path) -> tuple[IO[str], bool]:
         file.close()
         raise InputError(f"{path.parent}: another vnetsim process is writing there.") from None
     return file, new
-
-
-def _refuse_filled(run: RunDirectory) -> None:
-    if not run.has_not_begun():
-        raise InputError(f"{run.path}: the output directory is not empty; name a new one with --out.")
 
 
 def write_samples(

@@ -187,6 +187,15 @@ COMPARISON_RANKS = (
 )
 """Fifth table of a comparison, of three arms and two conditions or more: a row for each metric and arm."""
 
+COMPARISON_TABLES = {
+    "comparison": COMPARISON,
+    "comparison_differences": COMPARISON_DIFFERENCES,
+    "comparison_targets": COMPARISON_TARGETS,
+    "comparison_measures": COMPARISON_MEASURES,
+    "comparison_measure_differences": COMPARISON_DIFFERENCES,
+    "comparison_ranks": COMPARISON_RANKS,
+}
+
 TABLES = {
     "windows": WINDOWS,
     "participations": _columns(ParticipationRecord),

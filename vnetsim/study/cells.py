@@ -143,14 +143,11 @@ def is_finished(folder: Path) -> bool:
         if manifest["vnetsim"] == __version__ and manifest["status"] == "finished":
             run.verify(*COMPARED)
     except InputError as error:
-        raise InputError(f"{error} Or {_cure(folder)}") from None
+        cure = f"delete {folder} and call the same `vnetsim compare` again to run the cell anew."
+        raise InputError(f"{error} Or {cure}") from None
     if manifest["vnetsim"] != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; delete it to run it again.")
     return bool(manifest["status"] == "finished")
-
-
-def _cure(folder: Path) -> str:
-    return f"delete {folder} and call the same `vnetsim compare` again to run the cell anew."
 
 
 def is_disk_full(error: BaseException | None) -> bool:
