@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, in_common
-from analysis.comparison.measures import with_equal_commits
-from analysis.comparison.mobility import METRICS, outcomes
+from analysis.comparison.measures import TIMING_METRICS, timing_figures, with_equal_commits
 from analysis.formatting import MOST_NAMED, NONE, clean, count, named
 from analysis.loading import load, shown
 from analysis.report.notices import notices
@@ -47,7 +46,7 @@ def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Abstrac
     simulated_s = (manifest.time_s or begin_s) - begin_s
     silos = int(settings.get("silos.count", 0))
     figures = run_measures(parts, run.windows, run.rounds, span_s=simulated_s, silos=silos)
-    figures |= outcomes(run) if timed else {}
+    figures |= timing_figures(run) if timed else {}
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
     of_rsus = shown(run.measured.filter(~cloud, pl.col("round") > 0, pl.col("name").is_in(of_cloud.implode())))
@@ -68,7 +67,7 @@ def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Abstrac
         for one in declared
         if (name := one.name + OF_RSUS) in measured
     ]
-    series = METRICS if timed else declared
+    series = TIMING_METRICS if timed else declared
     since_begin = pl.selectors.by_name("time_s", "end_s", require_all=False) - begin_s
     return CellData(
         entry=entry,

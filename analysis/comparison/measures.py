@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,14 @@ from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.tables import frame, spread
 from analysis.comparison.verdicts import Family, pairs_in, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
+from analysis.loading import RunData
+from analysis.report.possible import needed, vehicles
+from analysis.statistics.windows import dwell
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
 
-def _metric(name: str, label: str, unit: str, better: int) -> Metric:
-    return Metric(name=name, label=label, unit=unit, caption="", known=better)
+def _metric(name: str, label: str, unit: str, better: int, caption: str = "") -> Metric:
+    return Metric(name=name, label=label, unit=unit, caption=caption, known=better)
 
 
 MEASURES = (
@@ -38,6 +42,45 @@ EQUAL_COMMITS = "equal_commits"
 COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
 TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
 """Compared by ranks alone: a run that never reached its target has no time, and is the last."""
+
+TIMING_METRICS = (
+    _metric("covered", "Vehicles covered", "", 0, "Vehicles with a coverage window."),
+    _metric(
+        "long_enough", "Covered long enough", "%", 0,
+        "Share of the vehicles with a window as long as a participation takes in the median of that run.",
+    ),
+    _metric("committed_vehicles", "Vehicles that committed", "%", 0, "Share of the vehicles; at least once."),
+    _metric("commits", "Commits", "", 0, "Participations that committed."),
+    _metric("committed_invited", "Committed of invited", "%", 0, "Share of the invitations that ended in a commit."),
+    _metric("dwell_s", "Median dwell", "s", 0, "Windows that the end cut off count as longer (Kaplan\u2013Meier)."),
+    _metric(
+        "needed_s", "A participation takes", "s", 0,
+        "Median from invitation to the end of the upload; those that were cut count as longer "
+        "(Kaplan\u2013Meier). No value where more than half of them were cut.",
+    ),
+    _metric("moved_bytes", "Data moved", "B", 0, "Over radio links and between vehicles, whatever became of it."),
+)  # fmt: skip
+"""What is compared of runs that trained nobody. Whether more of it is better is for the reader to say."""
+
+
+def timing_figures(run: RunData) -> dict[str, float | None]:
+    """Return ``TIMING_METRICS`` of a run that trained nobody, by name; None or not finite where nothing says it."""
+    takes = needed(run)
+    needed_s = math.nan if takes is None else takes.median_s
+    one_each = vehicles(run, needed_s)
+    invited = run.invited.height
+    commits = run.invited.filter(outcome="committed").height
+    share = one_each.select(pl.col("enough", "committed").mean().cast(pl.Float64)).row(0)
+    return {
+        "covered": one_each.height,
+        "long_enough": None if takes is None else share[0],
+        "committed_vehicles": share[1],
+        "commits": commits,
+        "committed_invited": commits / invited if invited else None,
+        "dwell_s": dwell(run.windows).median_s,
+        "needed_s": needed_s,
+        "moved_bytes": float(run.spent["bytes"].sum()),
+    }
 
 
 def with_equal_commits(data: ConditionData) -> ConditionData:

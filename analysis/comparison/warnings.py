@@ -18,12 +18,6 @@ def equal_words(metrics: Sequence[Metric], noun: str) -> str:
     return f"Equal for all {noun}s at every seed: {named([metric.words for metric in metrics])}."
 
 
-def differing_settings(data: ConditionData) -> list[str]:
-    """Return the general settings that are not the same for all arms, because a learner has defaults of its own."""
-    keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
-    return [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
-
-
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
     """Return the warnings, one sentence or two each; those that hold under several conditions only once.
 
@@ -176,7 +170,9 @@ def _grouped(families: Sequence[Family]) -> list[str]:
 
 
 def _different(data: ConditionData, noun: str) -> list[str]:
-    different = differing_settings(data)
+    """Tell which general settings are not the same for all arms, because a learner has defaults of its own."""
+    keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
+    different = [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
     return [f"Not the same for all {noun}s, besides their own settings: {named(different)}."] if different else []
 
 
