@@ -27,6 +27,8 @@ from analysis.comparison.verdicts import (
     friedman_words,
     p_words,
     pairs_in,
+    power_words,
+    verdict_sentences,
 )
 from analysis.comparison.warnings import warnings_of
 from analysis.formatting import NONE
@@ -75,6 +77,12 @@ def test_the_words_of_a_verdict() -> None:
     assert (pair.verdict, pair.resolved, pair.p_value) == ("y higher", -1, 2 / 64)
     assert figures_of(pair, ACCURACY)[1] == "\u22123.0 to \u22121.0"
     assert figures_of(pair, ERROR)[1] == "\u22120.030 to \u22120.010"
+    assert verdict_sentences([pair], ACCURACY) == [
+        "Accuracy: y is higher than x by 1.7 points (95 % interval 1.0 to 3.0)."
+    ]
+    assert pair.seen is not None
+    seen = f"a true difference of {100 * pair.seen:.1f} points with 80\u202f% power."
+    assert power_words([pair], ACCURACY) == f"These seeds would have resolved {seen}"
     assert pair_of(none, none).verdict == "equal at all 6 seeds"
     assert p_words(0.00099) == "< 0.001"
 

@@ -99,6 +99,7 @@ def test_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
     methods, bibliography = ((to / name).read_text(encoding="utf-8") for name in ("methods.md", "references.bib"))
     assert set(re.findall(r"\[@(\w+)\]", methods)) <= set(re.findall(r"^@\w+\{(\w+),$", bibliography, re.MULTILINE))
     assert "Seeds: 0, 1." in methods
+    assert "paired by seed, by a sign-flip test, with p-values" in methods
     assert "quorum = 2" in methods
     # the traffic is a run directory as it was: cells can be run again
     (cell,) = to.glob("cells/flsimco-seed1*")
