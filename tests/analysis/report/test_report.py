@@ -311,6 +311,7 @@ def test_a_learner_declares_its_own_series(tmp_path, make_run):
     assert "value (rad)" in words
     assert "training loss" in words  # from the rounds, as no series is called so
     assert "never measured" not in words
+    assert "Training loss" in dict(result.headline)
     assert dict(result.headline)["Steering error"].replace("\u202f", " ") == "0.100 rad (first 0.300 rad)"
 
 
