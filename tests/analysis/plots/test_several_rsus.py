@@ -1,5 +1,8 @@
 """Vehicles that meet several RSUs, in a table of windows small enough to count by hand."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,7 +10,8 @@ import polars as pl
 import pytest
 
 from analysis.formatting import THIN
-from analysis.plots.several_rsus import apart_panel, multiplicity, successions
+from analysis.loading import load
+from analysis.plots.several_rsus import apart_panel, commits_panel, multiplicity, successions
 from analysis.style import styled
 
 WINDOWS = pl.DataFrame(
@@ -37,6 +41,18 @@ def test_the_mean_number_of_discs_is_that_of_the_time_in_coverage() -> None:
     held, covered = 10 + 12 + 5 + 5 + 1 + 2 + 1, 20 + 5 + 5 + 3 + 1
     assert multiplicity(WINDOWS) == pytest.approx(held / covered)
     assert multiplicity(WINDOWS.clear()) == 0
+
+
+def test_one_training_that_reaches_several_rsus_is_told(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    rsus = (("north", 500.0, 1500.0, 250.0), ("south", 500.0, 500.0, 250.0))
+    run = load(make_run(tmp_path / "run", vehicles=60, rsus=rsus))
+    first = run.participations.filter(outcome="committed").head(1)
+    twice = replace(run, participations=pl.concat([run.participations, first]))
+    with styled():
+        once, again = commits_panel(run).caption, commits_panel(twice).caption
+    number = run.participations.filter(outcome="committed").height
+    assert once.startswith(f"{number} updates, most of them, ")
+    assert again.startswith(f"{number + 1} updates of {number} trainings (handover.policy = multi: ")
 
 
 def test_the_models_of_rsus_are_lines_over_time_beside_the_clouds() -> None:
