@@ -40,20 +40,24 @@ class Counting:
         return {"model.weight": self.weight}
 
 
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     ("every", "evaluated"), [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [0, 2, 4, 6, 7]), (3, [0, 3, 6, 7]), (9, [0, 7])]
 )
-def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], tmp_path: Path) -> None:
-    """The untrained model and that of the last round always, in between every so many rounds."""
+def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], known: bool, tmp_path: Path) -> None:
+    """The untrained model and the last one always, also where the traffic ends before another round closes."""
     learner: Any = Counting()
     training = Training(learner, Checkpoint(Folder(tmp_path)), evaluate_every=every, begin_s=0.0, costs={})
     for round_ in range(7):
+        final = known and round_ == 6
         summary = RoundSummary(
-            round=round_, open_s=round_, close_s=round_ + 1, closed_by="deadline", invited=0, final=round_ == 6
+            round=round_, open_s=round_, close_s=round_ + 1, closed_by="deadline", invited=0, final=final
         )
         training.close_round(summary, [])
-    assert [row[0] for row in training.metric_rows] == evaluated
-    assert learner.asked == [False] * (len(evaluated) - 1) + [True]
+    training.measure_last()
+    assert [row[:2] for row in training.metric_rows] == [(round_, round_) for round_ in evaluated]
+    assert learner.asked[-1], "what is measured of the last model alone"
+    assert not any(learner.asked[:-1])
 
 
 def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path: Path) -> None:

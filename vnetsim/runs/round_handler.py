@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
@@ -22,6 +22,15 @@ from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 
 if TYPE_CHECKING:
     from vnetsim.learning import KeepsModels
+
+
+class _Newest(NamedTuple):
+    """What made an aggregator's newest model, and its metrics."""
+
+    round: int
+    time_s: float
+    metrics: Mapping[str, float]
+    final: bool
 
 
 class Training:
@@ -81,6 +90,7 @@ class Training:
         self._rsus = [name for name in aggregators if name != CLOUD]
         self._cloud = CLOUD in aggregators
         self.closed = dict.fromkeys(aggregators, 0)
+        self._newest: dict[str, _Newest] = {}
 
     @property
     def finished(self) -> int:
@@ -112,6 +122,7 @@ class Training:
                 self._models.keep(summary.needed())
             finished = self._add(self._results(summary, participants, who))
         self.closed[summary.aggregator] += 1
+        self._newest[summary.aggregator] = _Newest(summary.round + 1, summary.close_s, finished.metrics, summary.final)
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
         return RoundResult(
             weights=finished.weights,
@@ -144,7 +155,22 @@ class Training:
             finished = self._add(FinishedRound(participants=who, metrics=metrics, mixing=True))
         if mixing.aggregator == CLOUD:
             self.closed[CLOUD] += 1
+        self._newest[mixing.aggregator] = _Newest(mixing.round + 1, mixing.time_s, finished.metrics, mixing.final)
         self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
+
+    def measure_last(self) -> None:
+        """Measure the last models of a run that ended between two rounds, where nobody knew that they were the last.
+
+        Raises:
+            RunError: the learner failed.
+        """
+        for name, newest in self._newest.items():
+            if newest.final:
+                continue
+            with self._clock.part("evaluation"):
+                found = self._measured(name, final=name == CLOUD or not self._cloud)
+            metrics = {metric: value for metric, value in found.items() if metric not in newest.metrics}
+            self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
     def _recorded(self, who: str, what: str) -> FinishedRound | None:
         """Return what is recorded of this step, None where the record ends."""

@@ -323,6 +323,8 @@ class _Session:
 
     def _finish(self, result: SimulationResult, training: Training | Untrained, images: Mapping[int, int]) -> None:
         training.save()
+        if not isinstance(training, Untrained):
+            training.measure_last()
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
         self.run.put({"backhaul.parquet": to_parquet("backhaul", backhaul_rows(result.wires))})
