@@ -122,7 +122,7 @@ def comparison(engines: Sequence[Any], patch: Callable[[Any], None]) -> Command:
         def start(folder: Path) -> None:
             patch(engine)
             with progress_display() as progress:
-                compare(study, folder, command=["vnetsim", "compare"], progress=progress, workers=2)
+                compare(study, folder, command=["vnetsim", "compare"], progress=progress)
             assert RunDirectory(folder).leftovers() == []
 
         return start

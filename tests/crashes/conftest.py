@@ -172,7 +172,7 @@ def failed_everywhere(tmp_path: Path) -> Callable[[str, Command], int]:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Make a comparison use an engine, whatever its options ask for."""
+    """Make a comparison of one worker use an engine."""
     from vnetsim.study import runner  # noqa: PLC0415
 
-    return lambda chosen: monkeypatch.setattr(runner, "_engine", lambda *_: chosen)
+    return lambda chosen: monkeypatch.setattr(runner, "run_here", chosen)
