@@ -115,7 +115,7 @@ def test_samples_and_silos(run: RunDirectory) -> None:
 
 def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_path: Path) -> None:
     once = ("--set", "traffic.repeat=false", "--set", "traffic.end_s=30", "--set", "round.invited=20")
-    once += ("--set", "round.quorum=20")
+    once += ("--set", "round.quorum=3", "--set", "evaluate_every=400")
     done = cli("run", "gaussian", "--learner", toy.name, "--rounds", "500", *once, "--out", tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     finished = run.read("rounds").height
@@ -123,6 +123,8 @@ def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_
     assert done.err == f"vnetsim: the traffic ended after {finished} of 500 rounds.\n"
     assert 0 < finished < 500
     assert (run.manifest()["ended_by"], run.manifest()["status"]) == ("traffic", "finished")
+    assert run.read("rounds")["closed_by"][-1] != "traffic_end", "the last round was not known to be the last"
+    assert run.read("metrics").filter(name="distance")["round"].to_list() == [0, finished]
 
 
 @pytest.mark.parametrize("scenario", ["intersection.sumocfg", "gaussian.toml"])
