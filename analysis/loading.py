@@ -124,7 +124,8 @@ def shown(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the table ``metrics`` that a page shows: of the one model, of the cloud, or means over RSUs.
 
     A mean has the aggregator "mean", and the range over the RSUs in the columns ``low`` and ``high``, which are null
-    elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before.
+    elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before. Its time is
+    that by which all its values were measured: RSUs close as many rounds at different times.
     """
     nothing = pl.lit(None, pl.Float64)
     # how far RSUs' models are apart is measured whenever one of them closes a round: of a round the last time counts
@@ -138,7 +139,7 @@ def shown(metrics: pl.DataFrame) -> pl.DataFrame:
     known = grid.join(rest, on=[*keys, "aggregator"], how="left").sort("round", "name", "aggregator")
     value = pl.col("value")
     means = (
-        known.with_columns(value.forward_fill().over("name", "aggregator"))
+        known.with_columns(pl.col("time_s", "value").forward_fill().over("name", "aggregator"))
         .filter(value.is_finite())
         .group_by(keys, maintain_order=True)
         .agg(pl.col("time_s").max(), value.mean(), aggregator=pl.lit("mean"), low=value.min(), high=value.max())

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
-from vnetsim.learning import Aggregation, Series, Update
+from vnetsim.learner_facts import CLOUD
+from vnetsim.learning import Aggregation, ModelKey, Series, Update
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.round_handler import Training
-from vnetsim.simulation.log import RoundSummary
+from vnetsim.simulation.log import Mixing, RoundSummary
 from vnetsim.storage.folder import Folder
 
 
@@ -28,7 +29,7 @@ class Counting:
     def series(self) -> Sequence[Series]:
         return [Series(name="count", label="Count", unit="", caption="Evaluations.")]
 
-    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
+    def aggregate(self, updates: Sequence[Update], _: str = "") -> Aggregation:
         assert not updates
         return Aggregation(weights=[], metrics={})
 
@@ -58,6 +59,40 @@ def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], kno
     assert [row[:2] for row in training.metric_rows] == [(round_, round_) for round_ in evaluated]
     assert learner.asked[-1], "what is measured of the last model alone"
     assert not any(learner.asked[:-1])
+
+
+class Several(Counting):
+    """With a model for each aggregator, where who was measured counts."""
+
+    def evaluate(self, *, final: bool, aggregator: str = "") -> Mapping[str, float]:
+        return {"count": float(final)} if aggregator else super().evaluate(final=final)
+
+    def keep(self, needed: Collection[ModelKey]) -> None:
+        """All are kept."""
+
+    def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
+        """Nothing has values."""
+
+    def spread(self, aggregators: Sequence[str]) -> float:
+        return float(len(aggregators))
+
+
+def test_below_a_cloud_no_model_is_measured_once_it_is_the_clouds(tmp_path: Path) -> None:
+    """The traffic ends after a round that was not to be evaluated, and the cloud has averaged what it made."""
+    names = ("a", "b", CLOUD)
+    training = Training(
+        cast("Any", Several()), Checkpoint(Folder(tmp_path)), evaluate_every=2, begin_s=0.0, costs={}, aggregators=names
+    )
+    for name in ("a", "b"):
+        summary = RoundSummary(
+            round=0, open_s=0, close_s=1, closed_by="quorum", invited=0, final=False, aggregator=name, mixed=True
+        )
+        training.close_round(summary, [])
+    model = ModelKey(CLOUD, 1)
+    means = [(model, {ModelKey("a", 1): 1.0}), *((ModelKey(name, 1), {model: 1.0}) for name in ("a", "b"))]
+    training.mix(Mixing(aggregator=CLOUD, round=0, time_s=2.0, means=means, final=False))
+    training.measure_last()
+    assert training.metric_rows[len(names) :] == [(1, 2.0, "count", 1.0, CLOUD)]
 
 
 def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path: Path) -> None:

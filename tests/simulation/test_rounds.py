@@ -230,6 +230,8 @@ def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene: Any) -> None:
     )
     assert (result.ended_by, result.time_s, len(result.log.rounds)) == ("caller", 12.0, 2)
     assert [(r.round, r.outcome) for r in result.log.participations] == [(0, "committed"), (1, "committed")]
+    found = [(window.vehicle_id, window.exit_s, window.exit_cause) for window in result.log.windows]
+    assert found == [("a", 13.0, "end")], "the path's next point"
 
 
 def coverage(scene: Any, windows: list[Any], **settings: Any) -> Any:

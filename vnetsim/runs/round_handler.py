@@ -161,14 +161,16 @@ class Training:
     def measure_last(self) -> None:
         """Measure the last models of a run that ended between two rounds, where nobody knew that they were the last.
 
+        Below a cloud it is the cloud's alone: by now the RSUs have that one, and their own went into it.
+
         Raises:
             RunError: the learner failed.
         """
         for name, newest in self._newest.items():
-            if newest.final:
+            if newest.final or (self._cloud and name != CLOUD):
                 continue
             with self._clock.part("evaluation"):
-                found = self._measured(name, final=name == CLOUD or not self._cloud)
+                found = self._measured(name, final=True)
             metrics = {metric: value for metric, value in found.items() if metric not in newest.metrics}
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 

@@ -227,6 +227,7 @@ class _Loop:
             self.fleet.end_of_traffic(last_s)
             self._empty_outbox()
             self.mixer.end_of_traffic(last_s)
+            self.fleet.cut_off(last_s)  # where the caller ended it while vehicles were covered
         return last_s
 
     @property
