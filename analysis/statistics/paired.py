@@ -107,16 +107,19 @@ def paired_difference(
     count = len(differences)
     mean = float(differences.mean()) if count else math.nan
     deviation = float(differences.std(ddof=1)) if count > 1 else None
-    scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
-    if deviation is not None and deviation <= 1e-12 * scale:
-        deviation = 0.0  # equal but for the rounding of the subtraction
+    # what is smaller is the rounding of the subtraction
+    rounding = 1e-12 * max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
+    if abs(mean) <= rounding:
+        mean = 0.0
+    if deviation is not None and deviation <= rounding:
+        deviation = 0.0
     found = SignFlips(p_value=1.0, low=-math.inf, high=math.inf)
     if deviation and method == "t":
         half = float(stats.t.ppf(1 - level / 2, count - 1)) * deviation / math.sqrt(count)
         p_value = 2 * float(stats.t.sf(abs(mean) / (deviation / math.sqrt(count)), count - 1))
         found = SignFlips(p_value=p_value, low=mean - half, high=mean + half)
     elif deviation is not None:
-        found = sign_flips(differences, level=level, scale=scale, seed=seed)
+        found = sign_flips(differences, level=level, tolerance=rounding, seed=seed)
     return PairedDifference(
         count=count,
         mean=mean,

@@ -41,7 +41,7 @@ class SignFlips:
     high: float
 
 
-def sign_flips(differences: Floats, *, level: float, scale: float = 0.0, seed: int = 0) -> SignFlips:
+def sign_flips(differences: Floats, *, level: float, tolerance: float = 0.0, seed: int = 0) -> SignFlips:
     """Test that differences are centred at 0, and return all centres that the test does not reject.
 
     ``p_value <= level`` holds exactly when 0 is outside the closed interval. Turning the signs of all differences
@@ -50,10 +50,10 @@ def sign_flips(differences: Floats, *, level: float, scale: float = 0.0, seed: i
     Args:
         differences: shape (n,), n >= 1, finite.
         level: of the test; the interval has the confidence 1 - level.
-        scale: magnitude of the numbers that were subtracted, whose rounding must not part what is equal.
+        tolerance: the rounding of the subtraction; means up to it are 0.
         seed: of the random splits of more than ``MOST_EXACT`` differences.
     """
-    mean, tolerance = float(differences.mean()), 1e-12 * scale
+    mean = float(differences.mean())
     below, above, splits = _split_means(differences, seed)
     for means in (below, above):
         means[np.abs(means) <= tolerance] = 0.0

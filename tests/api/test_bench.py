@@ -273,8 +273,8 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 FROZEN = {
-    "city v1": "f51bb0df0479f14eb860391732f0f54f5a30227cb218f8c581c94d55e595fc8b",
-    "corridor v1": "486cbc96aa26109b99b21ebedaebfc955c8af916a1f3f13ef37af34f742eba36",
+    "city v2": "89942704a9c2fee69e9b2876f103f06815b153dc7cb5423723451acaa0801711",
+    "corridor v2": "6d195cb4893e53ea2af92e062bcc0ef1b2700d8ba0d5e1ad9c6895f6189b4040",
     "expressway v2": "526242d1b5bc419d7a386d42af65e677bf9a0980db9ab92611c5165270492dac",
     "intersection v2": "c901545d044d066b9684e4f24ca086e39cebe93accd6577e62507cc2e696f8e8",
 }

@@ -68,6 +68,7 @@ def test_equal_differences_have_no_effect_size():
     assert ten.resolved == 1
     none = paired_difference(np.arange(6), np.arange(6))
     assert (none.mean, none.low, none.high, none.p_value, none.effect) == (0, 0, 0, 1, None)
+    assert paired_difference([0.7, 0.1, 0.3], [0.1, 0.3, 0.7]).mean == 0.0  # 2e-17 by subtraction
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])

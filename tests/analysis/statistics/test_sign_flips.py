@@ -58,10 +58,10 @@ def test_at_six_pairs_the_interval_is_from_the_least_to_the_greatest() -> None:
 def test_zero_is_outside_exactly_when_p_is_at_most_the_level(values: list[int], level: float) -> None:
     """Also where differences are tied: sums of tenths are not exact, and must count as what they are."""
     differences = np.array(values) * 0.1
-    found = sign_flips(differences, level=level, scale=1.0)
+    found = sign_flips(differences, level=level, tolerance=1e-12)
     assert found.p_value == pytest.approx(brute_p(np.array(values, dtype=np.float64)))
     assert (found.p_value <= level) == (found.low > 0 or found.high < 0)
-    turned = sign_flips(-differences, level=level, scale=1.0)
+    turned = sign_flips(-differences, level=level, tolerance=1e-12)
     assert (turned.low, turned.high, turned.p_value) == (-found.high, -found.low, found.p_value)
 
 
