@@ -113,7 +113,7 @@ class AflDelay:
 
     def share(self, upload: Upload) -> float:
         """Return a, as it stands above."""
-        delay = ZETA ** (upload.train_s - 1) * ZETA ** (upload.upload_s - 1)
+        delay = ZETA ** (upload.participant.train_s - 1) * ZETA ** (upload.participant.upload_s - 1)
         return min(float(self.mixing * delay), 1.0)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:

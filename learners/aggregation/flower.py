@@ -72,11 +72,11 @@ class Flower:
                 status=Status(Code.OK, ""),
                 parameters=ndarrays_to_parameters(_arrays(upload.state, names)),
                 num_examples=max(1, round(upload.weight * WHOLE)),
-                metrics={key: getattr(upload, key) for key in METRICS},
+                metrics={key: getattr(upload if hasattr(upload, key) else upload.participant, key) for key in METRICS},
             )
             for upload in uploads.uploads
         ]
-        clients = [SimpleNamespace(cid=upload.vehicle_id) for upload in uploads.uploads]
+        clients = [SimpleNamespace(cid=upload.participant.vehicle_id) for upload in uploads.uploads]
         made, _ = strategy.aggregate_fit(number, list(zip(clients, replies, strict=True)), [])
         memory = {ROUND: torch.tensor(number), **self._kept(strategy)}
         if made is None:

@@ -256,20 +256,8 @@ class Server:
         since = who.base.version if who.base.aggregator == into else who.counted_from
         if since is None:
             raise ValueError(f"vehicle '{who.vehicle_id}' began at '{who.base.aggregator}', and lacks counted_from")
-        return Upload(
-            state=state,
-            base=base,
-            weight=weight,
-            staleness=changes[-1] - changes[since],
-            download_s=who.download_s,
-            train_s=who.train_s,
-            upload_s=who.upload_s,
-            vehicle_id=who.vehicle_id,
-            silo=who.silo,
-            speed_mps=who.speed_mps,
-            level_px=who.level_px,
-            stay_s=who.stay_s,
-        )
+        staleness = changes[-1] - changes[since]
+        return Upload(state=state, base=base, weight=weight, staleness=staleness, participant=who)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the models, ``versions``, how often they had changed, and as ``aggregation.*`` the rule's memory."""

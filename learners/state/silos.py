@@ -106,11 +106,11 @@ class OwnModels:
         self._consensus_of = consensus_of
         self._measured: dict[int, tuple[State, Mapping[str, float]]] = {}
 
-    def trained(self, participant: Participant | Peer) -> bool:
+    def trained(self, participant: Peer) -> bool:
         """Return whether a vehicle's silo took part before."""
         return bool(self._silos[participant.silo].shared)
 
-    def carried(self, participant: Participant | Peer) -> State:
+    def carried(self, participant: Peer) -> State:
         """Return the model of a vehicle's silo, which it brings to its neighbours."""
         return self._silos[participant.silo].shared or self.models.initial
 

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 
 import numpy as np
 
-from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.experiment import DEFAULT_NAMES, BlurSettings, DataSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.learner_facts import AGGREGATOR, Cost, Exchange, ModelCost, Series
-from vnetsim.learning.aggregation import SYNC
 from vnetsim.random_streams import Streams
 
 __all__ = ["AGGREGATOR", "Cost", "Exchange", "ModelCost", "Series"]
@@ -42,7 +41,7 @@ class Peer:
         speed_mps: the speed it reports, at entry into coverage (m/s).
         level_px: its blur level (Camera.level_px).
         neighbours: with how many vehicles it began an exchange, as it tells the others.
-        earlier: see ``Participant``.
+        earlier: silos whose images still are a part of those that it holds, with their shares; the rest is of ``silo``.
     """
 
     vehicle_id: str
@@ -54,21 +53,16 @@ class Peer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Participant:
-    """A committed participation that is now to be trained.
+class Participant(Peer):
+    """A committed participation that is now to be trained; the vehicle is what it is to its peers as well.
 
     Args:
         round: index of the round that aggregates it, from 0.
         base: the model it downloaded; its version is smaller than ``round`` when stale. Of another aggregator than the
             one that aggregates it, where the vehicle was handed over and carried its training along.
-        vehicle_id: the vehicle.
         rsu_id: the RSU that served it.
-        silo: index of its silo.
-        speed_mps: the speed it reports, at entry into coverage (m/s).
-        level_px: its blur level (Camera.level_px).
         peers: the neighbours with which its exchange completed, in order of arrival in the round: whose model it
             received, or at which its own was worked on and came back. A mutual exchange makes both each other's peers.
-        neighbours: with how many vehicles it began an exchange; its peers are among them.
         download_s: seconds it spent receiving the model.
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.
@@ -83,7 +77,6 @@ class Participant:
             done by then, in [0, 1]. There w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
             (MIDDLE's on-device mixing; Zhang et al., ICPP 2023); it goes on with the rest of its steps, and its
             optimizer as it was. BatchNorm's statistics are mixed likewise.
-        earlier: silos whose images still are a part of those that it holds, with their shares; the rest is of ``silo``.
         bases: where it downloaded several models before it trained: all of them, ``base`` the first. It starts from
             their mean (FedMes; Han et al., JSAC 39(12), 2021), and each of their aggregators that its update reaches
             is told of it by a participant of its own. Empty for ``base`` alone.
@@ -94,13 +87,8 @@ class Participant:
 
     round: int
     base: ModelKey
-    vehicle_id: str
     rsu_id: str
-    silo: int
-    speed_mps: float
-    level_px: float
     peers: tuple[Peer, ...] = ()
-    neighbours: int = 0
     download_s: float = 0.0
     train_s: float = 0.0
     upload_s: float = 0.0
@@ -110,7 +98,6 @@ class Participant:
     carried: Literal["model", "change"] = "model"
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     bases: tuple[ModelKey, ...] = ()
-    earlier: tuple[tuple[int, float], ...] = ()
     chance: float = 1.0
 
     @property
@@ -256,7 +243,7 @@ class LearnerContext:
     on_ray: bool = False
     data_set: Any = None
     encoder: Any = None
-    rule: str = SYNC
+    rule: str = DEFAULT_NAMES["aggregation"]
     aggregation: Any = None
     aggregators: tuple[str, ...] = (AGGREGATOR,)
     districts: int = 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from vnetsim.experiment import DEFAULT_NAMES
+from vnetsim.learning import Participant
 from vnetsim.plugins import Kind
 
 SYNC = DEFAULT_NAMES["aggregation"]
@@ -28,28 +29,14 @@ class Upload:
         weight: what the learner gives it; all of a round sum to 1.
         staleness: versions of the server's model since the one it downloaded: how often the model has changed, which a
             round without an upload, or one that only fills a buffer, does not do.
-        download_s: seconds it spent receiving the model.
-        train_s: seconds of its training on board.
-        upload_s: seconds it spent sending.
-        vehicle_id: whose it is.
-        silo: index of the silo it trained on.
-        speed_mps: the vehicle's speed at entry into coverage (m/s).
-        level_px: its blur level (px).
-        stay_s: seconds from its entry into coverage to the end of its upload.
+        participant: whose it is: the vehicle, its silo, speed and blur, and how long each part took it.
     """
 
     state: Mapping[str, Any]
     base: Mapping[str, Any]
     weight: float
     staleness: int
-    download_s: float = 0.0
-    train_s: float = 0.0
-    upload_s: float = 0.0
-    vehicle_id: str = ""
-    silo: int = 0
-    speed_mps: float = 0.0
-    level_px: float = 0.0
-    stay_s: float = 0.0
+    participant: Participant
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ from learners.aggregation.flower import METRICS, Flower
 from learners.aggregation.means import FedAvgM, Sync
 from learners.mathematics.weights import weighted_mean
 from vnetsim.errors import InputError, RunError
+from vnetsim.learning import ModelKey, Participant
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, Upload
 
 State = dict[str, Tensor]
@@ -37,8 +38,9 @@ def state(seed: int) -> State:
 
 def uploads(first: int = 1, weights: Sequence[float] = WEIGHTS, model: State | None = None, memory: Any = None) -> Any:
     given = [
-        Upload(state=state(first + n), base=state(100), weight=weight, staleness=n, vehicle_id=f"car{n}", silo=10 + n,
-               speed_mps=20.0 + n, level_px=3.0 + n, stay_s=30.0 + n, download_s=1.0, train_s=2.0, upload_s=3.0)
+        Upload(state=state(first + n), base=state(100), weight=weight, staleness=n, participant=Participant(
+            round=n, base=ModelKey("single", 0), rsu_id="r", vehicle_id=f"car{n}", silo=10 + n, speed_mps=20.0 + n,
+            level_px=3.0 + n, stay_s=30.0 + n, download_s=1.0, train_s=2.0, upload_s=3.0))
         for n, weight in enumerate(weights)
     ]  # fmt: skip
     return RoundUploads(

@@ -14,6 +14,7 @@ from torch import Tensor
 from learners.aggregation.asynchronous import AflDelay, FedAsync, FedBuff
 from learners.aggregation.means import FedAdam, FedAvgM, Sync
 from learners.mathematics.weights import weighted_mean
+from vnetsim.learning import ModelKey, Participant
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, Upload
 
 State = dict[str, Tensor]
@@ -44,11 +45,11 @@ def uploads(
 ) -> RoundUploads:
     """Upload n has the state ``first + n``, and started from the model 100 + n."""
     given = [
-        Upload(
-            state=state(first + n), base=state(100 + n), weight=weight, staleness=tau, train_s=1.5 + n, upload_s=0.5 + n
-        )
+        Upload(state=state(first + n), base=state(100 + n), weight=weight, staleness=tau, participant=Participant(
+            round=0, base=ModelKey("single", 0), rsu_id="r", vehicle_id="v", silo=n, speed_mps=9.0, level_px=1.0,
+            train_s=1.5 + n, upload_s=0.5 + n))
         for n, (tau, weight) in enumerate(zip(staleness, weights, strict=True))
-    ]
+    ]  # fmt: skip
     return RoundUploads(
         model=model,
         uploads=given,

@@ -76,17 +76,16 @@ class SumoTraffic(OpenedTraffic):
         }
         net = SumoNet(api, self._config, self._chosen(self._settings.seed), self._progress)
         self.rsus, placed = place_rsus(self._settings, net, str(self._config))
-        self._seed = int(option("seed")) if self._settings.seed is None else self._settings.seed
         written = self._outputs.note()
         notes = [written] if written else []
-        self._step_s: float = api.simulation.getDeltaT()
-        self._begin_s: float = api.simulation.getTime()
+        step_s: float = api.simulation.getDeltaT()
+        begin_s: float = api.simulation.getTime()
         end_s: float = api.simulation.getEndTime()
-        count_s = self._begin_s + self._settings.warmup_s
+        count_s = begin_s + self._settings.warmup_s
         if 0 <= end_s <= count_s:
             raise InputError(
                 f"{self._config}: it ends at {end_s:g} s, before a warm-up of {self._settings.warmup_s:g} s "
-                f"from {self._begin_s:g} s on is over; shorten --warmup or move --begin or --end."
+                f"from {begin_s:g} s on is over; shorten --warmup or move --begin or --end."
             )
         self.time_s = count_s
         lanes: dict[str, Floats] = {}
@@ -95,7 +94,7 @@ class SumoTraffic(OpenedTraffic):
             around, fastest_mps = surroundings(place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
-            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * self._step_s + 5.0)
+            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0)
             if not around:
                 placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
         inputs = (
@@ -107,8 +106,8 @@ class SumoTraffic(OpenedTraffic):
             kind="sumo",
             begin_s=count_s,
             end_s=end_s if end_s >= 0 and not self._repeat else None,
-            step_s=self._step_s,
-            seed=self._seed,
+            step_s=step_s,
+            seed=int(option("seed")) if self._settings.seed is None else self._settings.seed,
             command=session.command,
             version=api.getVersion()[1],
             inputs=tuple(dict.fromkeys(str(resolved(path)) for path in inputs)),
@@ -125,11 +124,12 @@ class SumoTraffic(OpenedTraffic):
         Raises:
             RunError: when SUMO fails while running.
         """
-        shift_s = 0.0
+        shift_s, seed = 0.0, self._info.seed
+        assert seed is not None
         for index in count():
             if index > 0:
                 self._stop()
-                self._start(self._seed + index, number=index + 1)
+                self._start(seed + index, number=index + 1)
             if self._session is None:
                 raise RunError(f"{self._config}: this traffic was closed or already read; open it again.")
             met = False
@@ -150,7 +150,7 @@ class SumoTraffic(OpenedTraffic):
             shift_s += play.duration_s - self._settings.warmup_s
             if not (self._repeat and met):
                 break
-        self.time_s = max(self.time_s, self._begin_s + self._settings.warmup_s + shift_s)
+        self.time_s = max(self.time_s, self._info.begin_s + shift_s)
         self.close()
 
     def close(self) -> None:
