@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.encoders import Encoder, create_encoder
 from learners.engines.programs import State, Tensors, prefixed, unprefixed
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
-from learners.tasks.evaluation import PASS, estimate_statistics, knn_predict, linear_probe_accuracy, passed
+from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos, training_loss
 from vnetsim.errors.bounds import Images
 from vnetsim.learning import Description, LearnerContext, Series
@@ -179,7 +180,7 @@ class ContrastiveTask(Task):
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
             batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
-            estimate_statistics(self.network, self._features_of, batches)
+            update_bn((self.normalised(as_floats(batch)) for batch in batches), self.network)
         self.network.eval()
         bank, test = passed(self._features_of, self.silos.pool, self._bank), passed(self._features_of, self._test)
         known, classes = self._bank_labels, len(self._data.class_names)

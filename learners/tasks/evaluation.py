@@ -1,14 +1,14 @@
-"""How good frozen features are: weighted k-nearest-neighbour vote and linear probe; passes, BatchNorm statistics."""
+"""How good frozen features are: weighted k-nearest-neighbour vote and linear probe; passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from learners.encoders import channels_last
@@ -26,29 +26,6 @@ DEVICE_PASS_PIXELS = 2**21
 def as_floats(images: Tensor) -> Tensor:
     """Return uint8 images (N, C, H, W) as floats in [0, 1], laid out as the networks are."""
     return channels_last(images.to(torch.float32) / 255)
-
-
-def estimate_statistics(network: nn.Module, forward: Callable[[Tensor], object], batches: Iterable[Tensor]) -> None:
-    """Replace a network's BatchNorm statistics by the plain mean over batches that ``forward`` passes through it.
-
-    For a model that carries none or whose own lag behind its weights. The network's weights are not touched; it is left
-    in training mode.
-
-    ``forward`` is given images in [0, 1], made of uint8 batches (B, C, H, W) of equal size on any device: variances are
-    taken within a batch.
-    """
-    layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # torch then keeps the plain mean
-    network.train()
-    try:
-        for batch in batches:
-            forward(as_floats(batch))
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
 
 
 def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
+from torch.optim.swa_utils import update_bn
 
 from learners.data import load_steering
 from learners.data.moving import moved
@@ -17,7 +18,7 @@ from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors
-from learners.tasks.evaluation import PASS, estimate_statistics, passed
+from learners.tasks.evaluation import PASS, as_floats, passed
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
 from vnetsim.errors.bounds import Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
@@ -204,7 +205,7 @@ class SteeringTask(Task):
         self.network.load_state_dict(moved(state, self.device))
         count = len(self._statistics)
         batches = torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS)))  # of equal size
-        estimate_statistics(self.network, self.network, batches)
+        update_bn(map(as_floats, batches), self.network)
         self.network.eval()
         angles = passed(self.network, self._test)
         return {**_errors(angles - self._test_angles), **self._constant}
