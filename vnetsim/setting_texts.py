@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import docstring_parser
 from docstring_parser import DocstringStyle
 
-from vnetsim.errors.bounds import Within, bounds_of
+from vnetsim.errors.bounds import Within, bounds_of, in_few_characters
 
 MISSING = "(must be given)"
 """Stands for the default of a setting that has none."""
@@ -153,8 +153,7 @@ def as_toml(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     if isinstance(value, float):
-        short = f"{value:g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
-        return short if float(short) == value else repr(value)
+        return in_few_characters(value)
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, list | tuple):

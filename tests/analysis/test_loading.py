@@ -50,7 +50,7 @@ def without_rsus(run, name):
         ("windows.parquet", removed, "missing"),
         ("samples.npz", partial(filled, content=b"PK\x03\x04 broken"), "unreadable"),
         ("samples.npz", partial(filled, content=b""), "unreadable"),
-        ("experiment.toml", partial(filled, content=b"scenario = "), "unreadable"),
+        ("experiment.toml", partial(filled, content=b"scenario = "), "not valid TOML"),
         ("experiment.toml", removed, "missing"),
         ("manifest.json", without_rsus, "damaged: it records no RSU"),
     ],

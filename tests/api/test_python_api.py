@@ -166,7 +166,7 @@ def test_a_fleet_takes_the_place_of_another(tmp_path: Path) -> None:
         ({"round__quorum": [1]}, "round.quorum: expected a whole number"),
         ({"learning__lr": "fast"}, "learning.lr: expected a number"),
         ({"settings": [("rounds", 3)]}, "settings: expected a mapping"),
-        ({"settings": {3: 4}}, "expected keys such as"),
+        ({"settings": {3: 4}}, "settings: expected a text, got"),
         ({"scenario": 5}, "scenario: expected a path or a name, got 5"),
         ({"out": 5, "learner": "fedavg"}, "out: expected a path or a name, got 5"),
     ],

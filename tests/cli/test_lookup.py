@@ -45,7 +45,7 @@ def test_one_setting(capsys: Captured) -> None:
         "",
         "radio.bandwidth_hz = 2e7",
         "    channel bandwidth (Hz).",
-        "    number, between 1000 and 1e+11 Hz: from telemetry to all microwave bands",
+        "    number, between 1000 and 1e11 Hz: from telemetry to all microwave bands",
     ]
 
 

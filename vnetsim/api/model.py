@@ -17,7 +17,6 @@ from vnetsim.learning.kinds import ENCODERS
 from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, MODEL_FOLDER, ModelRecord
 from vnetsim.own_packages import claim
 from vnetsim.plugins import plugin_errors
-from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 
@@ -137,7 +136,7 @@ def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module
         if encoder is None:
             built: nn.Module = architecture(record)
         else:
-            given = read_toml(run.checked("experiment.toml")).get("encoder", {})
+            given = run.settings()[0].get("encoder", {})
             trunk: Any = structure(given, encoder, "", ("encoder",))
             with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "in build"):
                 built = architecture(record, trunk)

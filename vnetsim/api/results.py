@@ -15,7 +15,6 @@ from vnetsim.errors import InputError
 from vnetsim.learning.model_record import model_files
 from vnetsim.own_packages import claim
 from vnetsim.runs.timing import schedule
-from vnetsim.scenario.settings_file import read_toml
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES, Column
@@ -112,7 +111,7 @@ class Traffic(Folder):
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The resolved experiment as nested tables, SI units."""
-        return read_toml(self._files.checked("experiment.toml"))
+        return self._files.settings()[0]
 
     @property
     def status(self) -> str:

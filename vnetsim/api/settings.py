@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from vnetsim.errors import InputError
-from vnetsim.experiment import WHOLE_TABLES
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
-from vnetsim.scenario.settings_file import changed, load_experiment, read_experiment, to_plain
+from vnetsim.scenario.settings_file import changed, leaves, load_experiment, read_experiment, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.structure import structure
@@ -111,8 +110,8 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
     named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
-    of_tree = [_placed(path, value, ".") for path, value in _leaves(settings or {}, ())]
-    return of_tree + [_placed(path, value, "__") for path, value in _leaves(named, ())]
+    of_tree = [_placed(path, value, ".") for path, value in leaves(_plain(settings or {})).items()]
+    return of_tree + [_placed(path, value, "__") for path, value in leaves(_plain(named)).items()]
 
 
 def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
@@ -141,28 +140,19 @@ def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
     return path, value
 
 
-def _leaves(tree: Mapping[Any, Any], above: tuple[str, ...]) -> list[Override]:
-    found: list[Override] = []
-    for key, value in tree.items():
-        if not isinstance(key, str):
-            raise InputError(f"settings: expected keys such as 'round.quorum', got {key!r}.")
-        text_of(key, "settings")
-        path = (*above, *key.split("."))
-        plain = to_plain(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-        nested = isinstance(plain, Mapping) and path not in WHOLE_TABLES
-        found += _leaves(plain, path) if nested else [(path, _plain(plain))]
-    return found
-
-
 def _plain(value: Any) -> Any:
-    """Return a value as TOML would give it."""
+    """Return a value, or a tree of them, as TOML would give it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = to_plain(value)
+    if isinstance(value, Mapping):
+        return {text_of(key, "settings"): _plain(below) for key, below in value.items()}
     if isinstance(value, str):
         return text_of(value, "settings")
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         return [_plain(one) for one in value]
     return value
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 import vnetsim
-from vnetsim.cli.options import OutputPath
+from vnetsim.cli.options import OutputPath, settings_of, typed
 from vnetsim.errors import RunError
 from vnetsim.standard_streams import plain
 
@@ -50,7 +49,6 @@ def run(
         out: Folder of cells and rows; default: bench. It is gone on with.
     """
     from vnetsim.cli.terminal import print_results  # noqa: PLC0415 - keeps --help quick
-    from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415
 
     row = vnetsim.bench(
         track,
@@ -60,11 +58,11 @@ def run(
         handover=handover,
         control=control,
         size=size,
-        settings={".".join(path): value for path, value in map(parse_override, set_)},
+        settings=settings_of(set_),
         device=device,
         workers=workers,
         out=out,
-        command=["vnetsim", *sys.argv[1:]],
+        command=typed(),
     )
     print_results([row.table], [], row.path, title=f"vnetsim bench {track}", kind="row")
     return 0
@@ -103,7 +101,7 @@ def check(
     """
     given = dict(text.partition("=")[::2] for text in set_)
     code = given if learner is None else {**given, "learner": learner}
-    found = vnetsim.bench_check(row, seeds=seeds, code=code, workers=workers, command=["vnetsim", *sys.argv[1:]])
+    found = vnetsim.bench_check(row, seeds=seeds, code=code, workers=workers, command=typed())
     for line in found.lines:
         print(plain(line))
     if not found.agrees:

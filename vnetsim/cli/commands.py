@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Group, Parameter
 
@@ -15,7 +15,7 @@ import vnetsim
 from vnetsim.cli.bench import bench
 from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
-from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, WorkerOptions
+from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, WorkerOptions, settings_of, typed
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
@@ -64,17 +64,6 @@ Tensorboard = Annotated[
     Parameter(group=OUTPUT, negative="", help="Write event files of TensorBoard into run directories, round by round."),
 ]
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
-
-
-def _settings(set_: Sequence[str]) -> dict[str, Any]:
-    """Return ``--set`` values by dotted key."""
-    from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
-
-    return {".".join(path): value for path, value in map(parse_override, set_)}
-
-
-def _command() -> list[str]:
-    return ["vnetsim", *sys.argv[1:]]
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
@@ -141,13 +130,13 @@ def run(
         data__root=data_root,
         data__download=data_download or None,
         **traffic.settings(gui=gui),
-        settings=_settings(set_),
+        settings=settings_of(set_),
         timing_only=timing_only,
         tensorboard=tensorboard,
         trust=trust,
         **vars(where),
         out=out,
-        command=_command(),
+        command=typed(),
     )
     chosen = made.settings["learner"].rpartition(":")[2]
     _show(made.report(), title=f"{chosen} on {_scenario_name(made)}")
@@ -174,7 +163,7 @@ def mobility(
     if report:  # SUMO leaves this process idle time enough to load what the report needs
         threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
     given = traffic.settings(gui=gui)
-    made = vnetsim.mobility(scenario, seed=seed, **given, settings=_settings(set_), out=out, command=_command())
+    made = vnetsim.mobility(scenario, seed=seed, **given, settings=settings_of(set_), out=out, command=typed())
     title = f"traffic of {_scenario_name(made)}"
     if report:
         _show(made.report(), title=title)
@@ -229,14 +218,14 @@ def compare(
             rounds=rounds,
             device=device,
             **traffic.settings(),
-            settings=_settings(set_),
+            settings=settings_of(set_),
             trust=trust,
             **vars(where),
             out=out,
             yes=yes,
             timing_only=timing_only,
             tensorboard=tensorboard,
-            command=_command(),
+            command=typed(),
         )
     except CellsFailedError as error:
         _show_study(error.study, scenario)
@@ -271,7 +260,7 @@ def resume(
         trust=trust,
         accept_changed_plugin=accept_changed_plugin,
         **vars(where),
-        command=_command(),
+        command=typed(),
     )
     written = already_finished and (run_directory / "report.html").is_file()
     _show(made.summary() if written else made.report(), title=run_directory.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,18 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 TRAFFIC, OUTPUT = Group("Traffic"), Group("Output")
+
+
+def typed() -> list[str]:
+    """Return the command line as it was typed, for the record."""
+    return ["vnetsim", *sys.argv[1:]]
+
+
+def settings_of(set_: Sequence[str]) -> dict[str, Any]:
+    """Return ``--set`` values by dotted key."""
+    from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
+
+    return {".".join(path): value for path, value in map(parse_override, set_)}
 
 
 def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:

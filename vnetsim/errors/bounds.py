@@ -36,7 +36,7 @@ class Within:
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
-        return f"between {_plain(self.low)} and {_plain(self.high)}{unit}"
+        return f"between {in_few_characters(self.low)} and {in_few_characters(self.high)}{unit}"
 
     def check(self, key: str, value: float) -> None:
         """Refuse a value outside, or not finite.
@@ -49,11 +49,10 @@ class Within:
             raise InputError(f"{key} must be {self} ({self.reason}), got {value}.")
 
 
-def _plain(value: float) -> str:
-    """Return a bound in few characters, and exactly."""
-    if isinstance(value, int):
-        return str(value)
-    return f"{value:g}".replace("e+0", "e").replace("e-0", "e-")
+def in_few_characters(value: float) -> str:
+    """Return a number as short as it can be, and exactly."""
+    short = f"{value:g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+    return short if isinstance(value, float) and float(short) == value else repr(value)
 
 
 def _within(hint: Any) -> Within | None:

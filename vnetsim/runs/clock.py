@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ class Clock:
     """Wall time by stage (s): stages one after the other, and parts of them that count by themselves."""
 
     def __init__(self) -> None:
-        self._stages: dict[str, float] = {}
+        self._stages: dict[str, float] = defaultdict(float)
         self._last = time.perf_counter()
 
     @property
@@ -22,7 +23,7 @@ class Clock:
     def mark(self, stage: str) -> None:
         """End a stage that began at the previous mark; its parts do not count."""
         now = time.perf_counter()
-        self._add(stage, now - self._last)
+        self._stages[stage] += now - self._last
         self._last = now
 
     @contextmanager
@@ -33,8 +34,5 @@ class Clock:
             yield
         finally:
             seconds = time.perf_counter() - begin
-            self._add(stage, seconds)
+            self._stages[stage] += seconds
             self._last += seconds
-
-    def _add(self, stage: str, seconds: float) -> None:
-        self._stages[stage] = self._stages.get(stage, 0.0) + seconds

@@ -29,7 +29,7 @@ from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record_mobility, show
 from vnetsim.runs.writer import locked, write_models, write_samples
-from vnetsim.scenario.settings_file import load_experiment, read_toml, to_plain
+from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.topology import aggregators, refuse_slow_wires
 from vnetsim.storage.event_files import EVENTS, EventFile, require_tensorboard
@@ -181,7 +181,7 @@ def resume_run(
     if accepted:
         began["changed_plugins"] = {**accepted, **manifest.get("changed_plugins", {})}
     if not trust:
-        check_resumed(experiment, file, scenario=read_toml(file)["scenario"], learner=learner)
+        check_resumed(experiment, file, scenario=run.settings()[0]["scenario"], learner=learner)
     if manifest["kind"] == "mobility":
         record_mobility(experiment, folder, command=command, progress=progress, began=began)
         return

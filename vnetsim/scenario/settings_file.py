@@ -17,7 +17,15 @@ import tomli_w
 
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.errors.paths import FILES, from_folder
-from vnetsim.experiment import ALL_ROUNDS, DEFAULT_NAMES, PLUGIN_KEYS, PLUGIN_TABLES, DataSettings, Experiment
+from vnetsim.experiment import (
+    ALL_ROUNDS,
+    DEFAULT_NAMES,
+    PLUGIN_KEYS,
+    PLUGIN_TABLES,
+    WHOLE_TABLES,
+    DataSettings,
+    Experiment,
+)
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import DATA_SETS, LEARNERS
 from vnetsim.plugins import Kind, at_folder
@@ -25,7 +33,7 @@ from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.structure import parse_toml, structure
+from vnetsim.storage.structure import parse_toml, read_toml, structure
 
 _OF_ALL_SETS = tuple(field.name for field in dataclasses.fields(DataSettings) if not field.metadata)
 """Settings in the table ``data`` that are those of any data set; others are of one alone."""
@@ -122,20 +130,14 @@ def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
     return result
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    Raises:
-        InputError: missing, unreadable, or not TOML (with the line).
-    """
-    try:
-        return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}.") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not valid TOML: {error}.") from None
+def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Return the settings of nested tables; a dotted key in quotes means the same as one without."""
+    found: dict[tuple[str, ...], Any] = {}
+    for key, value in table.items():
+        path = (*above, *key.split("."))
+        nested = isinstance(value, Mapping) and path not in WHOLE_TABLES
+        found |= leaves(value, path) if nested else {path: value}
+    return found
 
 
 def to_plain(settings: Any) -> dict[str, Any]:

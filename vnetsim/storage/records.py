@@ -135,7 +135,6 @@ class ManifestRecord:
     packages: dict[str, str] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
     learner: LearnerEntry | None = None
-    learner_defaults: dict[str, Any] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
     exchange: Series | None = None
     time_s: float | None = None

@@ -33,7 +33,7 @@ from vnetsim.errors import InputError
 from vnetsim.process import refuse_forked
 from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
-from vnetsim.storage.structure import parse_toml, structured
+from vnetsim.storage.structure import read_toml, structured
 from vnetsim.storage.tables import TABLES
 
 T = TypeVar("T")
@@ -143,14 +143,8 @@ class RunDirectory(Folder):
         Raises:
             InputError: it is missing or damaged.
         """
-        name = "experiment.toml"
-        content = self.read_bytes(name)
-        try:
-            text = content.decode()
-            values = parse_toml(text)
-        except ValueError as error:
-            raise InputError(f"{self.path / name}: unreadable: {error}.") from None
-        return values, text
+        path = self.checked("experiment.toml")
+        return read_toml(path), path.read_text(encoding="utf-8")
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""

@@ -104,6 +104,22 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises:
+        InputError: missing, unreadable, or not TOML (with the line).
+    """
+    try:
+        return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not valid TOML: {error}.") from None
+
+
 def structured(path: Path, value: Any, kind: type[T]) -> T:
     """Return the record ``kind`` that stands in a file, of which JSON or TOML says that it holds ``value``.
 

@@ -22,7 +22,7 @@ from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
-from vnetsim.scenario.settings_file import chosen, load_experiment, read_experiment, to_plain, to_toml
+from vnetsim.scenario.settings_file import chosen, leaves, load_experiment, read_experiment, to_plain, to_toml
 from vnetsim.storage.structure import structure
 from vnetsim.study.levels import (
     ELSEWHERE,
@@ -35,7 +35,6 @@ from vnetsim.study.levels import (
     conditions_of,
     grid_of,
     keys_of,
-    leaves,
     placed,
     reference_of,
     refuse_same_labels,

@@ -16,10 +16,11 @@ from typing import Annotated, Any, TypeVar
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Within
 from vnetsim.errors.paths import from_folder
-from vnetsim.experiment import PLUGIN_KEYS, WHOLE_TABLES
+from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
+from vnetsim.scenario.settings_file import leaves
 from vnetsim.storage.records import Interval, SkippedEntry
 from vnetsim.storage.structure import structure
 from vnetsim.study.traffic import DECIDING
@@ -127,29 +128,14 @@ def seeds_of(value: object, place: str) -> Sequence[int]:
         if all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
             numbers = [int(part) for part in parts]
             found = range(*numbers) if colon else numbers
-    with placed(place):
-        if isinstance(found, range) and len(found) > 10**6:
-            raise InputError(f"{value}: {len(found)} seeds are too many.")
-        if not isinstance(found, list | range) or not all(type(seed) is int and seed >= 0 for seed in found):
-            raise InputError(
-                "expected FIRST:END, such as 0:10 for the seeds 0 to 9, or a list of whole numbers from 0, such as "
-                f"0,3,7; got {value!r}."
-            )
-        if not found:
-            raise InputError(f"{value}: no seed; FIRST must be below END, which is not among them.")
-        if len(set(found)) < len(found):
-            raise InputError(f"{value}: a seed is there twice.")
-    return found
-
-
-def leaves(table: Mapping[str, Any], above: Key = ()) -> dict[Key, Any]:
-    """Return the settings of nested tables; a dotted key in quotes means the same as one without."""
-    found: dict[Key, Any] = {}
-    for key, value in table.items():
-        path = (*above, *key.split("."))
-        nested = isinstance(value, Mapping) and path not in WHOLE_TABLES
-        found |= leaves(value, path) if nested else {path: value}
-    return found
+    if isinstance(found, list | range) and 0 < len(found) <= 10**6:
+        whole = all(type(seed) is int and seed >= 0 for seed in found)
+        if whole and len(set(found)) == len(found):
+            return found
+    raise InputError(
+        f"{place}: expected FIRST:END, such as 0:10 for the seeds 0 to 9, or a list of whole numbers from 0, such as "
+        f"0,3,7, none of them twice; got {value!r}."
+    )
 
 
 def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:

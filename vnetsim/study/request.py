@@ -22,8 +22,8 @@ from vnetsim.errors.paths import path_name, resolved
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
-from vnetsim.scenario.settings_file import read_experiment, read_toml
-from vnetsim.storage.structure import structure
+from vnetsim.scenario.settings_file import read_experiment
+from vnetsim.storage.structure import read_toml, structure
 from vnetsim.study.expansion import Expansion
 from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
 from vnetsim.study.plan import Plan
