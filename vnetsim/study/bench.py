@@ -182,10 +182,13 @@ class Track:
         for seed, entry in zip(seeds, recorded, strict=True):
             run = RunDirectory(folder / entry.folder)
             if windows_digest(run.read("windows")) != self.tables.windows[seed]:
+                here = run.manifest_record().traffic.version or "another source"
+                do = f"Install that version of eclipse-sumo, delete {folder} and call again."
+                if here == self.tables.sumo:
+                    do = "Another kind of processor rounds otherwise, and SUMO's traffic follows: use one of x86_64."
                 raise InputError(
                     f"{run.path}: the traffic of seed {seed} is not that of track {self.name} {self.tables.version}: "
-                    f"recorded here by {run.manifest_record().traffic.version or 'another source'}, the track's by "
-                    f"{self.tables.sumo}. Install that version of eclipse-sumo, delete {folder} and call again."
+                    f"recorded here by {here}, the track's by {self.tables.sumo}. {do}"
                 )
 
 
