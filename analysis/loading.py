@@ -124,8 +124,8 @@ def shown(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the table ``metrics`` that a page shows: of the one model, of the cloud, or means over RSUs.
 
     A mean has the aggregator "mean", and the range over the RSUs in the columns ``low`` and ``high``, which are null
-    elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before. Its time is
-    that by which all its values were measured: RSUs close as many rounds at different times.
+    elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before. A mean stands
+    at the time by which all its values were measured: RSUs close as many rounds at different times.
     """
     nothing = pl.lit(None, pl.Float64)
     # how far RSUs' models are apart is measured whenever one of them closes a round: of a round the last time counts
@@ -157,8 +157,8 @@ def load(run: Path) -> RunData:
     manifest = directory.manifest_record()
     if not manifest.rsus:
         raise InputError(f"{run / 'manifest.json'}: damaged: it records no RSU.")
-    settings, text = directory.settings()
-    experiment = structure(settings, Experiment, str(run / "experiment.toml"))
+    text = directory.read_bytes("experiment.toml").decode("utf-8", "replace")
+    experiment = structure(directory.settings(), Experiment, str(run / "experiment.toml"))
     tables = {}
     paths = None
     for name, columns in TABLES.items():

@@ -40,7 +40,7 @@ def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Abstrac
         parts = parts.with_columns(pl.col("weight").fill_null(1.0))
     if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic.sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
-    experiment, _ = RunDirectory(folder).settings()
+    experiment = RunDirectory(folder).settings()
     settings = flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
     simulated_s = (manifest.time_s or begin_s) - begin_s

@@ -35,5 +35,5 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
         events = EventFile(place)
         events.append((*row, "") for row in run.metrics.select("round", "time_s", "name", "value").iter_rows())
         events.append((round_ + 1, time_s, COMMITTED, number, "") for round_, time_s, number in closed.iter_rows())
-        events.close(RunDirectory(path).settings()[0])
+        events.close(RunDirectory(path).settings())
     return to

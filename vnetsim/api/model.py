@@ -136,7 +136,7 @@ def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module
         if encoder is None:
             built: nn.Module = architecture(record)
         else:
-            given = run.settings()[0].get("encoder", {})
+            given = run.settings().get("encoder", {})
             trunk: Any = structure(given, encoder, "", ("encoder",))
             with plugin_errors("encoder", str(getattr(encoder, "name", encoder)), "in build"):
                 built = architecture(record, trunk)

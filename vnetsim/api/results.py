@@ -111,7 +111,7 @@ class Traffic(Folder):
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The resolved experiment as nested tables, SI units."""
-        return self._files.settings()[0]
+        return self._files.settings()
 
     @property
     def status(self) -> str:

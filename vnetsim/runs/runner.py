@@ -181,7 +181,7 @@ def resume_run(
     if accepted:
         began["changed_plugins"] = {**accepted, **manifest.get("changed_plugins", {})}
     if not trust:
-        check_resumed(experiment, file, scenario=run.settings()[0]["scenario"], learner=learner)
+        check_resumed(experiment, file, scenario=run.settings()["scenario"], learner=learner)
     if manifest["kind"] == "mobility":
         record_mobility(experiment, folder, command=command, progress=progress, began=began)
         return

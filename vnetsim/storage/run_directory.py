@@ -137,14 +137,13 @@ class RunDirectory(Folder):
             raise InputError(f"{path}: written by {made_by:.60} in another format than vnetsim {__version__} reads.")
         return result, structured(path, result, kind)
 
-    def settings(self) -> tuple[dict[str, Any], str]:
-        """Return the tables of ``experiment.toml``, and its text.
+    def settings(self) -> dict[str, Any]:
+        """Return the tables of ``experiment.toml``.
 
         Raises:
             InputError: it is missing or damaged.
         """
-        path = self.checked("experiment.toml")
-        return read_toml(path), path.read_text(encoding="utf-8")
+        return read_toml(self.checked("experiment.toml"))
 
     def has(self, table: str) -> bool:
         """Return whether the table was written, at least in part."""

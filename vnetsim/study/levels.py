@@ -133,8 +133,8 @@ def seeds_of(value: object, place: str) -> Sequence[int]:
         if whole and len(set(found)) == len(found):
             return found
     raise InputError(
-        f"{place}: expected FIRST:END, such as 0:10 for the seeds 0 to 9, or a list of whole numbers from 0, such as "
-        f"0,3,7, none of them twice; got {value!r}."
+        f"{place}: expected FIRST:END, FIRST below END, such as 0:10 for the seeds 0 to 9, or a list of whole numbers "
+        f"from 0, such as 0,3,7, none of them twice; a million at most; got {value!r}."
     )
 
 

@@ -66,7 +66,7 @@ class ReplayTraffic(PathTraffic):
             whole_paths=True,
         )
         file = "experiment.toml"
-        table = directory.settings()[0].get("traffic", {}) if directory.holds(file) else {}
+        table = directory.settings().get("traffic", {}) if directory.holds(file) else {}
         recorded_with = structure(table, TrafficSettings, str(path / file), ("traffic",))
         for name in _RECORDED:
             if getattr(settings, name) not in (getattr(recorded_with, name), getattr(TrafficSettings(), name)):

@@ -31,7 +31,7 @@ def told(tmp_path, make_run):
             record["status"] = status
         directory.write_json("manifest.json", record)
         if settings:
-            text = tomli_w.dumps({**directory.settings()[0], **settings})
+            text = tomli_w.dumps({**directory.settings(), **settings})
             directory.put({"experiment.toml": text.encode()})
         return [line.replace("\u202f", " ") for line in notices(load(run))]
 
@@ -56,7 +56,7 @@ def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run, kind, wa
     directory = RunDirectory(run)
     manifest = directory.manifest()
     directory.write_json("manifest.json", manifest | {"time_s": 26.4, "ended_by": "rounds"})
-    text = tomli_w.dumps({**directory.settings()[0], "traffic": {"warmup_s": warmup_s}})
+    text = tomli_w.dumps({**directory.settings(), "traffic": {"warmup_s": warmup_s}})
     directory.put({"experiment.toml": text.encode()})
     windows = directory.read("windows")
     for share, told in ((0.5, False), (0.6, True)):
