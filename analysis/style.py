@@ -189,6 +189,12 @@ def axes(
     return ax
 
 
+def drawing(width: float, height: float, **margins: float) -> tuple[Figure, Axes]:
+    """Return a figure of a size (inches) and its only axes; for the margins see ``axes``."""
+    figure = Figure((width, height))
+    return figure, axes(figure, **margins)
+
+
 def legend(ax: Axes, columns: int = 4, handles: Sequence[Any] | None = None) -> None:
     """Put the legend above the axes, in rows; with other entries than what was drawn, where there are ``handles``."""
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)

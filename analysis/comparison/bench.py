@@ -17,7 +17,7 @@ from analysis.comparison.tables import spread
 from analysis.comparison.verdicts import ComparedPair, compare_columns, figures_of, unit_of_difference
 from analysis.formatting import NONE, THIN, Table, clean, count, number, shortened
 from analysis.loading import load
-from analysis.report.page import Section, environment, script
+from analysis.report.page import Section, environment
 from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.storage.records import BenchRecord, BenchValues
@@ -250,9 +250,6 @@ def page(groups: Groups, version: str) -> str:
             sections.append(Section(id=f"bench-{number_}", title=table.title, tables=[table], panels=drawn))
     common, own = _notes(groups)
     tracks = {name: " ".join(said) for name, said in own.items()}
-    text, digest = script("sort")
+    total = count(sum(len(rows) for _, rows in groups))
     template = environment().get_template("bench.html.j2")
-    return template.render(
-        sections=sections, tracks=tracks, notes=common, version=version, script_text=text, script_hash=digest,
-        rows=count(sum(len(rows) for _, rows in groups)),
-    )  # fmt: skip
+    return template.render(sections=sections, tracks=tracks, notes=common, version=version, rows=total)

@@ -19,7 +19,7 @@ from analysis.statistics.participation import (
     speed_bins,
     speed_edges_kmh,
 )
-from analysis.style import GREY, HALF_IN, INK, Figure, Panel, axes, legend, to_svg
+from analysis.style import GREY, HALF_IN, INK, Panel, drawing, legend, to_svg
 
 _COMPASS = ("north", "east", "south", "west")
 
@@ -75,8 +75,8 @@ def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, a
     arms = list(spread.by_arm)
     places = np.arange(len(spread.labels))
     columns = 2 if max(map(len, arms)) < 18 else 1
-    figure = Figure((HALF_IN, 2.75 + 0.16 * -(-(len(arms) + 2) // columns)))
-    ax = axes(figure, bottom=0.6, top=0.18 + 0.16 * -(-(len(arms) + 2) // columns))
+    above = 0.16 * -(-(len(arms) + 2) // columns)
+    figure, ax = drawing(HALF_IN, 2.75 + above, bottom=0.6, top=0.18 + above)
     together = spread.together
     bars = ax.bar(places, together["windows"] * 100, 0.86, color=GREY, alpha=0.4, label="windows")
     ends = (places - 0.43, places + 0.43)

@@ -26,7 +26,7 @@ from analysis.style import (
     PALE,
     Figure,
     Panel,
-    axes,
+    drawing,
     legend,
     named_rows,
     stacked_rows,
@@ -131,8 +131,7 @@ def _curves(
     """Return a figure of ``values``, (seeds, rounds) by arm, at ``x``, (rounds,) by arm."""
     columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
     rows = -(-len(data.present) // columns)
-    figure = Figure((HALF_IN, 2.75 + 0.16 * rows))
-    ax = axes(figure, top=0.18 + 0.16 * rows)
+    figure, ax = drawing(HALF_IN, 2.75 + 0.16 * rows, top=0.18 + 0.16 * rows)
     for arm, found in values.items():
         colour, style = look(data, arm)
         mean, half = mean_and_interval(found * metric.factor)
@@ -151,10 +150,9 @@ def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
     conditions, arms = data.measuring(metric)
     labels = [shortened(condition.name, _LABEL) for condition in conditions]
     columns = 4 if max(map(len, arms)) < 16 else 2
-    legend_rows = -(-len(arms) // columns)
-    row_in = 0.22 + 0.1 * len(arms)
-    figure = Figure((FULL_IN, 0.75 + row_in * len(conditions) + 0.17 * legend_rows))
-    ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.14 + 0.17 * legend_rows)
+    above = 0.17 * -(-len(arms) // columns)
+    height = 0.75 + (0.22 + 0.1 * len(arms)) * len(conditions) + above
+    figure, ax = drawing(FULL_IN, height, left=_left_margin_in(labels), right=0.2, top=0.14 + above)
     offsets = (np.arange(len(arms)) - (len(arms) - 1) / 2) * 0.75 / len(arms)
     for offset, arm in zip(offsets, arms, strict=True):
         colour, style = look(conditions[0], arm)
@@ -198,8 +196,8 @@ def difference_panel(
     """
     labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
     row_in = _ROW_IN if wide else 0.5
-    figure = Figure((FULL_IN if wide else HALF_IN, 0.75 + row_in * len(pairs)))
-    ax = axes(figure, left=_left_margin_in(labels) if wide else 0.2, right=0.2, top=0.1)
+    left = _left_margin_in(labels) if wide else 0.2
+    figure, ax = drawing(FULL_IN if wide else HALF_IN, 0.75 + row_in * len(pairs), left=left, right=0.2, top=0.1)
     ax.axvline(0, color=GREY, linewidth=1)
     for row, pair in enumerate(pairs):
         shown = pair.differences * metric.factor
@@ -243,9 +241,9 @@ def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
     shown = {key: share for key, share in shares.items() if share.any()}
     labels = [shortened(arm, _LABEL) for arm in kept]
     columns = 4
-    rows = -(-len(shown) // columns)
-    figure = Figure((FULL_IN, 0.75 + _ROW_IN * len(kept) + 0.17 * rows))
-    ax = axes(figure, left=_left_margin_in(labels), right=0.2, top=0.14 + 0.17 * rows)
+    above = 0.17 * -(-len(shown) // columns)
+    height = 0.75 + _ROW_IN * len(kept) + above
+    figure, ax = drawing(FULL_IN, height, left=_left_margin_in(labels), right=0.2, top=0.14 + above)
     stacked_rows(ax, labels, ((share * 100, *OUTCOMES[key]) for key, share in shown.items()))
     ax.set(xlim=(0, 100), xlabel="share of participations (%)")
     legend(ax, columns)

@@ -13,7 +13,7 @@ from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import entries
-from analysis.style import HALF_IN, Drawn, Figure, axes, histogram, legend, panel
+from analysis.style import HALF_IN, Drawn, drawing, histogram, legend, panel
 
 _MAX_IMAGES, _MIN_IMAGES, _MAX_WIDTH_PX = 8, 3, 1320
 _GAP_PX = 1
@@ -27,8 +27,7 @@ def level_panel(run: RunData) -> Drawn:
     level = level[np.isfinite(level)]
     if len(level) == 0:
         return None, NO_TRAFFIC
-    figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, top=0.34)
+    figure, ax = drawing(HALF_IN, 2.9, top=0.34)
     low, high = float(level.min()), float(level.max())
     bins = int(np.clip(np.sqrt(len(level)), 8, 36))
     histogram(ax, level, np.linspace(low, high if high > low else low + 1, bins + 1), "windows")

@@ -21,6 +21,7 @@ from analysis.style import (
     Figure,
     Panel,
     axes,
+    drawing,
     group_digits,
     legend,
     panel,
@@ -128,8 +129,7 @@ def contact_time_panel(run: RunData) -> Drawn:
     most, largest = float(np.percentile(seconds, 99)), float(seconds.max())
     top = most * 1.15 if largest > 1.5 * most else largest * 1.05  # a few that lie far out stretch no axis
     edges = np.linspace(0, top if top > 0 else 1.0, int(np.clip(np.sqrt(len(seconds)), 8, 36)) + 1)
-    figure = Figure((HALF_IN, _HEIGHT_IN))
-    ax = axes(figure, top=0.34)
+    figure, ax = drawing(HALF_IN, _HEIGHT_IN, top=0.34)
     parts = ((seconds[done], "completed", BLUE), (seconds[~done], "cut", VERMILION))
     _stack(ax, edges, [(np.histogram(values, edges)[0].astype(float), words, c) for values, words, c in parts])
     ax.set(xlabel="time in contact until completed or cut (s)", ylabel="exchanges")

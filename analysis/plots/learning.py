@@ -20,7 +20,7 @@ from analysis.style import (
     Drawn,
     Figure,
     Panel,
-    axes,
+    drawing,
     group_digits,
     legend,
     panel,
@@ -99,8 +99,8 @@ def _notes(group: list[Curve]) -> list[str]:
 def _drawn(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
     columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
-    figure = Figure((FULL_IN if wide else HALF_IN, 2.9 + 0.16 * max(legend_rows - 2, 0)))
-    ax = axes(figure, top=0.18 + 0.16 * legend_rows)
+    height = 2.9 + 0.16 * max(legend_rows - 2, 0)
+    figure, ax = drawing(FULL_IN if wide else HALF_IN, height, top=0.18 + 0.16 * legend_rows)
     looks = product(_DASHES, CYCLE)
     for (dashes, colour), curve, at in zip(cycle(looks), group, x, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
@@ -162,8 +162,7 @@ def silo_panel(run: RunData) -> Drawn:
     if grid.min() == grid.max():
         return None, f"Not drawn: all silos are alike. {caption}"
     names = dict(silos.select("class", "class_name").unique(maintain_order=True).iter_rows())
-    figure = Figure((FULL_IN, 0.75 + min(max(0.21 * rows, 0.8), 4.5)))
-    ax = axes(figure, left=1.5, right=1.0, top=0.12)
+    figure, ax = drawing(FULL_IN, 0.75 + min(max(0.21 * rows, 0.8), 4.5), left=1.5, right=1.0, top=0.12)
     image = ax.imshow(grid, VIRIDIS, vmin=0, vmax=max(grid.max(), 1), aspect="auto", interpolation="none")
     left, bottom, width, height = ax.get_position().bounds
     bar = figure.add_axes((left + width + 0.015, bottom, 0.016, height))

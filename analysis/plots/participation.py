@@ -28,6 +28,7 @@ from analysis.style import (
     Figure,
     TimeAxis,
     axes,
+    drawing,
     legend,
     panel,
     stacked_rows,
@@ -120,8 +121,7 @@ def timeline_panel(run: RunData) -> Drawn:
     shown = rows["row"].n_unique()
     begin, end = float(rows["enter_s"].min()), float(rows["exit_s"].max())  # type: ignore[arg-type]
     axis = time_axis(end - begin, run.manifest.traffic.begin_s)
-    figure = Figure((FULL_IN, 0.98 + 0.135 * max(shown, 4)))
-    ax = axes(figure, left=1.25, top=0.5)
+    figure, ax = drawing(FULL_IN, 0.98 + 0.135 * max(shown, 4), left=1.25, top=0.5)
     order = phases(run)
     _draw_phases(ax, rows, order, axis)
     closes = run.rounds.filter(pl.col("close_s").is_between(begin, end))["close_s"].to_numpy()
@@ -160,9 +160,8 @@ def outcome_panel(run: RunData) -> Drawn:
     index = np.digitize(speeds, edges) - 1
     totals = np.bincount(index, minlength=len(edges) - 1)
     outcome = rows["outcome"].to_numpy()
-    figure = Figure((HALF_IN, 3.3))
     order = outcome_order(rows)
-    ax = axes(figure, bottom=0.62, top=0.34 + 0.16 * ((len(order) - 1) // 2))
+    figure, ax = drawing(HALF_IN, 3.3, bottom=0.62, top=0.34 + 0.16 * ((len(order) - 1) // 2))
     ticks = np.flatnonzero(totals)
     bottom, drawn = np.zeros(len(ticks)), []
     for name in order:
@@ -209,8 +208,7 @@ def weight_panel(run: RunData) -> Drawn:
     if float(np.abs(relative - 1).max()) < 1e-9:
         why = f"all {plural(rows.height, 'update')} weighed the same in their round, whatever the speed"
         return None, f"Not drawn: {why}."
-    figure = Figure((HALF_IN, 3.3))
-    ax = axes(figure, top=0.34)
+    figure, ax = drawing(HALF_IN, 3.3, top=0.34)
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
     many = len(speed) > _MOST_VECTOR_POINTS
     dots: dict[str, Any] = {"markeredgewidth": 0, "color": BLUE}

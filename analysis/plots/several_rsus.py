@@ -25,8 +25,8 @@ from analysis.style import (
     PALE_BLUE,
     VIRIDIS,
     Drawn,
-    Figure,
     axes,
+    drawing,
     legend,
     panel,
     stacked_rows,
@@ -72,8 +72,7 @@ def met_panel(run: RunData) -> Drawn:
     met = run.windows.group_by("vehicle_id").agg(pl.col("rsu_id").n_unique())["rsu_id"].to_numpy()
     most = min(int(met.max()), _MOST_MET)
     shares = np.bincount(np.minimum(met, most), minlength=most + 1)[1:] / len(met)
-    figure = Figure((HALF_IN, 2.4))
-    ax = axes(figure)
+    figure, ax = drawing(HALF_IN, 2.4)
     ax.bar(range(1, most + 1), shares, color=PALE_BLUE, width=0.9)
     labels = [str(n) if n < most or int(met.max()) == most else f"{most}+" for n in range(1, most + 1)]
     ax.set_xticks(range(1, most + 1), labels)
@@ -94,8 +93,7 @@ def succession_panel(run: RunData) -> Drawn:
     gaps_s = np.sort(successions(run.windows)["gap_s"].to_numpy())
     if not len(gaps_s):
         return None, "Not drawn: no vehicle came from one RSU to another."
-    figure = Figure((HALF_IN, 2.4))
-    ax = axes(figure)
+    figure, ax = drawing(HALF_IN, 2.4)
     low, high = (float(np.percentile(gaps_s, at)) for at in (1, 97))
     ax.step(gaps_s, np.arange(1, len(gaps_s) + 1) / len(gaps_s), where="post", color=BLUE)
     ax.axvline(0.0, color=GREY, linewidth=1)
@@ -154,8 +152,7 @@ def apart_panel(run: RunData) -> Drawn:
     shown, factor = series[0], 100.0 if series[0].unit == "%" else 1.0
     rows, apart = rows.filter(name=shown.name), rows.filter(name="spread")
     times = time_axis(float(rows["time_s"].max() - rows["time_s"].min()), float(rows["time_s"].min()))  # type: ignore[operator,arg-type]
-    figure = Figure((FULL_IN, 4.4))
-    ax = axes(figure, bottom=1.75, top=0.35)
+    figure, ax = drawing(FULL_IN, 4.4, bottom=1.75, top=0.35)
     below = axes(figure, top=2.85)
     below.sharex(ax)
     ax.tick_params(labelbottom=False)
@@ -196,8 +193,7 @@ def handover_panel(run: RunData) -> Drawn:
     if found.is_empty():
         return None, "Not drawn: nobody was handed over while it took part."
     stages = [stage for stage in ("download", "training", "outside", "upload") if stage in set(found["stage"])]
-    figure = Figure((HALF_IN, 0.9 + 0.42 * len(stages)))
-    ax = axes(figure, left=0.9, top=0.55)
+    figure, ax = drawing(HALF_IN, 0.9 + 0.42 * len(stages), left=0.9, top=0.55)
     fates = set(found["fate"])
     stacked_rows(
         ax,

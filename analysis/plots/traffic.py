@@ -18,8 +18,7 @@ from analysis.style import (
     PALE_BLUE,
     VERMILION,
     Drawn,
-    Figure,
-    axes,
+    drawing,
     histogram,
     legend,
     panel,
@@ -70,8 +69,7 @@ def occupancy_panel(run: RunData) -> Drawn:
     peak = max(curve.peak for _, curve in shown)
     several = len(shown) > 1
     bins = _BINS_OF_SEVERAL if several else _BINS
-    figure = Figure((FULL_IN, 2.4 if not several else 0.75 + 0.42 * len(shown)))
-    ax = axes(figure, left=1.25 if several else 0.68)
+    figure, ax = drawing(FULL_IN, 2.4 if not several else 0.75 + 0.42 * len(shown), left=1.25 if several else 0.68)
     for row, (_, curve) in enumerate(shown):
         time, value = _drawn(curve, begin, end, _MAX_STEPS // len(shown), bins)
         time, height = axis.of(time), value * (0.86 / peak if several else 1.0)
@@ -136,8 +134,7 @@ def speed_panel(run: RunData) -> Drawn:
         return None, NO_TRAFFIC
     declared = _declared_bounds_kmh(run)
     fit = fit_truncated_gaussian(speeds, declared)
-    figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, top=0.34)
+    figure, ax = drawing(HALF_IN, 2.9, top=0.34)
     low, high = (float(speeds.min()), float(speeds.max())) if declared is None else declared
     if high - low < 1e-6:
         low, high = low - 1, high + 1
@@ -161,8 +158,7 @@ def dwell_panel(run: RunData) -> Drawn:
         return None, NO_TRAFFIC
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = ((run.windows["exit_cause"] == "end") | (run.windows["entry_cause"] == "begin")).to_numpy()
-    figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, top=0.34)
+    figure, ax = drawing(HALF_IN, 2.9, top=0.34)
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)
     bins = np.linspace(0, top, 33)
     whole, every = np.histogram(seconds[~cut], bins)[0], np.histogram(seconds, bins)[0]

@@ -42,14 +42,15 @@ def notices(run: RunData) -> list[str]:
     if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
         lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run)]
     if run.learning and run.aggregators > 1:
+        hierarchical = run.experiment.topology.kind == "hierarchical"
         several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
-        if run.experiment.topology.kind == "hierarchical":
+        if hierarchical:
             shown = "what was measured of models is the cloud's, by its rounds; other curves are means over the RSUs"
         else:
             shown = "what was measured of models is the mean over them, round by round, shaded from lowest to highest"
         lines.append(f"{several}: {shown}.")
         by_itself = pl.col("closed_by").is_in(["everyone", "deadline"])
-        if run.experiment.topology.kind == "hierarchical" and run.merges.filter(by_itself).is_empty():
+        if hierarchical and run.merges.filter(by_itself).is_empty():
             lines.append(
                 "No round of the cloud closed before the traffic ended: lower topology.edge_rounds, give it a "
                 "topology.cloud_deadline_s, take a faster backhaul, or play more traffic."

@@ -12,7 +12,7 @@ from analysis.formatting import NONE, Table, clean, count, percent, plural, quan
 from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.place import map_axes
 from analysis.statistics.windows import survival
-from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, Figure, axes, legend, panel
+from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, drawing, legend, panel
 
 _MOST_GROUPS = 12
 _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "deadline", "stale")
@@ -84,24 +84,21 @@ def tables(run: RunData) -> list[Table]:
     one_each = vehicles(run, found.median_s)
     speed = (pl.col("speed_mps") * 3.6 // 20 * 20).cast(pl.Int64)
     bands = pl.format("{} to {} km/h", speed, speed + 20)
-    groups = [
-        ("RSU", pl.col("rsu_id"), "rsu_id"),
-        ("approach", pl.format("approach {}", pl.col("approach") + 1), "approach"),
-        ("type", pl.col("vehicle_type").replace("", "unknown"), "vehicle_type"),
-        ("speed at entry", bands, "speed_mps"),
-    ]
+    groups = {
+        "rsu_id": pl.format("RSU {}", "rsu_id"),
+        "approach": pl.format("approach {}", pl.col("approach") + 1),
+        "vehicle_type": pl.format("type {}", pl.col("vehicle_type").replace("", "unknown")),
+        "speed_mps": bands,
+    }
     rows = [_row("all vehicles", one_each)]
-    for what, words, order in groups:
+    for order, words in groups.items():
         parts = one_each.filter(pl.col(order).is_not_null()).with_columns(group=words).sort(order, maintain_order=True)
         members = parts.partition_by("group", maintain_order=True)
         if len(members) < 2:
             continue
         if len(members) > _MOST_GROUPS:
             members = sorted(members, key=lambda part: -part.height)[:_MOST_GROUPS]
-        words_of = [
-            f"{what} {clean(part['group'][0], 60)}" if what in ("RSU", "type") else part["group"][0] for part in members
-        ]
-        rows += [_row(name, part) for name, part in zip(words_of, members, strict=True)]
+        rows += [_row(clean(part["group"][0], 65), part) for part in members]
     note = (
         f"Long enough: with a window of {quantity(found.median_s, 's')} or more, which is what a participation takes "
         "in the median, from invitation to the end of the upload. A vehicle of several RSUs counts at its first."
@@ -141,8 +138,7 @@ def survival_panel(run: RunData) -> Drawn:
     lasted_s = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     curve = survival(lasted_s, (run.windows["exit_cause"] == "end").to_numpy())
     top = max(float(np.quantile(lasted_s, 0.99)), 1.0 if found is None else 1.2 * found.median_s)
-    figure = Figure((HALF_IN, 2.9))
-    ax = axes(figure, top=0.5)
+    figure, ax = drawing(HALF_IN, 2.9, top=0.5)
     ax.step([0.0, *curve.time_s, top], [1.0, *curve.share, curve.share[-1]], where="post", color=BLUE, label="windows")
     caption = (
         f"\nn = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier)."
