@@ -51,21 +51,26 @@ class Scan:
         Raises:
             InputError: a file cannot be read, or is damaged.
         """
-        with _damage_as_input_error(self.paths[0]):
+        with damage_as_input_error(self.paths[0]):
             return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
 
 
 @contextmanager
-def _damage_as_input_error(path: Path) -> Iterator[None]:
+def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
+    """Have Polars' errors with a file say, as what users are told, what it is in some ``words``, and why.
+
+    Raises:
+        InputError: the file cannot be read, or is damaged.
+    """
     refuse_forked()
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: unreadable: {str(error).splitlines()[0]}.") from error
+        raise InputError(f"{path}: {words}: {(str(error) or 'damaged').splitlines()[0]}.") from error
     except pl.exceptions.PanicException as error:  # of Rust, no Exception; what Ctrl-C raises below it is one too
         if "KeyboardInterrupt" in str(error):
             raise
-        raise InputError(f"{path}: unreadable: the file is damaged.") from error
+        raise InputError(f"{path}: {words}: the file is damaged.") from error
 
 
 class RunDirectory(Folder):

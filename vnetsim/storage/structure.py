@@ -36,10 +36,16 @@ def _names(value: Any, _: Any) -> tuple[str, ...]:
 
 
 @functools.cache
-def _converter() -> cattrs.Converter:
-    converter = _strict_converter(forbid_extra_keys=True)
+def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
+    """Return what makes dataclasses of TOML and JSON values and converts none but whole numbers where reals stand."""
+    converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys)
+    converter.register_structure_hook(float, _scalar(float, "a number", int, float))
+    converter.register_structure_hook(int, _scalar(int, "a whole number", int))
+    converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
+    converter.register_structure_hook(str, _scalar(str, "a string", str))
     converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
     converter.register_structure_hook_factory(lambda kind: bool(_gathering(kind)), _gatherer)
+    configure_union_passthrough(str | int | None, converter)
     return converter
 
 
@@ -76,7 +82,7 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
         InputError: unknown key, wrong type, value out of range.
     """
     try:
-        result = _converter().structure(values, kind)
+        result = _converter(forbid_extra_keys=True).structure(values, kind)
     except BaseValidationError as error:
         fault = _first_fault(error, path, values)
         raise InputError(f"{where}: {fault}" if where else str(fault)) from None
@@ -127,21 +133,11 @@ def structured(path: Path, value: Any, kind: type[T]) -> T:
         InputError: names file and key.
     """
     try:
-        return _records().structure(value, kind)
+        return _converter(forbid_extra_keys=False).structure(value, kind)
     except InputError as fault:
         raise InputError(f"{path}: damaged: {fault}") from None
     except Exception as error:  # noqa: BLE001 - of whatever kind, it is what a hook or a constructor said of the value
         raise InputError(f"{path}: damaged: {_first_fault(error, (), value)}") from None
-
-
-def _strict_converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
-    """Return what makes dataclasses of TOML and JSON values and converts none but whole numbers where reals stand."""
-    converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys)
-    converter.register_structure_hook(float, _scalar(float, "a number", int, float))
-    converter.register_structure_hook(int, _scalar(int, "a whole number", int))
-    converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
-    converter.register_structure_hook(str, _scalar(str, "a string", str))
-    return converter
 
 
 def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
@@ -154,13 +150,6 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
             raise TypeError(f"expected {words} of less than 309 digits") from None
 
     return convert
-
-
-@functools.cache
-def _records() -> cattrs.Converter:
-    converter = _strict_converter(forbid_extra_keys=False)
-    configure_union_passthrough(str | int | None, converter)
-    return converter
 
 
 def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:

@@ -11,7 +11,6 @@ import csv
 import gzip
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
@@ -24,12 +23,14 @@ import polars as pl
 from vnetsim.coverage.frames import Integers
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
+from vnetsim.storage.run_directory import damage_as_input_error
 
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13
 _NUMBERS = ("timestep_time", "vehicle_x", "vehicle_y", "vehicle_speed")
 _REQUIRED = ("timestep_time", "vehicle_id", "vehicle_x", "vehicle_y", "vehicle_speed")
 _OPTIONAL = ("vehicle_lane", "vehicle_type", "vehicle_edge")
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
+_UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
 """Which line of a text file a row is."""
 
@@ -87,7 +88,7 @@ def csv_parts(path: Path) -> Iterator[FcdPart]:
 
 def parquet_parts(path: Path) -> Iterator[FcdPart]:
     """Yield the steps of a Parquet recording."""
-    with _damage_as_input_error(path):
+    with damage_as_input_error(path, _UNREADABLE):
         schema = pl.scan_parquet(path, glob=False).collect_schema()
     names = _columns(path, schema.names())
     for name in _REQUIRED:
@@ -141,23 +142,12 @@ def _parquet_batches(path: Path, names: list[str]) -> Iterator[pl.DataFrame]:
     )
     offset = 0
     while True:
-        with _damage_as_input_error(path):
+        with damage_as_input_error(path, _UNREADABLE):
             batch = table.slice(offset, _BATCH_ROWS).collect()
         if batch.is_empty():
             return
         yield batch
         offset += batch.height
-
-
-@contextmanager
-def _damage_as_input_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        if "KeyboardInterrupt" in str(error):  # what Ctrl-C raises below Rust is a panic too
-            raise
-        what = (str(error) or "damaged").splitlines()[0]
-        raise InputError(f"{path}: not a readable Parquet file: {what}.") from error
 
 
 def _parts(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:

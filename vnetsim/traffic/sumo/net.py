@@ -32,6 +32,8 @@ SHAPE = 0x4E
 
 _MAX_LANES = 5000
 _SHARED = "vnetsim.shared"
+_POI_TYPE = "vnetsim"
+"""Not ``rsu``, which says that the scenario itself has an RSU there."""
 _SPEED_FACTOR = 2.0
 _COUNTS = "vnetsim_counts.xml"
 _PATIENCE_S = 600
@@ -177,32 +179,17 @@ def _counts(path: Path) -> dict[str, int]:
     return counts
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """The SUMO object, junction or POI, that an RSU's subscription hangs on."""
-
-    domain: Any
-    id: str
-
-
-def anchors(api: Any, rsus: Sequence[Rsu]) -> list[Anchor]:
-    """Return the junction or POI at each RSU's position, adding a POI where there is none."""
-    known = [(domain, frozenset(domain.getIDList())) for domain in (api.poi, api.junction)]
-    found = []
-    for index, rsu in enumerate(rsus):
-        for domain, ids in known:
-            if rsu.id in ids and tuple(domain.getPosition(rsu.id)[:2]) == (rsu.x_m, rsu.y_m):
-                found.append(Anchor(domain, rsu.id))
-                break
-        else:
-            poi = f"vnetsim.coverage.rsu.{index}"
-            if poi not in known[0][1]:
-                api.poi.add(poi, rsu.x_m, rsu.y_m, (0, 114, 178, 255), "rsu")
-            found.append(Anchor(api.poi, poi))
-    return found
+def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
+    """Return the POI that each RSU's subscription hangs on, added where it is not there yet."""
+    there = set(api.poi.getIDList())
+    names = [f"vnetsim.coverage.rsu.{index}" for index in range(len(rsus))]
+    for name, rsu in zip(names, rsus, strict=True):
+        if name not in there:
+            api.poi.add(name, rsu.x_m, rsu.y_m, (0, 114, 178, 255), _POI_TYPE)
+    return names
 
 
-def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, float]]) -> tuple[Anchor, float] | None:
+def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, float]]) -> tuple[str, float] | None:
     """Return one place and radius (m) that cover the circles around all RSUs, if that is less to watch than each alone.
 
     SUMO reports a vehicle once for every circle it is in. So one circle is chosen when it holds fewer lanes than all
@@ -217,26 +204,26 @@ def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[Anchor, f
     if _SHARED not in api.poi.getIDList():
         api.poi.add(_SHARED, x_m, y_m, (0, 0, 0, 0))
     # one metre more: SUMO's own arithmetic may round
-    shared = Anchor(api.poi, _SHARED), 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
-    fewer = len(_lanes(*shared, MAX_SPEED)) < sum(len(_lanes(*place, MAX_SPEED)) for place in places)
+    shared = _SHARED, 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
+    fewer = len(_lanes(api, *shared, MAX_SPEED)) < sum(len(_lanes(api, *place, MAX_SPEED)) for place in places)
     return shared if fewer else None
 
 
-def _lanes(place: Anchor, radius_m: float, *variables: int) -> dict[str, Any]:
-    """Return what SUMO says of the lanes around a place, by id and variable, in one answer."""
-    place.domain.subscribeContext(place.id, LANES, radius_m, variables)
-    found = place.domain.getContextSubscriptionResults(place.id) or {}
-    place.domain.unsubscribeContext(place.id, LANES, radius_m)
+def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, Any]:
+    """Return what SUMO says of the lanes around a POI, by id and variable, in one answer."""
+    api.poi.subscribeContext(place, LANES, radius_m, variables)
+    found = api.poi.getContextSubscriptionResults(place) or {}
+    api.poi.unsubscribeContext(place, LANES, radius_m)
     return {name: values for name, values in found.items() if MAX_SPEED in values}
 
 
-def surroundings(place: Anchor, rsu: Rsu) -> tuple[dict[str, Floats], float]:
+def surroundings(api: Any, place: str, rsu: Rsu) -> tuple[dict[str, Floats], float]:
     """Return the lanes around an RSU as polylines by id, and how fast vehicles may be on them (m/s).
 
     SUMO lets a vehicle exceed the limit by its speed factor, drawn up to 2 unless a type says otherwise. The types
     themselves are not asked: for a type distribution SUMO answers with a random draw, and that changes the traffic.
     """
-    found = _lanes(place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
+    found = _lanes(api, place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
     names = sorted(found)[:_MAX_LANES]
     lanes = {name: np.array([point[:2] for point in found[name][SHAPE]], dtype=np.float64) for name in names}
     return lanes, _SPEED_FACTOR * max((found[name][MAX_SPEED] for name in names), default=0.0)

@@ -77,7 +77,7 @@ class SumoOutputs:
             options += ["--output-suffix", _plain(self._options["output-suffix"])]
         for name, option in _PAST_THE_PREFIX.items():
             if self._options.get(name, "") not in NOWHERE:
-                options += [f"--{option}", str(self.folder / f"{passed}{own}{_last(self._options[name])}")]
+                options += [f"--{option}", str(self.folder / f"{passed}{own}{Path(self._options[name]).name}")]
         return tuple(options)
 
     def cleaned(self, message: str) -> str:
@@ -108,10 +108,6 @@ def _refuse_in_the_way(folder: Path) -> None:
             raise InputError(f"{path}: a symbolic link; vnetsim has SUMO write nothing through it. Remove it.")
     if not folder.is_dir():
         raise InputError(f"{folder}: a file, where the folder of SUMO's outputs is to be. Take it away.")
-
-
-def _last(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
 
 
 def _plain(prefix: str) -> str:

@@ -91,7 +91,7 @@ class SumoTraffic(OpenedTraffic):
         lanes: dict[str, Floats] = {}
         self._radii_m: list[float] = []
         for place, rsu in zip(anchors(api, self.rsus), self.rsus, strict=True):
-            around, fastest_mps = surroundings(place, rsu)
+            around, fastest_mps = surroundings(api, place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
             self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from vnetsim.coverage.frames import Frames, Integers
 from vnetsim.coverage.windows import EntryCause, ExitCause, Floats
-from vnetsim.traffic.sumo.net import POSITION, SPEED, VEHICLES, Anchor
+from vnetsim.traffic.sumo.net import POSITION, SPEED, VEHICLES
 from vnetsim.traffic.vehicle_types import CAR_M, TypeFilter, Verdicts
 
 TYPE, CLASS, HEIGHT, ROAD = 0x4F, 0x49, 0xBC, 0x50
@@ -55,7 +55,7 @@ class SumoSteps:
 
     Args:
         api: an open connection of the ``traci`` package; not to be used otherwise while an answer is awaited.
-        places: where to look and how far (m).
+        places: POIs around which to look, and how far (m).
 
     Attributes:
         present: the vehicles of a saved state.
@@ -64,7 +64,7 @@ class SumoSteps:
         expected: how many vehicles SUMO expected at the end of the newest step.
     """
 
-    def __init__(self, api: Any, places: Sequence[tuple[Anchor, float]]) -> None:
+    def __init__(self, api: Any, places: Sequence[tuple[str, float]]) -> None:
         self.present: list[bytes] = [name.encode() for name in api.vehicle.getIDList()]
         self.kinds: list[tuple[str, str, float]] = []
         self.expected = 1
@@ -73,7 +73,7 @@ class SumoSteps:
         self._asked: deque[int] = deque()  # for how many vehicles' kinds, by message
         api.simulation.subscribe([EXPECTED, TELEPORTING, DEPARTED, ARRIVED])
         for place, radius_m in places:
-            place.domain.subscribeContext(place.id, VEHICLES, radius_m, [POSITION, SPEED, ROAD])
+            api.poi.subscribeContext(place, VEHICLES, radius_m, [POSITION, SPEED, ROAD])
         self._socket = api._socket  # noqa: SLF001 - the package has no way to send without waiting
         self._received = bytearray()
 
