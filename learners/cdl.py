@@ -167,6 +167,7 @@ class Cdl(FederatedLearner):
             facts={
                 "Divergence": f"KL(b || s) and KL(s || b) on {task.network.width} features, weights {weights}",
                 "Sub-network": "never sent, never mixed",
+                "Work": "of both networks, also in a silo's first local training, which trains the backbone alone",
                 "Influence of the sub-network": {
                     "constant": "the same in all rounds",
                     "linear": "falls linearly to 0 over the rounds",
@@ -198,7 +199,7 @@ class ContrastiveDivergence:
         self._together = task.training(self._step, network=both, optimizer=self._optimizers)
 
     def cost(self, silo: int) -> Cost:
-        """Return the work of all steps, forward and backward through both networks."""
+        """Return the work of all steps, forward and backward through both networks, also for a silo's first time."""
         work_flop = self._task.training_flop(self._task.images_per_training(silo) * 2)
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.settings.steps)
 

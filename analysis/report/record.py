@@ -119,6 +119,7 @@ def _machine(run: RunData) -> list[Row]:
     host, device, peak = run.manifest.host, run.manifest.device, run.manifest.peak_memory_bytes
     return [
         ("machine", ", ".join(str(host[key]) for key in ("machine", "os") if host.get(key))),
+        ("processor", host.get("processor")),
         ("cores", host.get("cores")),
         ("device", device.get("name")),
         ("threads", device.get("threads")),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from vnetsim import __version__
@@ -24,6 +25,7 @@ from vnetsim.own_packages import claim
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import environment
 from vnetsim.scenario.shipped import shipped_scenarios
+from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import BenchRecord, BenchSeed, BenchValues
 from vnetsim.study.bench import BASELINE, BenchArm, Track, asked_arm, load_track
@@ -39,6 +41,15 @@ HOME = Path("bench")
 
 _SAME = 1e-9
 """What another machine's last bits may do to times, bytes and energy, in parts of them."""
+
+_METRIC = ("untrained", "half", "final")
+"""Values of a row that are the metric."""
+
+_COUNTED = ("commits", "bytes", "energy_j")
+"""Values that follow from who was invited."""
+
+_ARMS = {"row": "arm", "baseline": "baseline"}
+"""Words for the two that a seed of a row tells of."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ class BenchCheck:
 
     Attributes:
         agrees: whether all that was run again is as the row says.
-        lines: in words, a line a seed.
+        lines: in words, a line a seed; where the metric differs, the means over the seeds follow.
     """
 
     agrees: bool
@@ -173,8 +184,10 @@ def bench_check(
 ) -> BenchCheck:
     """Run seeds of a row again, traffic and all, and compare: ``vnetsim bench check ROW``.
 
-    Times, bytes and energy must be equal to 1e-9, and the metric to the track's tolerance; each line says whether
-    everything is equal bit for bit, as it is on the same kind of processor with the same packages.
+    Times, commits, bytes and energy must be equal to 1e-9, and the metric, in the mean over the seeds, to the track's
+    tolerance; each line says whether everything is equal bit for bit, as it is on the same model of processor with the
+    same packages. Another one rounds otherwise, which training amplifies. A policy that chooses by what was trained
+    then invites others, so of its arm commits, bytes and energy are shown and not held to the row.
 
     Args:
         row: its file. Nothing in it is run.
@@ -197,45 +210,56 @@ def bench_check(
         raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.seeds) - 1}.")
     with display_of(progress) as display, tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
         ours = _run(arm, numbers, Path(place), display, device=None, workers=workers, command=command)
-    tolerance = track.tables.tasks[theirs.task].tolerance
+    policy = SELECTIONS.find(arm.plan(numbers).cells[-1].experiment.selection["name"])
+    by_training = bool(getattr(policy, "uses_losses", False))
     lines: list[str] = []
     agrees = True
     for one in ours.seeds:
-        differing = _differences(one, theirs.seeds[one.seed])
-        faults = _differences(one, theirs.seeds[one.seed], tolerance)
-        # Other processors and packages round otherwise, and training amplifies it: no difference of the code.
-        near = f"within {tolerance:g} of the metric, not bit for bit, as with another processor or other packages"
-        how = "as the row says, bit for bit" if not differing else f"{near}: {'; '.join(differing)}"
+        differing = _differences(one, theirs.seeds[one.seed], by_training)
+        faults = [words for words, fault in differing if fault]
+        near = "not bit for bit, as with another processor or other packages"
+        how = f"{near}: {'; '.join(words for words, _ in differing)}" if differing else "as the row says, bit for bit"
         lines.append(f"seed {one.seed}: {'; '.join(faults) or how}.")
         agrees = agrees and not faults
+    means = _means(ours.seeds, [theirs.seeds[one.seed] for one in ours.seeds])
+    tolerance = track.tables.tasks[theirs.task].tolerance
+    for words, apart in means:
+        close = apart <= tolerance
+        lines.append(f"mean over {len(numbers)}: {words}, {'at most' if close else 'more than'} {tolerance:g} apart.")
+        agrees = agrees and close
     return BenchCheck(agrees=agrees, lines=lines)
 
 
-def _differences(ours: BenchSeed, theirs: BenchSeed, tolerance: float | None = None) -> list[str]:
-    """Return what differs, in words: at all, or by more than other rounding explains.
+def _differences(ours: BenchSeed, theirs: BenchSeed, by_training: bool) -> list[tuple[str, bool]]:
+    """Return what is not equal bit for bit, in words, and whether rounding leaves it unexplained.
 
     Args:
         ours: a seed as it came out here.
         theirs: the same seed of the row.
-        tolerance: of the metric; None for equal bits.
+        by_training: whether the arm's policy invites by what was trained, so that rounding changes who takes part.
     """
-
-    def alike(name: str, mine: float | None, other: float | None) -> bool:
-        if mine == other or tolerance is None:
-            return mine == other
-        if name == "time_to_target_s":
-            return True  # it follows from the metric
-        if mine is None or other is None:
-            return False
-        close = abs(mine - other) <= tolerance
-        return close if name in ("untrained", "half", "final") else math.isclose(mine, other, rel_tol=_SAME)
-
     found = []
-    for who, words in (("row", "arm"), ("baseline", "baseline")):
+    for who, words in _ARMS.items():
         there = dataclasses.asdict(getattr(theirs, who))
-        for name, value in dataclasses.asdict(getattr(ours, who)).items():
-            if not alike(name, value, there[name]):
-                found.append(f"{name} of the {words} is {value}, the row says {there[name]}")
+        follows = ("time_to_target_s", *_METRIC, *(_COUNTED if by_training and who == "row" else ()))
+        for name, mine in dataclasses.asdict(getattr(ours, who)).items():
+            other = there[name]
+            if mine == other:
+                continue
+            both = mine is not None and other is not None
+            close = name in follows or (both and math.isclose(mine, other, rel_tol=_SAME))
+            found.append((f"{name} of the {words} is {mine}, the row says {other}", not close))
+    return found
+
+
+def _means(ours: Sequence[BenchSeed], theirs: Sequence[BenchSeed]) -> list[tuple[str, float]]:
+    """Return each mean of the metric over the seeds that differs, in words, and by how much."""
+    found = []
+    for who, words in _ARMS.items():
+        for name in _METRIC:
+            mine, said = (fmean(getattr(getattr(one, who), name) for one in seeds) for seeds in (ours, theirs))
+            if mine != said:
+                found.append((f"{name} of the {words} is {mine:.4g}, the row says {said:.4g}", abs(mine - said)))
     return found
 
 
