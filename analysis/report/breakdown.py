@@ -67,11 +67,16 @@ def by_type(run: RunData) -> list[Table]:
     return [Table(title="By vehicle type", head=head, rows=rows)]
 
 
-def _bytes(parts: pl.DataFrame, rsu_id: str) -> str:
-    """Return the bytes over an RSU's link; an upload may go to another one than the download came from."""
-    uploaded = pl.col("upload_rsu_id").fill_null(pl.col("rsu_id")) == rsu_id
-    down = pl.col("download_bytes").filter(pl.col("rsu_id") == rsu_id).sum()
-    return si(float(parts.select(down + pl.col("upload_bytes").filter(uploaded).sum()).item()), "B")
+def _link_bytes(run: RunData) -> Mapping[str, float]:
+    """Return the bytes over each RSU's link; a participation that was handed over moved some over each that served."""
+    at = pl.col("download_bytes") + pl.col("upload_bytes")
+    last = run.handovers.group_by("participation", maintain_order=True).agg(
+        pl.col("link_bytes").sum(), pl.col("to_rsu_id").last()
+    )
+    parts = run.participations.join(last, on="participation", how="left")
+    rest = parts.select(rsu_id=pl.coalesce("to_rsu_id", "rsu_id"), moved_bytes=at - pl.col("link_bytes").fill_null(0.0))
+    before = run.handovers.select(rsu_id="from_rsu_id", moved_bytes="link_bytes")
+    return dict(pl.concat([rest, before]).group_by("rsu_id").sum().iter_rows())
 
 
 def _in_order(rsu: Rsu) -> list[tuple[int, str]]:
@@ -84,6 +89,7 @@ def by_rsu(run: RunData) -> list[Table]:
     if len(run.rsus) < 2:
         return []
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s or 0.0
+    moved_bytes = _link_bytes(run) if run.takes_part else {}
     rows = []
     for rsu in sorted(run.rsus, key=_in_order)[:_MOST_RSUS]:
         own = run.windows.filter(pl.col("rsu_id") == rsu.id)
@@ -93,7 +99,7 @@ def by_rsu(run: RunData) -> list[Table]:
         row: tuple[str, ...] = (clean(rsu.id, 200), f"{rsu.range_m:g} m", *_traffic(own), mean, count(curve.peak))
         if run.takes_part:
             parts = run.participations.filter(pl.col("rsu_id") == rsu.id)
-            row += (count(parts.filter(pl.col("outcome") == "committed").height), _bytes(run.participations, rsu.id))
+            row += (count(parts.filter(pl.col("outcome") == "committed").height), si(moved_bytes.get(rsu.id, 0.0), "B"))
         rows.append(row)
     head: tuple[str, ...] = ("RSU", "range", *_TRAFFIC, "mean at once", "most at once")
     if run.takes_part:

@@ -68,6 +68,7 @@ def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene: Any) -
         "to_rsu_id": "s",
         "stage": "upload",
         "moved_bytes": 1e6,
+        "link_bytes": 2e6,
         "gap_s": 0.0,
         "backhaul_s": 0.0,
         "policy": "drop",
@@ -220,6 +221,14 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
         assert math.fsum(parts) == pytest.approx(record.end_s - record.start_s, abs=1e-9)
     moved = math.fsum(record.download_bytes + record.upload_bytes for record in records)
     assert moved == pytest.approx(sum(use.carried_bytes for use in result.channels.values()), rel=1e-12)
+    over = dict.fromkeys(result.channels, 0.0)
+    for record in records:
+        handed = [row for row in log.handovers if row.participation == record.participation]
+        last = handed[-1].to_rsu_id if handed else record.rsu_id
+        over[last] += record.download_bytes + record.upload_bytes - math.fsum(row.link_bytes for row in handed)
+        for row in handed:
+            over[row.from_rsu_id] += row.link_bytes
+    assert over == pytest.approx({name: use.carried_bytes for name, use in result.channels.items()}, rel=1e-12)
     committed = [record for record in invited if record.outcome == "committed"]
     assert len(committed) == sum(len(who) for _, who in learning.calls)
     for summary, who in learning.calls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from vnetsim.coverage.windows import cut_window
 from vnetsim.experiment.camera import Camera
@@ -158,7 +158,9 @@ class Recorder:
                 **joules,
             )
         )
-        for handed in used.origin.handovers if used else ():
+        runs = groupby((part for part in segments if part.rsu_id), key=lambda part: part.rsu_id)
+        links = [sum(part.moved_bytes for part in run if part.stage != "exchange") for _, run in runs]
+        for place, handed in enumerate(used.origin.handovers if used else ()):
             # what a handover ended is the last that the vehicle did
             moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
             wires_s = seconds["backhaul"] if used and handed is used.origin.handovers[-1] else 0.0
@@ -170,6 +172,7 @@ class Recorder:
                     vehicle_id=vehicle.id,
                     fate=outcome,
                     aggregator=model.aggregator,
+                    link_bytes=links[place],
                     **handed._replace(moved_bytes=moved, backhaul_s=wires_s)._asdict(),
                 )
             )

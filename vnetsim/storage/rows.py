@@ -141,6 +141,7 @@ class HandoverRecord(NamedTuple):
     to_rsu_id: Annotated[str, "", "the one that served it next"]
     stage: Annotated[Stage, "", "what it was doing: download, training, upload, or outside: it waited, trained"]
     moved_bytes: Annotated[float, "B", "what had arrived of a transfer over the former RSU since that one served it"]
+    link_bytes: Annotated[float, "B", "what all its transfers moved over the former RSU since that one served it"]
     gap_s: Annotated[float, "s", "for how long no RSU covered it in between"]
     backhaul_s: Annotated[float, "s", "time that its update then took to the aggregator; 0 but for the last handover"]
     policy: Annotated[
@@ -160,7 +161,9 @@ class RoundRecord(NamedTuple):
     open_s: Annotated[float, "s", "opening"]
     close_s: Annotated[float, "s", "closing and aggregation"]
     closed_by: Annotated[ClosedBy, "", "quorum, everyone (pace.name = coverage), deadline or traffic_end"]
-    invited: Annotated[int, "", "participations invited while it was open"]
+    invited: Annotated[
+        int, "", "participations invited while it was open; with handover.policy = multi only by the RSU that serves"
+    ]
     committed: Annotated[int, "", "updates aggregated"]
     rejected: Annotated[int, "", "updates with non-finite values"]
     loss: Annotated[float | None, "", "mean training loss of the aggregated updates; null without any"]
