@@ -54,6 +54,16 @@ def test_by_rsu_in_full_and_vehicles_counted_once(tmp_path, make_run):
     assert dict(headline(found))["Vehicles in coverage"] == "30 (60 windows)"
 
 
+def test_what_a_handed_over_participation_moved_counts_at_each_rsu(tmp_path, make_run):
+    run = load(make_run(tmp_path / "run", vehicles=90, rsus=(("a", 500.0, 500.0, 250.0), ("b", 600.0, 500.0, 200.0))))
+    one = run.participations.filter(rsu_id="a").head(1).with_columns(download_bytes=1e6, upload_bytes=2e6)
+    handed = {"participation": one["participation"], "from_rsu_id": ["a"], "to_rsu_id": ["b"], "link_bytes": [4e5]}
+    (table,) = by_rsu(dataclasses.replace(run, participations=one, handovers=pl.DataFrame(handed)))
+    assert [row["data over its link"] for row in columns(table)] == ["400\u202fkB", "2.60\u202fMB"]
+    (table,) = by_rsu(dataclasses.replace(run, participations=one))
+    assert [row["data over its link"] for row in columns(table)] == ["3.00\u202fMB", "0\u202fB"]
+
+
 def test_ways_to_end_add_up_to_all_who_were_invited(run):
     late = run.participations.with_columns(
         outcome=pl.when(pl.col("outcome") == "stale").then(pl.lit("deadline")).otherwise("outcome")
