@@ -57,6 +57,25 @@ def test_seen_and_unseen_labels(new: Callable[..., Any], participant: MakePartic
     assert metrics["unseen_accuracy"] == 0
 
 
+def test_a_label_of_which_a_silo_has_one_image_is_seen(
+    monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext
+) -> None:
+    labels = torch.zeros_like(images.train_labels)
+    labels[5] = 1
+    few = replace(images, train_labels=labels)
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: few)
+    learner = ClassificationFedAvg.create(new_context(), ClassificationSettings(**QUICK, local_test=0))
+    owner = int(learner._task.silos.label_counts(labels, 3)[:, 1].argmax())
+    state = dict(learner._task.initial_state())
+    state["head.weight"] = torch.zeros_like(state["head.weight"])
+    state["head.bias"] = torch.tensor([0.0, 1.0, 0.0])  # says 1 whatever it sees
+    tested = [int((images.test_labels == label).sum()) for label in range(2)]
+    assert learner._task.upload_figures(state, owner) == {
+        "seen_accuracy": tested[1] / sum(tested),
+        "unseen_accuracy": 0.0,
+    }
+
+
 def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: MakeParticipant) -> None:
     update = new().train([participant(0, 0)])[0]
     small, again, whole = new(local_test=7), new(local_test=7), new(local_test=0)
