@@ -25,17 +25,19 @@ def test_a_run_finds_every_plugin_and_checks_every_setting_once(
 ) -> None:
     found: Counter[tuple[str, str]] = Counter()
     made: Counter[type] = Counter()
-    find, converter = Kind.find, structure._converter()
+    find, converter = Kind.find, structure._converter
 
     def finding(kind: Kind, name: str) -> type[Any]:
         found[kind.name, name] += 1
         return find(kind, name)
 
     class Counting:
-        @staticmethod
-        def structure(values: Any, kind: type) -> Any:
+        def __init__(self, **how: bool) -> None:
+            self._how = how
+
+        def structure(self, values: Any, kind: type) -> Any:
             made[kind] += 1
-            return converter.structure(values, kind)
+            return converter(**self._how).structure(values, kind)
 
     monkeypatch.setattr(Kind, "find", finding)
     monkeypatch.setattr(structure, "_converter", Counting)
