@@ -69,12 +69,14 @@ def by_type(run: RunData) -> list[Table]:
 
 def _link_bytes(run: RunData) -> Mapping[str, float]:
     """Return the bytes over each RSU's link; a participation that was handed over moved some over each that served."""
-    at = pl.col("download_bytes") + pl.col("upload_bytes")
+    whole = pl.col("download_bytes") + pl.col("upload_bytes")
     last = run.handovers.group_by("participation", maintain_order=True).agg(
         pl.col("link_bytes").sum(), pl.col("to_rsu_id").last()
     )
     parts = run.participations.join(last, on="participation", how="left")
-    rest = parts.select(rsu_id=pl.coalesce("to_rsu_id", "rsu_id"), moved_bytes=at - pl.col("link_bytes").fill_null(0.0))
+    rest = parts.select(
+        rsu_id=pl.coalesce("to_rsu_id", "rsu_id"), moved_bytes=whole - pl.col("link_bytes").fill_null(0.0)
+    )
     before = run.handovers.select(rsu_id="from_rsu_id", moved_bytes="link_bytes")
     return dict(pl.concat([rest, before]).group_by("rsu_id").sum().iter_rows())
 

@@ -14,6 +14,7 @@ from vnetsim.simulation.compute import energy
 from vnetsim.simulation.exchange import Exchanged
 from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, SimulationLog
 from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.stages import Segment
 from vnetsim.simulation.vehicle import OpenWindow
 from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, Outcome, ParticipationRecord, RoundRecord, Stage
 
@@ -158,12 +159,12 @@ class Recorder:
                 **joules,
             )
         )
-        runs = groupby((part for part in segments if part.rsu_id), key=lambda part: part.rsu_id)
-        links = [sum(part.moved_bytes for part in run if part.stage != "exchange") for _, run in runs]
-        for place, handed in enumerate(used.origin.handovers if used else ()):
+        handovers = used.origin.handovers if used else []
+        links = _link_bytes(segments) if handovers else []
+        for place, handed in enumerate(handovers):
             # what a handover ended is the last that the vehicle did
             moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
-            wires_s = seconds["backhaul"] if used and handed is used.origin.handovers[-1] else 0.0
+            wires_s = seconds["backhaul"] if handed is handovers[-1] else 0.0
             self.log.handovers.append(
                 HandoverRecord(
                     handover=self.log.handovers.total,
@@ -177,3 +178,9 @@ class Recorder:
                 )
             )
         return row
+
+
+def _link_bytes(segments: Iterable[Segment]) -> list[float]:
+    """Return what moved over the link of each RSU that served a participation, in order (B); not between vehicles."""
+    runs = groupby((part for part in segments if part.rsu_id), key=lambda part: part.rsu_id)
+    return [sum(part.moved_bytes for part in run if part.stage != "exchange") for _, run in runs]
