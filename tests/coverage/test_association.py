@@ -114,6 +114,21 @@ def test_a_turn_back_within_the_time_to_trigger_changes_nothing() -> None:
     assert serving((WEST, EAST), told, trigger_s=5.0) == [], "5 s from 2.5 s on, and not longer"
 
 
+def test_who_is_no_longer_better_when_the_time_to_trigger_is_over_does_not_take_over() -> None:
+    """On a clock whose turns are whole seconds: better from 3 s on, and from 5 s on no longer."""
+    told = events([(float(t), 150.0, float(t)) for t in range(12)], (WEST, EAST))
+
+    def quality(path: VehiclePath) -> association.AtPlace:
+        return lambda _, y_m: 2.0 * ((y_m >= 3) & (y_m < 5)) if path.rsu_id == "east" else 1.0 + 0 * y_m
+
+    def handed_over_s(trigger_s: float) -> list[float]:
+        followed = Association(quality, trigger_s=trigger_s).follow(iter(told))
+        return [event.time_s for event in followed if isinstance(event, Serves)][1:]
+
+    assert handed_over_s(1.5) == [4.5, 6.5]
+    assert handed_over_s(2.0) == []
+
+
 def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:
     west, near, far = (
         Rsu(id=name, x_m=x_m, y_m=y_m, range_m=range_m)

@@ -9,6 +9,7 @@ import torch
 from device_checks.transport_work import highs
 from torch import Tensor
 
+from learners.mathematics import transport
 from learners.mathematics.transport import Solver, chosen, dense_similarity, emd_problem, marginals, solve
 
 Problem = tuple[Tensor, Tensor, Tensor]
@@ -124,6 +125,26 @@ def test_what_is_not_finite_spoils_no_other_problem(solver: Solver) -> None:
     found = emd_similarity(u, v, solver)
     assert found.isnan().tolist() == [False, True, False]
     torch.testing.assert_close(found[::2], expected[::2], rtol=0, atol=1e-8)
+
+
+def test_what_cannot_be_factorised_is_tried_again_with_more_damping(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost, a, b = uniform_problem(5, 6)
+    factorise = transport._laplacian
+    dampings: list[Tensor] = []
+
+    def fails_twice(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Tensor]:
+        solved, info = factorise(d, ground)
+        dampings.append(ground.amin(1) - 1)
+        info[3] = len(dampings) <= 2
+        return solved, info
+
+    monkeypatch.setattr(transport, "DAMPING", 2.0**-40)  # what is added to 1 is read off exactly
+    monkeypatch.setattr(transport, "_laplacian", fails_twice)
+    value, _ = solve(cost, a, b, "interior-point")
+    torch.testing.assert_close(value, solve(cost, a, b, "pot")[0], rtol=0, atol=1e-8)
+    factors = torch.stack(dampings[:-1]) * 2.0**40  # the last gives the plans their marginals, undamped
+    assert factors[:, 3].tolist() == [1, 100] + [10_000] * (len(factors) - 2)
+    assert (factors[:, [0, 1, 2, *range(4, 12)]] == 1).all(), "of the others it stays"
 
 
 def test_the_similarity_and_its_laws(solver: Solver) -> None:
