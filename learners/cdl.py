@@ -161,7 +161,7 @@ class Cdl(FederatedLearner):
             task,
             ContrastiveDivergence(context, task, settings, series),
             name=Cdl.name,
-            topology=context.exchange.topology,
+            topology=context.experiment.exchange.topology,
             own=True,
             series=series,
             facts={
@@ -192,7 +192,7 @@ class ContrastiveDivergence:
         series: Sequence[Series],
         loss: StepLoss | None = None,
     ) -> None:
-        self._rounds, self._task, self._settings, self._series = context.rounds, task, settings, series
+        self._rounds, self._task, self._settings, self._series = context.experiment.rounds, task, settings, series
         self._descend = step_of(loss or task.loss)
         self._alone = task.training(self._descend)
         both = nn.ModuleDict({"backbone": copy.deepcopy(task.network), "sub": copy.deepcopy(task.network)})

@@ -115,7 +115,7 @@ class DecentralisedSgd(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
         """Return local steps on silos' own models that neighbours mix, or under ``star`` an RSU that averages."""
-        return plain_steering(context, settings, DecentralisedSgd.name, context.exchange.topology)
+        return plain_steering(context, settings, DecentralisedSgd.name, context.experiment.exchange.topology)
 
 
 class FedAvgSteering(FederatedLearner):

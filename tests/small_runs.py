@@ -157,7 +157,7 @@ class Toy:
     def __init__(self, context: LearnerContext, settings: ToySettings) -> None:
         self._streams = context.streams
         self._settings = settings
-        self._silos = context.silos
+        self._silos = context.experiment.silos.count
         self._model = torch.zeros(4, dtype=torch.float64)
 
     @classmethod

@@ -47,7 +47,7 @@ class Examples:
         targets: what is to be made of them, of any type, shape (N, ...).
         test: test images that no silo holds, uint8, shape (M, C, H, W).
         test_targets: theirs, shape (M, ...).
-        silos: the rows of ``train`` that each silo holds, ``context.silos`` arrays of at least 2 each.
+        silos: the rows of ``train`` that each silo holds, ``silos.count`` arrays of at least 2 each.
         labels: class of each training image for the record, int64, shape (N,); without classes None.
         class_names: label texts; empty without classes.
     """
@@ -69,14 +69,14 @@ class OwnTask(Task):
 
     Raises:
         InputError: no metrics, images that are no uint8 of shape (N, C, H, W), not one target each, another number of
-            silos than ``context.silos``, rows that are not there, or a silo with fewer than two images.
+            silos than ``silos.count``, rows that are not there, or a silo with fewer than two images.
     """
 
     metrics: ClassVar[tuple[Series, ...]]
 
     def __init__(self, context: LearnerContext, settings: Any) -> None:
         examples = self.data(context)
-        self._check(examples, context.silos)
+        self._check(examples, context.experiment.silos.count)
         seed = context.streams.integer("initial model")
         network = seeded_by_torch(lambda: self.model(examples), seed=seed)
         super().__init__(context, settings, examples, examples.silos, network)
@@ -98,7 +98,7 @@ class OwnTask(Task):
             if len(images) != len(targets):
                 refuse(f"{len(targets)} targets for the {len(images)} images of {part}")
         if len(examples.silos) != silos:
-            refuse(f"images for {len(examples.silos)} silos; silos.count (context.silos) is {silos}")
+            refuse(f"images for {len(examples.silos)} silos; silos.count is {silos}")
         rows = np.concatenate([*examples.silos])
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(examples.train):
             refuse(f"silos hold rows {rows.min()} to {rows.max()} of training images 0 to {len(examples.train) - 1}")

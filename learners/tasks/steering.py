@@ -132,13 +132,14 @@ class SteeringTask(Task):
     settings: SteeringSettings
 
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
+        given = context.experiment
         data = load_steering(
-            context.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
+            given.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
         )
         indices = partition_steering(
             data,
-            silos=context.silos,
-            settings=context.data,
+            silos=given.silos.count,
+            settings=given.data,
             generator=context.streams.generator("silos"),
         )
         channels, height, width = (int(side) for side in data.train.shape[1:])

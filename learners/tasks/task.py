@@ -188,11 +188,12 @@ class Task(ABC):
         earlier: Sequence[tuple[int, float]] = (),
     ) -> LocalTraining:
         """Return a training on a silo's images as a vehicle of this speed (m/s) sees them."""
-        blurs = speed_mps > self._context.blur.threshold_kmh / 3.6
+        given = self._context.experiment
+        blurs = speed_mps > given.blur.threshold_kmh / 3.6
         return LocalTraining(
             silo=silo,
-            kernel_px=self._context.camera.kernel_px(speed_mps, self.image_shape[2]) if blurs else 0.0,
-            blurred_fraction=self._context.blur.fraction,
+            kernel_px=given.camera.kernel_px(speed_mps, self.image_shape[2]) if blurs else 0.0,
+            blurred_fraction=given.blur.fraction,
             learning_rate=learning_rate,
             seed=seed,
             steps=steps,
@@ -212,7 +213,7 @@ class Task(ABC):
 
     def learning_rate(self, version: int) -> float:
         """Return the step size of a training from a model of this version: half a cosine over the rounds, down to 0."""
-        share = min(version / self._context.rounds, 1.0)
+        share = min(version / self._context.experiment.rounds, 1.0)
         return self.settings.lr * (1 + math.cos(math.pi * share)) / 2
 
     def sent(self, state: State) -> dict[str, Tensor]:
@@ -367,15 +368,16 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     Raises:
         InputError: there are no such images, or they do not fit the silos.
     """
+    given = context.experiment
     data = load_images(
-        context.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
+        given.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
     )
     indices = dealt(
         data,
-        silos=context.silos,
-        approaches=context.approaches,
+        silos=given.silos.count,
+        approaches=given.silos.approaches,
         districts=context.districts,
-        settings=context.data,
+        settings=given.data,
         generator=context.streams.generator("silos"),
     )
     return data, indices

@@ -27,8 +27,7 @@ from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from learners.mathematics.losses import dual_temperature_loss
 from learners.tasks.contrastive import ContrastiveSettings
-from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
-from vnetsim.experiment.camera import Camera
+from vnetsim.experiment import DataSettings, Experiment, RoundSettings, SiloSettings
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant, Peer
 from vnetsim.random_streams import Streams
 
@@ -61,13 +60,20 @@ def given(count: int) -> Iterator[None]:
         yield
 
 
-def context(device: str, silos: int, **changes: Any) -> LearnerContext:
-    values: dict[str, Any] = {
-        "streams": Streams(seed=0).child("learner"), "device": device, "rounds": 10, "silos": silos, "approaches": 4,
-        "max_staleness": 0, "data": DataSettings(), "blur": BlurSettings(), "camera": Camera(),
-        "exchange": ExchangeSettings(),
-    }  # fmt: skip
-    return LearnerContext(**(values | changes))
+def context(
+    device: str, silos: int, *, approaches: int = 4, rounds: int = 10, max_staleness: int = 0, **changes: Any
+) -> LearnerContext:
+    """Return what learners are built from; ``changes`` are attributes of it, or tables of the experiment."""
+    tables = {name: changes.pop(name) for name in ("data", "blur", "camera", "exchange") if name in changes}
+    given = Experiment(
+        scenario="gaussian",
+        rounds=rounds,
+        silos=SiloSettings(count=silos, approaches=min(approaches, silos)),
+        round=RoundSettings(quorum=1, max_staleness=max_staleness),
+        **tables,
+    )
+    streams = Streams(seed=0).child("learner")
+    return LearnerContext(**({"streams": streams, "device": device, "experiment": given} | changes))
 
 
 def vehicles(

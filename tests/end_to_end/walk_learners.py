@@ -45,7 +45,7 @@ class Walk:
 
     def __init__(self, context: LearnerContext) -> None:
         self._streams = context.streams
-        self._silos = context.silos
+        self._silos = context.experiment.silos.count
         self._model = torch.zeros(4, dtype=torch.float64)
 
     @classmethod

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from device_checks.tiny_data import tiny_images, tiny_roads
+from device_checks.training_work import context as small_context
 from learner_checks import peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
 from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings
-from vnetsim.experiment import BlurSettings, DataSettings, ExchangeSettings
+from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 from vnetsim.random_streams import Streams
@@ -76,19 +77,8 @@ def context() -> LearnerContext:
     return make_context()
 
 
-def make_context(**changes: object) -> LearnerContext:
-    values: dict[str, object] = {
-        "streams": Streams(seed=1).child("learner"),
-        "device": "cpu",
-        "rounds": 4,
-        "silos": 6,
-        "approaches": 4,
-        "max_staleness": 0,
-        "data": DataSettings(),
-        "blur": BlurSettings(),
-        "camera": Camera(),
-    }
-    return LearnerContext(**(values | changes))  # type: ignore[arg-type]
+def make_context(**changes: Any) -> LearnerContext:
+    return small_context("cpu", **({"silos": 6, "rounds": 4, "streams": Streams(seed=1).child("learner")} | changes))
 
 
 @pytest.fixture
@@ -162,7 +152,7 @@ def new_steering(on_tiny_roads: SteeringSet) -> Callable[..., Any]:  # noqa: ARG
     def make(cls: Any, topology: str = "contact", context: dict[str, Any] | None = None, **settings: Any) -> Any:
         given: dict[str, Any] = {"blur": BlurSettings(fraction=0.0), **(context or {})}
         quick = {"batch": 8, "steps": 2, "lr": 1e-3}
-        where = make_context(exchange=ExchangeSettings(topology=topology), **given)  # type: ignore[arg-type]
+        where = make_context(exchange=ExchangeSettings(topology=topology), **given)
         return cls.create(where, cls.Settings(**(quick | settings)))
 
     return make

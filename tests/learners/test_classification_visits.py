@@ -109,7 +109,7 @@ def test_a_plain_visit_is_sgd_on_the_cross_entropy(
     who = participant(0, 4)
     training = LocalTraining(
         silo=4,
-        kernel_px=context.camera.kernel_px(who.speed_mps, 16),
+        kernel_px=context.experiment.camera.kernel_px(who.speed_mps, 16),
         blurred_fraction=1.0,
         learning_rate=given["lr"],
         seed=context.streams.integer("training", 0, who.vehicle_id),
@@ -144,7 +144,7 @@ def test_a_taught_visit_is_sgd_on_the_loss_with_teachers_trained_at_their_hosts(
     assert len(update.exchanges) == len(teachers) == min(given["max_teachers"], 2)
     training = LocalTraining(
         silo=me.silo,
-        kernel_px=context.camera.kernel_px(me.speed_mps, 16),
+        kernel_px=context.experiment.camera.kernel_px(me.speed_mps, 16),
         blurred_fraction=1.0,
         learning_rate=given["lr"] * (1 + 0.5**0.5) / 2,  # round 1 of 4
         seed=context.streams.integer("training", 1, me.vehicle_id),

@@ -199,7 +199,7 @@ def test_a_visit_is_sgd_on_eq_6_to_8(
         network.parameters(), lr=given["lr"], momentum=given["momentum"], weight_decay=given["weight_decay"]
     )
     generator = torch.Generator().manual_seed(context.streams.integer("training", 0, who.vehicle_id))
-    kernel = context.camera.kernel_px(who.speed_mps, 16)
+    kernel = context.experiment.camera.kernel_px(who.speed_mps, 16)
     training = LocalTraining(
         silo=4, kernel_px=kernel, blurred_fraction=1.0, learning_rate=given["lr"], seed=0, steps=given["steps"]
     )

@@ -134,7 +134,7 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
     f_k = copy.deepcopy(f_q)
     optimizer = torch.optim.SGD(f_q.parameters(), lr=0.06, momentum=0.9, weight_decay=5e-4)
     generator = torch.Generator().manual_seed(context.streams.integer("training", 0, who.vehicle_id))
-    kernel = context.camera.kernel_px(who.speed_mps, 16)
+    kernel = context.experiment.camera.kernel_px(who.speed_mps, 16)
     training = LocalTraining(silo=4, kernel_px=kernel, blurred_fraction=1.0, learning_rate=0.06, seed=0, steps=3)
     silos = learner._task.silos
     keys, losses = [], []

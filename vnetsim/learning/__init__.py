@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 
 import numpy as np
 
-from vnetsim.experiment import DEFAULT_NAMES, BlurSettings, DataSettings, ExchangeSettings
-from vnetsim.experiment.camera import Camera
+from vnetsim.experiment import DEFAULT_NAMES, Experiment
 from vnetsim.learner_facts import AGGREGATOR, Cost, Exchange, ModelCost, Series
 from vnetsim.random_streams import Streams
 
@@ -207,14 +206,7 @@ class LearnerContext:
     Args:
         streams: the learner's branch of the experiment's random streams.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
-        rounds: number of rounds of the run (the cosine schedule needs it), >= 1.
-        silos: number of silos.
-        approaches: number of approach directions; silo ``i`` belongs to direction ``i % approaches``.
-        max_staleness: how many rounds old a base model may be; older snapshots may be dropped.
-        data: which images, how partitioned.
-        blur: to which images the motion kernel is applied.
-        camera: the vehicles' camera.
-        exchange: who exchanges with whom, for learners whose cost depends on it.
+        experiment: the settings of the run. Silo ``i`` belongs to the approach direction ``i % silos.approaches``.
         on_ray: whether local training is for the workers of the Ray cluster that this process is connected to.
         data_set: the data set that ``data.name`` names, with its settings; None for its defaults.
         encoder: likewise the encoder that the learner's setting ``encoder`` names.
@@ -232,14 +224,7 @@ class LearnerContext:
 
     streams: Streams
     device: str
-    rounds: int
-    silos: int
-    approaches: int
-    max_staleness: int
-    data: DataSettings
-    blur: BlurSettings
-    camera: Camera
-    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
+    experiment: Experiment
     on_ray: bool = False
     data_set: Any = None
     encoder: Any = None
@@ -250,6 +235,11 @@ class LearnerContext:
     figure: str = ""
     pictures: bool = True
     joint: bool = False
+
+    @property
+    def max_staleness(self) -> int:
+        """How many rounds old a base model may be; older snapshots may be dropped."""
+        return self.experiment.round.max_staleness
 
 
 @runtime_checkable

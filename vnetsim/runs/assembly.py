@@ -90,14 +90,7 @@ class Assembly:
         return LearnerContext(
             streams=self.streams.child("learner"),
             device=device,
-            rounds=given.rounds,
-            silos=given.silos.count,
-            approaches=given.silos.approaches,
-            max_staleness=given.round.max_staleness,
-            data=given.data if fetch else replace(given.data, download=False),
-            blur=given.blur,
-            camera=given.camera,
-            exchange=given.exchange,
+            experiment=given if fetch else replace(given, data=replace(given.data, download=False)),
             on_ray=on_ray,
             rule=given.aggregation.get("name", SYNC),
             aggregators=tuple(aggregators),
@@ -128,7 +121,7 @@ class Assembly:
             reference = _made(self.schedule, its_own)
         elif model is None:
             return learner, {}
-        costs = {silo: reference.cost(silo) for silo in range(context.silos)}
+        costs = {silo: reference.cost(silo) for silo in range(self.experiment.silos.count)}
         if model is not None:
             if any(cost.model is None for cost in costs.values()):
                 raise InputError(

@@ -231,7 +231,7 @@ def test_neighbours_that_mix_refuse_a_rule(new_context: MakeContext) -> None:
     context = new_context(rule="fedavgm", exchange=ExchangeSettings(topology="ring"))
     with pytest.raises(InputError, match="'fedavgm' is for an RSU that averages, and the neighbours of dsgd mix"):
         DecentralisedSgd.create(context, DecentralisedSgd.Settings(**QUICK))
-    star = dataclasses.replace(context, exchange=ExchangeSettings(topology="star"))
+    star = new_context(rule="fedavgm", exchange=ExchangeSettings(topology="star"))
     DecentralisedSgd.create(star, DecentralisedSgd.Settings(**QUICK))
 
 

@@ -46,11 +46,11 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 
 @pytest.fixture(params=VARIANTS, ids=lambda variant: " ".join([variant[0], *map(str, variant[1].values())]))
-def learner(request: pytest.FixtureRequest, context: LearnerContext) -> Any:
+def learner(request: pytest.FixtureRequest, new_context: Callable[..., LearnerContext]) -> Any:
     name, settings = request.param
     kind = learner_class(name)
     request.getfixturevalue("on_tiny_roads" if kind.task == "steering" else "tiny")
-    return kind.create(replace(context, max_staleness=1), kind.Settings(**(SETTINGS[kind.task] | settings)))
+    return kind.create(new_context(max_staleness=1), kind.Settings(**(SETTINGS[kind.task] | settings)))
 
 
 class Compared:

@@ -86,7 +86,7 @@ def test_the_record_says_what_it_is_made_of(labelled: bool, new_context: NewCont
         ({"test": torch.zeros(5, 4, 4, dtype=torch.uint8)}, "test is torch.uint8 of shape (5, 4, 4), not torch.uint8"),
         ({"targets": torch.zeros(11)}, "11 targets for the 12 images of train"),
         ({"test_targets": torch.zeros(6)}, "6 targets for the 5 images of test"),
-        ({"silos": np.array_split(np.arange(12), 5)}, "images for 5 silos; silos.count (context.silos) is 6"),
+        ({"silos": np.array_split(np.arange(12), 5)}, "images for 5 silos; silos.count is 6"),
         ({"silos": [np.arange(2)] * 5 + [np.array([11, 12])]}, "silos hold rows 0 to 12 of training images 0 to 11"),
         ({"silos": [np.array([-1, 3])] * 6}, "silos hold rows -1 to 3 of"),
     ],
