@@ -150,6 +150,12 @@ def test_who_leaves_while_waiting_or_with_work_left_does_not_count(scene: Any, p
     assert (left.vehicle_id, left.outcome, left.end_s) == ("a", "left_exchange", 5.0)
     assert (stayed.outcome, peers(participants)) == ("committed", {"b": []})
 
+    upload_too = replace(MIX, upload_bytes=1_000_000)
+    result, (participants,) = play([scene.window("a", 0, 3.5), scene.window("b", 0, 60)], upload_too, quorum=2)
+    left, stayed = result.log.participations
+    assert (left.vehicle_id, left.outcome, left.end_s) == ("a", "left_exchange", 3.5)
+    assert (stayed.outcome, peers(participants)) == ("committed", {"b": []})
+
 
 def test_hosts_work_for_one_guest_after_the_other(scene: Any, play: Any) -> None:
     windows = [scene.window(name, 0, 60, start=(10.0 * i, 0.0), speed_mps=1.0) for i, name in enumerate("abc")]

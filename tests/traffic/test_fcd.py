@@ -202,6 +202,7 @@ def test_the_net_gives_junctions_and_lanes(tmp_path: Path, grid_net: Path) -> No
     assert traffic.info.lanes
     assert traffic.info.step_s == 1.0
     assert str(grid_net) in traffic.info.inputs
+    assert not traffic.info.whole_paths, "where a path leads is read as it goes on"
     traffic.close()
     with pytest.raises(InputError, match="closed or already read"):
         list(traffic.events())

@@ -59,6 +59,7 @@ def test_the_table_itself_can_be_named(tmp_path: Path) -> None:
     record("gaussian", tmp_path)
     traffic = open_traffic(Experiment(scenario=str(tmp_path / "windows.parquet")))
     assert traffic.info.kind == "replay"
+    assert traffic.info.whole_paths
     assert traffic.info.end_s == 900.0
     assert [(rsu.id, rsu.environment) for rsu in traffic.rsus] == [("0,0", "highway")]
 

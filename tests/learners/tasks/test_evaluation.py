@@ -77,14 +77,14 @@ def test_linear_probe_equals_scikit_learn() -> None:
     np.testing.assert_allclose(centred, reference.intercept_ - reference.intercept_.mean(), atol=1e-3)
 
 
-def test_linear_probe_is_unchanged_by_scaling_and_constant_features() -> None:
+def test_linear_probe_is_unchanged_by_scaling_shifts_and_constant_features() -> None:
     bank, bank_labels = blobs(4, 200)
     queries, labels = blobs(5, 100)
     accuracy = linear_probe_accuracy(queries, labels, bank, bank_labels, classes=3)
     assert 0.5 < accuracy < 1
 
     def stretched(x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([1000 * x + 3, torch.full((len(x), 1), 0.25)], dim=1)
+        return torch.cat([1000 * x + 3000, torch.full((len(x), 1), 0.25)], dim=1)
 
     assert linear_probe_accuracy(stretched(queries), labels, stretched(bank), bank_labels, classes=3) == accuracy
 
