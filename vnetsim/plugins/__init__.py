@@ -269,7 +269,7 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
         raise InputError(f"{path}: no such file.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    path = resolved(path)
+    path = path.resolve()
     # the same bytes are run once; a file that was changed in between is another module
     name = f"{FILE_MODULE}{hashlib.sha256(bytes(path) + source).hexdigest()[:16]}"
     if name in sys.modules:

@@ -16,14 +16,13 @@ from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.plugins.checked import checked
-from vnetsim.radio import RADIO_MODELS
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import is_sumo, scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.traffic.sumo.config import building_files, driven_types
+from vnetsim.traffic.sumo.config import held_to_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +151,9 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
             together.
         RunError: an installed plug-in is at fault.
     """
-    experiment = _with_buildings(located(experiment))
-    _refuse_unknown_types(experiment)
+    experiment = located(experiment)
+    if is_sumo(experiment.scenario):
+        experiment = held_to_files(experiment)
     chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
@@ -216,43 +216,6 @@ def plugin_files(experiment: Experiment) -> dict[str, str]:
     """Return the files that settings of plug-ins name as ``file``, by the tables they stand in."""
     named = {table: experiment.value(f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
-
-
-def _with_buildings(experiment: Experiment) -> Experiment:
-    """Return the experiment with the file of its SUMO scenario's buildings, where it wants some and names no file.
-
-    So a replay of its traffic, which has no additional files, and whoever runs the record again have the same ones.
-
-    Raises:
-        InputError: none of the scenario's additional files has buildings, or several do.
-    """
-    radio = experiment.radio
-    named = radio.get("name", RADIO_MODELS.default), radio.get("state"), radio.get("file", "")
-    if named != ("tr37885", "polygons", "") or not is_sumo(experiment.scenario):
-        return experiment
-    found = building_files(Path(experiment.scenario))
-    if len(found) != 1:
-        what = f"{len(found)} of its additional files have" if found else "none of its additional files has"
-        raise InputError(
-            f"{experiment.scenario}: radio.state = polygons: {what} polygons of buildings "
-            f'(<poly type="building..."/>, as polyconvert writes them); name one file of them as radio.file.'
-        )
-    return experiment.placed({"radio.file": str(resolved(found[0]))})
-
-
-def _refuse_unknown_types(experiment: Experiment) -> None:
-    """Refuse computers of vehicle types of which the SUMO scenario has nobody; a recording tells that when it is read.
-
-    Raises:
-        InputError: names the first of them.
-    """
-    named = experiment.compute.by_type
-    driven = driven_types(Path(experiment.scenario)) if named and is_sumo(experiment.scenario) else None
-    if driven is not None and (undriven := named.keys() - driven):
-        raise InputError(
-            f"compute.by_type: nobody in {experiment.scenario} is of vehicle type '{min(undriven)}'; there are "
-            f"{', '.join(sorted(driven)) or 'no vehicles'}."
-        )
 
 
 def located(experiment: Experiment) -> Experiment:

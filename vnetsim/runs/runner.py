@@ -31,7 +31,8 @@ from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record_mo
 from vnetsim.runs.writer import locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment, to_plain
 from vnetsim.scenario.trust import check_resumed
-from vnetsim.simulation.topology import aggregators, refuse_slow_wires
+from vnetsim.simulation.backhaul import refuse_slow_wires
+from vnetsim.simulation.topology import aggregators
 from vnetsim.storage.event_files import EVENTS, EventFile, require_tensorboard
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
@@ -104,16 +105,16 @@ def start_run(
             pictures=not timing_only,
         )
         learner, costs = assembly.made(context)
-        info = traffic.info
-        lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
-        refuse_slow_wires(experiment, lasts_s, (costs or {0: learner.cost(0)})[0].download_bytes)
-        description = learner.describe()
         files = [code_file(name) for name in experiment.plugins().values()]
         data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
         data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = seen_from(run.path, experiment) if portable else experiment
         inputs = input_hashes(named, seen_from=run.path if portable else None)
+        info = traffic.info
+        lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
+        refuse_slow_wires(experiment, lasts_s, (costs or {0: learner.cost(0)})[0].download_bytes)
+        description = learner.describe()
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
         simulation = assembly.simulation

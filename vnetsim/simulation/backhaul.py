@@ -15,11 +15,27 @@ from functools import partial
 import simpy
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.experiment import BackhaulSettings
+from vnetsim.errors import InputError
+from vnetsim.experiment import BackhaulSettings, Experiment
 from vnetsim.learning import AGGREGATOR, ModelKey
 from vnetsim.radio.channel import Channel
 
 Done = Callable[[], None]
+
+
+def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
+    """Refuse a hierarchy whose models need longer to the cloud than the traffic lasts.
+
+    Raises:
+        InputError: naming both times.
+    """
+    wire = experiment.backhaul.wire
+    least_s = wire.latency_s + wire.cloud_latency_s + 8 * model_bytes / wire.up_bps
+    if experiment.topology.kind == "hierarchical" and least_s >= lasts_s:
+        raise InputError(
+            f"backhaul: a model takes at least {least_s:g} s to the cloud, and the traffic lasts {lasts_s:g} s: no "
+            "round of the cloud would close. Take a faster preset, or a smaller latency_s or cloud_latency_s."
+        )
 
 
 @dataclass(kw_only=True)

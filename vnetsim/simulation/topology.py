@@ -9,7 +9,7 @@ import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, TopologySettings
+from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 
 
@@ -48,21 +48,6 @@ def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bo
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0
-
-
-def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
-    """Refuse a hierarchy whose models need longer to the cloud than the traffic lasts.
-
-    Raises:
-        InputError: naming both times.
-    """
-    wire = experiment.backhaul.wire
-    least_s = wire.latency_s + wire.cloud_latency_s + 8 * model_bytes / wire.up_bps
-    if experiment.topology.kind == "hierarchical" and least_s >= lasts_s:
-        raise InputError(
-            f"backhaul: a model takes at least {least_s:g} s to the cloud, and the traffic lasts {lasts_s:g} s: no "
-            "round of the cloud would close. Take a faster preset, or a smaller latency_s or cloud_latency_s."
-        )
 
 
 def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.radio import RADIO_MODELS
 from vnetsim.xml_files import Start, XmlFile
 
 
@@ -90,6 +92,38 @@ def building_files(config: Path) -> list[Path]:
 
         read_leniently(file, start)
     return list(found)
+
+
+def held_to_files(experiment: Experiment) -> Experiment:
+    """Return the experiment of a SUMO scenario, by its absolute path, held against the scenario's files.
+
+    Where it wants buildings and names no file, it names the one of the scenario's additional files that has them. So a
+    replay of its traffic, which has no additional files, and whoever runs the record again have the same ones.
+
+    Raises:
+        InputError: nobody is of a vehicle type that is given a computer; of recordings that is told when they are read.
+            Or none of the additional files has buildings, or several do.
+    """
+    config = Path(experiment.scenario)
+    named = experiment.compute.by_type
+    driven = driven_types(config) if named else None
+    if driven is not None and (undriven := named.keys() - driven):
+        raise InputError(
+            f"compute.by_type: nobody in {config} is of vehicle type '{min(undriven)}'; there are "
+            f"{', '.join(sorted(driven)) or 'no vehicles'}."
+        )
+    radio = experiment.radio
+    asked = radio.get("name", RADIO_MODELS.default), radio.get("state"), radio.get("file", "")
+    if asked != ("tr37885", "polygons", ""):
+        return experiment
+    found = building_files(config)
+    if len(found) != 1:
+        what = f"{len(found)} of its additional files have" if found else "none of its additional files has"
+        raise InputError(
+            f"{config}: radio.state = polygons: {what} polygons of buildings "
+            f'(<poly type="building..."/>, as polyconvert writes them); name one file of them as radio.file.'
+        )
+    return experiment.placed({"radio.file": str(found[0].resolve())})
 
 
 def read_leniently(
