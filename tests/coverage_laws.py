@@ -1,8 +1,19 @@
-"""What holds for the coverage events of any traffic."""
+"""What holds for the coverage events of any traffic, and paths by hand."""
 
 from __future__ import annotations
 
-from vnetsim.coverage.windows import CoverageEvent, Entered
+from collections.abc import Sequence
+from typing import Any
+
+from vnetsim.coverage.windows import CoverageEvent, Entered, VehiclePath
+
+
+def path_of(points: Sequence[Sequence[float]], **others: Any) -> VehiclePath:
+    """Return a path along ``points`` (t, x, y) or (t, x, y, speed); where no speed is given it is 10 m/s."""
+    t, x, y, *v = (list(values) for values in zip(*points, strict=True))
+    who = {"vehicle_id": "v", "vehicle_type": "car", "rsu_id": "r", "entry_cause": "crossing", "entry_edge": ""}
+    speed_mps = v[0] if v else [10.0] * len(t)
+    return VehiclePath(**(who | others), time_s=t, x_m=x, y_m=y, speed_mps=speed_mps)
 
 
 def check_events(events: list[CoverageEvent]) -> None:

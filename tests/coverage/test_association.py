@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from coverage_laws import path_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -44,20 +45,9 @@ def events(samples: Samples, rsus: Sequence[Rsu], vehicle_id: str = "v") -> list
 
 
 def of_points(points: Samples, rsu: Rsu, vehicle_id: str) -> list[CoverageEvent]:
-    time_s, x_m, y_m = (list(values) for values in zip(*points, strict=True))
-    path = VehiclePath(
-        vehicle_id=vehicle_id,
-        vehicle_type="",
-        rsu_id=rsu.id,
-        entry_cause="crossing",
-        entry_edge="",
-        time_s=time_s,
-        x_m=x_m,
-        y_m=y_m,
-        speed_mps=[1.0] * len(time_s),
-    )
-    left = Left(time_s=time_s[-1], path=path, window=window_of(path, "crossing", ""))
-    return [Entered(time_s=time_s[0], path=path), left]
+    path = path_of(points, vehicle_id=vehicle_id, rsu_id=rsu.id)
+    left = Left(time_s=path.time_s[-1], path=path, window=window_of(path, "crossing", ""))
+    return [Entered(time_s=path.time_s[0], path=path), left]
 
 
 def test_first_is_who_was_entered_first_as_long_as_the_vehicle_stays() -> None:

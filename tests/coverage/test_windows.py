@@ -1,23 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from coverage_laws import path_of
 
 from vnetsim.coverage.windows import VehiclePath, cut_window
 
 
 def path(*points: tuple[float, float, float, float]) -> VehiclePath:
-    t, x, y, v = (list(values) for values in zip(*points, strict=True))
-    return VehiclePath(
-        vehicle_id="a",
-        vehicle_type="bus",
-        rsu_id="r",
-        entry_cause="departure",
-        entry_edge="in",
-        time_s=t,
-        x_m=x,
-        y_m=y,
-        speed_mps=v,
-    )
+    return path_of(points, vehicle_id="a", vehicle_type="bus", entry_cause="departure", entry_edge="in")
 
 
 def test_the_path_ends_at_its_first_point_after_the_end() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simpy
+from coverage_laws import path_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,30 +28,15 @@ PLAIN = Tr37885(
     state="los", bandwidth_hz=10e6, rsu_antenna_dbi=0.0, vehicle_antenna_dbi=0.0, max_spectral_efficiency=5.0
 )
 UNCAPPED = replace(PLAIN, max_spectral_efficiency=100.0)
-
-
-def vehicle_path(
-    vehicle_id: str = "v", points: tuple[tuple[float, float, float], ...] = ((0.0, -100.0, 0.0),)
-) -> VehiclePath:
-    t, x, y = (list(values) for values in zip(*points, strict=True))
-    return VehiclePath(
-        vehicle_id=vehicle_id,
-        vehicle_type="car",
-        rsu_id="r",
-        entry_cause="crossing",
-        entry_edge="",
-        time_s=t,
-        x_m=x,
-        y_m=y,
-        speed_mps=[10.0] * len(t),
-    )
+AT = ((0.0, -100.0, 0.0),)
+HERE = path_of(AT)
 
 
 def opened(
     settings: Tr37885, path: VehiclePath | None = None, rsu: Rsu = RSU, earlier_windows: int = 0, seed: int = 0
 ) -> Link:
     radio = Radio(settings, Streams(seed=seed))
-    return radio.link(vehicle_path() if path is None else path, rsu, earlier_windows)
+    return radio.link(HERE if path is None else path, rsu, earlier_windows)
 
 
 def snr_db(link: Link, settings: Tr37885 = UNCAPPED) -> float:
@@ -69,7 +55,7 @@ def rate_bps(model: Tr37885, distance_m: float, power_dbm: float, shadowing_db: 
 
 
 def test_rate_uses_the_distance_in_space() -> None:
-    link = opened(replace(UNCAPPED, shadowing_db=0.0), vehicle_path(points=((0.0, 3.0, 4.0),)))
+    link = opened(replace(UNCAPPED, shadowing_db=0.0), path_of(((0.0, 3.0, 4.0),)))
     snr_db = 23.0 - path_loss_db(math.sqrt(9 + 16 + 3.4**2), 5.9e9, "urban") - noise_dbm(10e6, 9.0)
     assert link.uplink_bps(0.0) == pytest.approx(10e6 * 0.6 * math.log2(1 + 10 ** (snr_db / 10)), rel=1e-12)
 
@@ -118,14 +104,14 @@ def test_each_direction_has_its_own_power() -> None:
 
 
 def test_rate_follows_the_position() -> None:
-    moving = vehicle_path(points=((0.0, -100.0, 0.0), (10.0, 0.0, 0.0)))
+    moving = path_of(((0.0, -100.0, 0.0), (10.0, 0.0, 0.0)))
     shadowing_db = 3.0 * float(Streams(seed=0).generator("radio", "v", "r", 0).standard_normal())
     expected = rate_bps(UNCAPPED, space_m(50.0), 23.0, shadowing_db, "urban")
     assert opened(UNCAPPED, moving).uplink_bps(5.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_position_is_linear_between_points_and_stays_at_the_ends() -> None:
-    path = vehicle_path(points=((1.0, 0.0, 0.0), (2.0, 10.0, 0.0), (4.0, 10.0, 8.0)))
+    path = path_of(((1.0, 0.0, 0.0), (2.0, 10.0, 0.0), (4.0, 10.0, 8.0)))
     assert position_m(path, 1.0) == (0.0, 0.0)
     assert position_m(path, 1.25) == (2.5, 0.0)
     assert position_m(path, 2.0) == (10.0, 0.0)
@@ -135,14 +121,14 @@ def test_position_is_linear_between_points_and_stays_at_the_ends() -> None:
 
 
 def test_position_survives_a_path_with_two_points_at_one_time() -> None:
-    path = vehicle_path(points=((0.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 5.0, 0.0), (2.0, 6.0, 0.0)))
+    path = path_of(((0.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 5.0, 0.0), (2.0, 6.0, 0.0)))
     assert position_m(path, 1.0) == (5.0, 0.0)
     assert position_m(path, 0.5) == (0.5, 0.0)
 
 
 def test_constant_model() -> None:
     model = ConstantRate(rate_bps=7e6)
-    link = Radio(model, Streams(seed=0)).link(vehicle_path(), RSU, 0)
+    link = Radio(model, Streams(seed=0)).link(HERE, RSU, 0)
     assert model.sidelink_bps(RSU, (0.0, 0.0), (1.0, 0.0), None) == 7e6
     assert link.downlink_bps(0.0) == link.uplink_bps(99.0) == 7e6
     assert link.update_s is None
@@ -151,7 +137,7 @@ def test_constant_model() -> None:
 def shadowing_db(vehicle_id: str, earlier_windows: int, seed: int = 0, settings: Tr37885 | None = None) -> float:
     """Return what the shadowing of a window takes from its signal."""
     settings = replace(settings or PLAIN, max_spectral_efficiency=100.0)
-    shadowed = opened(settings, vehicle_path(vehicle_id), earlier_windows=earlier_windows, seed=seed)
+    shadowed = opened(settings, path_of(AT, vehicle_id=vehicle_id), earlier_windows=earlier_windows, seed=seed)
     return snr_db(opened(replace(settings, shadowing_db=0.0))) - snr_db(shadowed)
 
 
@@ -190,7 +176,7 @@ def test_the_environment_is_the_users_then_the_scenarios(setting: Any, of_rsu: s
 def test_rates_at_the_cap_are_counted() -> None:
     radio = Radio(replace(PLAIN, shadowing_db=0.0), Streams(seed=0))
     use, env = radio.rate_use(), simpy.Environment()
-    link = radio.link(vehicle_path(points=((0.0, 10.0, 0.0), (10.0, 1010.0, 0.0))), RSU, 0)
+    link = radio.link(path_of(((0.0, 10.0, 0.0), (10.0, 1010.0, 0.0))), RSU, 0)
     Channel(env, use).send(1e12, link.downlink_bps, lambda: None, update_s=1.0)
     link.uplink_bps(0.0)  # who asks without a transfer is not counted
     env.run(until=10.5)
@@ -215,7 +201,7 @@ def test_settings_of_the_radio_change_rates_by_what_they_say(change: Any, factor
 
 
 def at_200_m(settings: Tr37885) -> Link:
-    return opened(replace(settings, shadowing_db=0.0), vehicle_path(points=((0.0, 200.0, 0.0),)), rsu=HIGHWAY)
+    return opened(replace(settings, shadowing_db=0.0), path_of(((0.0, 200.0, 0.0),)), rsu=HIGHWAY)
 
 
 @pytest.mark.parametrize(

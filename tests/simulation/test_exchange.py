@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coverage_laws import path_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import VehiclePath
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Cost, Exchange
 from vnetsim.radio.models import Tr37885
@@ -321,14 +321,6 @@ def test_laws(scene: Any, data: Any) -> None:
         assert e.bytes == pytest.approx(hops * size) if e.outcome == "completed" else e.bytes <= hops * size + 1e-6
 
 
-def vehicle_path(points: list[tuple[float, float, float]]) -> VehiclePath:
-    t, x, y = (list(values) for values in zip(*points, strict=True))
-    return VehiclePath(
-        vehicle_id="v", vehicle_type="", rsu_id="r", entry_cause="crossing", entry_edge="", time_s=t, x_m=x, y_m=y,
-        speed_mps=[0.0] * len(t),
-    )  # fmt: skip
-
-
 @given(seed=st.integers(0, 10**6), range_m=st.floats(5, 100))
 def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
     rng = np.random.default_rng(seed)
@@ -336,7 +328,7 @@ def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
     for _ in range(2):
         times = np.sort(np.r_[0.0, rng.uniform(0, 20, 6), 20.0])
         paths.append((times, rng.uniform(-60, 60, 8), rng.uniform(-60, 60, 8)))
-    one, other = (vehicle_path(list(zip(*path, strict=True))) for path in paths)
+    one, other = (path_of(list(zip(*path, strict=True))) for path in paths)
     fine = np.linspace(0, 20, 20001)
     offset = [np.interp(fine, paths[0][0], paths[0][k]) - np.interp(fine, paths[1][0], paths[1][k]) for k in (1, 2)]
     sampled = float((np.hypot(*offset) < range_m).mean() * 20)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coverage_laws import path_of
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import VehiclePath
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
 from vnetsim.simulation.selection import Candidate, SelectionContext
@@ -59,20 +59,8 @@ class Figures:
 
 def open_window(path: Sequence[tuple[float, float, float, float]], *, approach: int = 0, rsu: Rsu = RSU) -> OpenWindow:
     """Return an open window along ``path`` (t, x, y, speed)."""
-    t, x, y, v = (list(column) for column in zip(*path, strict=True))
-    path = VehiclePath(
-        vehicle_id="v",
-        vehicle_type="car",
-        rsu_id=rsu.id,
-        entry_cause="crossing",
-        entry_edge="",
-        time_s=t,
-        x_m=x,
-        y_m=y,
-        speed_mps=v,
-    )
     vehicle = Vehicle(id="v", silo=7, approach=approach)
-    return OpenWindow(index=0, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=0)
+    return OpenWindow(index=0, vehicle=vehicle, rsu=rsu, path=path_of(path, rsu_id=rsu.id), earlier_windows=0)
 
 
 def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
