@@ -93,6 +93,16 @@ def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any)
     torch.testing.assert_close(part[1], whole[1] / 4 if coupling == "joint" else whole[1])
 
 
+def test_the_influence_falls_with_the_rounds_where_it_is_asked_to(new: New, participant: MakeParticipant) -> None:
+    learner = new("contact", divergence_schedule="linear")
+    influences = []
+    for r in range(4):
+        update = learner.train([participant(r, 1)])[0]
+        learner.aggregate([update])
+        influences.append(update.metrics.get("divergence_influence"))
+    assert influences == [None, 0.75, 0.5, 0.25], "of four rounds; a silo's first training has one network"
+
+
 def test_the_influence_falls_with_the_measured_divergence(new: New, participant: MakeParticipant) -> None:
     learner = new("contact", divergence_schedule="measured")
     found = []

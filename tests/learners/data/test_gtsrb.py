@@ -87,6 +87,7 @@ def test_a_sign_among_the_test_images_is_trained_on_in_no_frame(root):
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_frames_of_one_sign_are_in_one_silo(partition, root):
     images, settings = load(root), DataSettings(partition=partition, alpha=0.5)
+    assert images.train.shape[1:] == (3, 32, 32)
     silos = dealt(images, silos=4, approaches=2, settings=settings, generator=np.random.default_rng(0), districts=2)
     where = {}
     for silo, rows in enumerate(silos):

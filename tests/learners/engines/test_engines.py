@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +17,14 @@ from learner_checks import peers_of
 from torch import nn
 
 import learners.engines.batched
-from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine
+from learners.engines.batched import (
+    MeasuredEngine,
+    SideBySideEngine,
+    StackedEngine,
+    _kept_bytes,
+    create_engine,
+    step_bytes,
+)
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
 from learners.engines.silo_images import SiloImages
@@ -110,6 +118,22 @@ def test_engines_agree_in_double_precision(learner: Any, participant: Callable[.
     learner._task.engine = compared = Compared(compare)
     assert np.isfinite(rounds(learner, participant)).all()
     assert compared.jobs >= 6
+
+
+@pytest.mark.parametrize("learner", [("fedavg-classification", {"batch": 8}), ("flsimco", {"batch": 8})], indirect=True)
+def test_the_memory_of_a_step_is_told_from_steps_with_few_images(
+    learner: Any, participant: Callable[..., Participant]
+) -> None:
+    def compare(jobs: Sequence[TrainingJob]) -> None:
+        for job in jobs:
+            count, network = job.program.count(job.training.silo), copy.deepcopy(job.program.network)
+            own = 4 * sum(parameter.nbytes for parameter in network.parameters())
+            assert count > 4
+            assert step_bytes(job, network) == pytest.approx(own + _kept_bytes(job, network, count), rel=0.02)
+
+    learner._task.engine = compared = Compared(compare)
+    rounds(learner, participant, 1)
+    assert compared.jobs
 
 
 # Adam would turn the rounding of gradients that are almost 0 into steps of full length
