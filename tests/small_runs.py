@@ -40,6 +40,19 @@ SMALL = (
 )
 """Options of a run that takes about a second, with the real learners; a participation takes some seconds of traffic."""
 
+TINY: dict[str, Any] = {
+    "silos.count": 6,
+    "data.train_images": 120,
+    "data.test_images": 40,
+    "learning.steps": 1,
+    "learning.batch": 8,
+    "traffic.end_s": 60,
+    "round.quorum": 2,
+    "compute.median_flops": 4e9,
+    "device": "cpu",
+}
+"""Settings of a run of a second in Python."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Done:

@@ -10,21 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import TINY
 
 import vnetsim
 from learners.classification_fedavg import ClassificationFedAvg
-
-TINY: dict[str, Any] = {
-    "silos.count": 6,
-    "data.train_images": 120,
-    "data.test_images": 40,
-    "learning.steps": 1,
-    "learning.batch": 8,
-    "traffic.end_s": 60,
-    "round.quorum": 2,
-    "compute.median_flops": 4e9,
-    "device": "cpu",
-}
 
 
 class Mine(ClassificationFedAvg):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from received import reseal
 from safetensors.torch import load_file, save_file
+from small_runs import TINY
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
@@ -20,16 +21,6 @@ from vnetsim.api.model import TrainedModel
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
 
-TINY = {
-    "silos.count": 6,
-    "data.train_images": 120,
-    "data.test_images": 40,
-    "learning.steps": 1,
-    "learning.batch": 8,
-    "traffic.end_s": 60,
-    "compute.median_flops": 4e9,
-    "device": "cpu",
-}
 LEARNERS = ("fedavg-classification", "flsimco", "fedco", "cdl")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from device_checks import learner_class as learner_class_of
 from device_checks.tiny_data import tiny_images, tiny_roads
 from device_checks.training_work import context as small_context
 from learner_checks import peers_of
@@ -156,3 +157,9 @@ def new_steering(on_tiny_roads: SteeringSet) -> Callable[..., Any]:  # noqa: ARG
         return cls.create(where, cls.Settings(**(quick | settings)))
 
     return make
+
+
+@pytest.fixture(params=["cdl", "dsgd", "fedavg-steering"])
+def learner_class(request: pytest.FixtureRequest) -> Any:
+    """Each of the steering learners."""
+    return learner_class_of(request.param)

@@ -13,7 +13,6 @@ from device_checks.tiny_rounds import Doubled
 from learner_checks import equal, of
 from torch import nn
 
-from learners.cdl import Cdl
 from learners.data.sets import SteeringSet
 from learners.encoders import ResNet8
 from learners.engines.programs import SequentialEngine, Trained, TrainingJob
@@ -21,16 +20,9 @@ from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import BlurSettings
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 
-LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
-
 MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 New = Callable[..., Any]
-
-
-@pytest.fixture(params=LEARNERS, ids=lambda cls: cls.name)
-def learner_class(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture

@@ -11,20 +11,13 @@ import torch
 from learner_checks import equal, of
 from torch import nn
 
-from learners.cdl import Cdl
 from learners.data.sets import SteeringSet
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.tasks.steering import STATISTICS_FRAMES
 from vnetsim.learning import Participant
 
-LEARNERS = [Cdl, DecentralisedSgd, FedAvgSteering]
 MakeParticipant = Callable[..., Participant]
 New = Callable[..., Any]
-
-
-@pytest.fixture(params=LEARNERS, ids=lambda cls: cls.name)
-def learner_class(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture

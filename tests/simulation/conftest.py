@@ -109,17 +109,9 @@ class HandMadeTraffic:
             self.time_s = time_s
             w = self.windows[i]
             if entering:
-                paths[i] = VehiclePath(
-                    vehicle_id=w.vehicle_id,
-                    vehicle_type=w.vehicle_type,
-                    rsu_id=w.rsu_id,
-                    entry_cause=w.entry_cause,
-                    entry_edge=w.entry_edge,
-                    time_s=[],
-                    x_m=[],
-                    y_m=[],
-                    speed_mps=[],
-                )
+                who = ("vehicle_id", "vehicle_type", "rsu_id", "entry_cause", "entry_edge")
+                nothing: dict[str, Any] = {name: [] for name in ("time_s", "x_m", "y_m", "speed_mps")}
+                paths[i] = VehiclePath(**{name: getattr(w, name) for name in who}, **nothing)
             for j, growing in paths.items():
                 path = self.windows[j]
                 known = min(int(np.searchsorted(path.path_time_s, time_s, side="right")) + 1, len(path.path_time_s))

@@ -56,6 +56,14 @@ def play(scene: Any) -> Any:
     return run
 
 
+def in_a_row(scene: Any, *until_s: float) -> list[Any]:
+    """Return windows of vehicles a, b and c that drive 10 m apart, from 0 s to the times given."""
+    return [
+        scene.window(name, 0, end_s, start=(10.0 * place, 0.0), speed_mps=1.0)
+        for place, (name, end_s) in enumerate(zip("abc", until_s, strict=True))
+    ]
+
+
 def peers(participants: Any) -> dict[str, list[str]]:
     return {p.vehicle_id: [peer.vehicle_id for peer in p.peers] for p in participants}
 
@@ -122,12 +130,7 @@ def test_who_drives_out_of_range_is_cut(scene: Any, play: Any) -> None:
 
 
 def test_who_leaves_coverage_during_the_exchange_counts_when_nothing_else_is_to_do(scene: Any, play: Any) -> None:
-    windows = [
-        scene.window("a", 0, 20, start=(0.0, 0.0), speed_mps=1.0),
-        scene.window("b", 0, 20, start=(10.0, 0.0), speed_mps=1.0),
-        scene.window("c", 0, 4, start=(20.0, 0.0), speed_mps=1.0),
-    ]
-    result, (participants,) = play(windows, MIX, quorum=3)
+    result, (participants,) = play(in_a_row(scene, 20, 20, 4), MIX, quorum=3)
     # six megabytes begin at 3; c leaves at 4 with a sixth of each of its four
     assert Counter(e.outcome for e in result.log.exchanges) == {"cut": 4, "completed": 2}
     assert all(math.isclose(e.bytes, 1e6 / 6) for e in result.log.exchanges if e.outcome == "cut")
@@ -176,12 +179,7 @@ def test_hosts_work_for_one_guest_after_the_other(scene: Any, play: Any) -> None
 
 
 def test_a_guest_that_leaves_frees_its_host(scene: Any, play: Any) -> None:
-    windows = [
-        scene.window("a", 0, 12, start=(0.0, 0.0), speed_mps=1.0),
-        scene.window("b", 0, 60, start=(10.0, 0.0), speed_mps=1.0),
-        scene.window("c", 0, 60, start=(20.0, 0.0), speed_mps=1.0),
-    ]
-    result, (participants,) = play(windows, OVERSEAS, quorum=3)
+    result, (participants,) = play(in_a_row(scene, 12, 60, 60), OVERSEAS, quorum=3)
     ends = {(e.sender_id, e.receiver_id): (e.outcome, e.end_s) for e in result.log.exchanges}
     assert ends["a", "b"] == ends["a", "c"] == ("cut", 12.0)
     assert ends["b", "a"] == ("cut", 12.0)

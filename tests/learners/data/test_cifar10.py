@@ -10,7 +10,7 @@ import torch
 from torchvision.datasets import CIFAR10
 
 from learners.data import load_images
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -82,12 +82,3 @@ def test_a_file_that_is_not_cifar10_is_never_unpickled(root):
     with pytest.raises(InputError, match="does not hold CIFAR10 as torchvision stores it"):
         load(root)
     assert not (root / "executed").exists()
-
-
-def test_a_failed_download_is_a_failed_run(tmp_path, monkeypatch):
-    def refuse(_):
-        raise OSError("no route\nto host")
-
-    monkeypatch.setattr(CIFAR10, "download", refuse)
-    with pytest.raises(RunError, match=r"data\.download: CIFAR10 could not be fetched into .*: no route to host\."):
-        load(tmp_path, download=True)

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torchvision.datasets import CIFAR10, GTSRB
 
 from learners.data import ImageSet, load_images, load_steering
 from learners.data.sets import channel_statistics
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.random_streams import Streams
@@ -14,6 +15,19 @@ from vnetsim.random_streams import Streams
 def test_unknown_set_lists_those_there_are():
     with pytest.raises(InputError, match=r"unknown data set 'sings'\. Did you mean 'signs'\? Available: cifar10, "):
         load_images(DataSettings(name="sings"), streams=Streams(seed=0))
+
+
+@pytest.mark.parametrize("kind", [CIFAR10, GTSRB])
+def test_a_failed_download_is_a_failed_run(kind, tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(kind, "download", refuse)
+    fault = rf"data\.download: {kind.__name__} could not be fetched into .*: no route to host\."
+    with pytest.raises(RunError, match=fault):
+        load_images(
+            DataSettings(name=kind.__name__.lower(), root=str(tmp_path), download=True), streams=Streams(seed=0)
+        )
 
 
 @pytest.mark.parametrize("name", DATA_SETS.built_in)

@@ -12,12 +12,10 @@ from learners.data.road import (
     GRID_M,
     LOOK_AHEAD_M,
     TEST_DRIVES,
-    VIEW_M,
     WHEELBASE_M,
     Course,
     World,
     _ground,
-    _scene,
     gaussian_process,
     render,
     steering_angle,
@@ -52,24 +50,6 @@ def test_verges_meet_in_the_middle_of_a_road_too_far_to_be_seen():
     across_m = np.broadcast_to(np.array([-9, -0.1, 0.1, 9], dtype=np.float32), (1, 3, 4))
     seen = _ground(world, along_m, across_m, np.full((1, 3, 1), 1e-3, dtype=np.float32))
     assert seen[0].tolist() == [[place, place, 1000 + place, 1000 + place] for place in (0, 7, 600 - 512)]
-
-
-def test_the_sky_darkens_from_the_horizon_up():
-    """By three tenths of its grey over the height of an image, where no hill stands before it."""
-    world = World(np.random.default_rng(0))
-    world.hills = np.zeros_like(world.hills)
-    above_px = np.array([5.5, 4.5, 3.5, 2.5, 1.5, 0.5, -0.5, -1.5], dtype=np.float32)
-    rows = np.full((1, 8, 1), VIEW_M, dtype=np.float32)
-    seen = _scene(
-        world,
-        below_px=-above_px[None, :, None],
-        ahead_m=rows,
-        along_m=rows,
-        middle_m=np.zeros_like(rows),
-        heading_rad=np.zeros(1),
-    )
-    for row in range(6):
-        assert seen[0, row] == pytest.approx(np.full(8, world.sky * (1 - 0.3 * above_px[row] / 8)), rel=1e-5)
 
 
 def test_shapes_types_and_default_sizes():

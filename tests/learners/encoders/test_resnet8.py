@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from learners.encoders import create_resnet8
+from vnetsim.errors import InputError
 
 
 def test_published_size() -> None:
@@ -30,6 +31,12 @@ def test_shapes_follow_from_the_image(shape: tuple[int, int, int]) -> None:
         torch.testing.assert_close(features, dense.clamp(min=0).reshape(3, -1))
         assert network(images).shape == (3,)
         torch.testing.assert_close(network(images), network.head(features))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 40), (1, 40, 4)])
+def test_images_of_less_than_five_pixels_a_side_are_refused(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(InputError, match="too small for ResNet-8: it takes 5 x 5 at least"):
+        create_resnet8(shape, seed=0)
 
 
 def test_images_are_scaled_to_minus_one_to_one() -> None:
