@@ -130,6 +130,8 @@ def test_reports_the_declared_series(new: Callable[..., Any], participant: MakeP
     declared = {series.name: series for series in learner.series()}
     assert len(declared) == len(learner.series())
     assert all(series.label and series.caption for series in declared.values())
+    explains = [name for name in declared if name.endswith("_constant") or name.startswith("queue_")]
+    assert not any(declared[name].result for name in explains), "they explain a run and are no results of it"
     metrics = {**checked(learner, "learner", Learner).evaluate(final=False)}
     for round_ in range(2):
         group = met([participant(round_, i) for i in range(3)])

@@ -23,11 +23,9 @@ def test_a_failed_download_is_a_failed_run(kind, tmp_path, monkeypatch):
         raise OSError("no route\nto host")
 
     monkeypatch.setattr(kind, "download", refuse)
-    fault = rf"data\.download: {kind.__name__} could not be fetched into .*: no route to host\."
-    with pytest.raises(RunError, match=fault):
-        load_images(
-            DataSettings(name=kind.__name__.lower(), root=str(tmp_path), download=True), streams=Streams(seed=0)
-        )
+    settings = DataSettings(name=kind.__name__.lower(), root=str(tmp_path), download=True)
+    with pytest.raises(RunError, match=rf"data\.download: {kind.__name__} could not be .*: no route to host\."):
+        load_images(settings, streams=Streams(seed=0))
 
 
 @pytest.mark.parametrize("name", DATA_SETS.built_in)

@@ -45,6 +45,10 @@ def signs_of(frames):
     return np.where(np.abs(angles) <= np.float32(STRAIGHT), 0, np.sign(angles))
 
 
+def test_a_drive_that_silos_share_is_cut_at_random():
+    assert not any((np.diff(np.sort(shard)) == 1).all() for shard in deal(frames_of([40]), 2, partition="drive"))
+
+
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=6),
     silos=st.integers(1, 12),
