@@ -93,23 +93,24 @@ def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any)
     torch.testing.assert_close(part[1], whole[1] / 4 if coupling == "joint" else whole[1])
 
 
-def test_the_influence_falls_with_the_rounds_where_it_is_asked_to(new: New, participant: MakeParticipant) -> None:
-    learner = new("contact", divergence_schedule="linear")
-    influences = []
-    for r in range(4):
-        update = learner.train([participant(r, 1)])[0]
-        learner.aggregate([update])
-        influences.append(update.metrics.get("divergence_influence"))
-    assert influences == [None, 0.75, 0.5, 0.25], "of four rounds; a silo's first training has one network"
-
-
-def test_the_influence_falls_with_the_measured_divergence(new: New, participant: MakeParticipant) -> None:
-    learner = new("contact", divergence_schedule="measured")
+def kl_and_influence_in_four_rounds(learner: Any, participant: MakeParticipant) -> list[tuple[float, float | None]]:
     found = []
     for r in range(4):
         update = learner.train([participant(r, 1)])[0]
         learner.aggregate([update])
         found.append((update.metrics.get("kl_b_s", 0.0), update.metrics.get("divergence_influence")))
+    return found
+
+
+def test_the_influence_falls_with_the_rounds_where_it_is_asked_to(new: New, participant: MakeParticipant) -> None:
+    learner = new("contact", divergence_schedule="linear")
+    _, influences = zip(*kl_and_influence_in_four_rounds(learner, participant), strict=True)
+    assert influences == (None, 0.75, 0.5, 0.25), "of four rounds; a silo's first training has one network"
+
+
+def test_the_influence_falls_with_the_measured_divergence(new: New, participant: MakeParticipant) -> None:
+    learner = new("contact", divergence_schedule="measured")
+    found = kl_and_influence_in_four_rounds(learner, participant)
     divergences = [kl for kl, _ in found]
     assert [influence for _, influence in found[:2]] == [None, 1.0]
     for r in (2, 3):

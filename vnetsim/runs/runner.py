@@ -110,10 +110,10 @@ def start_run(
         data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = seen_from(run.path, experiment) if portable else experiment
-        inputs = input_hashes(named, seen_from=run.path if portable else None)
         info = traffic.info
         lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
         refuse_slow_wires(experiment, lasts_s, (costs or {0: learner.cost(0)})[0].download_bytes)
+        inputs = input_hashes(named, seen_from=run.path if portable else None)
         description = learner.describe()
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
