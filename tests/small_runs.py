@@ -1,31 +1,30 @@
-"""Fixtures of the tests that run vnetsim whole: the command line called in this process, small runs, and a learner that
-knows nothing of images. The ``conftest.py`` of such tests imports them.
+"""Fixtures of the tests that run vnetsim whole: the command line called in this process, small runs, and the toy of a
+learner. The ``conftest.py`` of such tests imports them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from toy_learner import Toy
 
 from vnetsim.cli.commands import main
-from vnetsim.learning import Aggregation, Cost, Description, LearnerContext, Participant, Series, Update
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import Rows, to_parquet
 
@@ -148,75 +147,6 @@ def results_of() -> Callable[[Path], dict[str, bytes]]:
     return read
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToySettings:
-    """Settings of the toy.
-
-    Args:
-        payload_bytes: size of its model on the link.
-    """
-
-    payload_bytes: int = 100_000
-
-
-class Toy:
-    """Its model is four numbers that every vehicle moves a little at random; the simulator sees only the protocol."""
-
-    name: ClassVar[str] = "toy"
-    task: ClassVar[str] = "random walk"
-    paper: ClassVar[str] = "none"
-    Settings: ClassVar[type] = ToySettings
-
-    def __init__(self, context: LearnerContext, settings: ToySettings) -> None:
-        self._streams = context.streams
-        self._settings = settings
-        self._silos = context.experiment.silos.count
-        self._model = torch.zeros(4, dtype=torch.float64)
-
-    @classmethod
-    def create(cls, context: LearnerContext, settings: Any) -> Toy:
-        return cls(context, settings)
-
-    def describe(self) -> Description:
-        counts = np.ones((self._silos, 1), dtype=np.int64)
-        return Description(
-            encoder="none", parameters=4, image_shape=(3, 8, 8), class_names=("thing",), silo_label_counts=counts
-        )
-
-    def series(self) -> Sequence[Series]:
-        return [Series(name="distance", label="Distance", unit="", caption="From the origin.")]
-
-    def cost(self, silo: int) -> Cost:
-        size = self._settings.payload_bytes
-        return Cost(download_bytes=size, upload_bytes=size, work_flop=1e8 * (1 + silo % 3), steps=4)
-
-    def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        return [self._update(participant) for participant in participants]
-
-    def _update(self, participant: Participant) -> Update:
-        step = self._streams.generator("training", participant.round, participant.vehicle_id).normal(size=4)
-        state = {"w": self._model + torch.from_numpy(step * participant.work_share)}
-        return Update(participant=participant, state=state, loss=float(np.square(step).sum()), finite=True)
-
-    def aggregate(self, updates: Sequence[Update]) -> Aggregation:
-        if not updates:
-            return Aggregation(weights=[], metrics={})
-        self._model = torch.stack([update.state["w"] for update in updates]).mean(0)
-        return Aggregation(weights=[1 / len(updates)] * len(updates), metrics={})
-
-    def evaluate(self, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002 - the protocol's name
-        return {"distance": float(self._model.norm())}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"model.w": self._model}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._model = state["model.w"]
-
-    def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return np.stack([np.full((count, 8, 8, 3), math.floor(kernel) % 256, dtype=np.uint8) for kernel in kernels_px])
-
-
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
     """A fresh class of the toy, installed under the name ``toy``."""
@@ -224,25 +154,26 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
     class Fresh(Toy):
         pass
 
-    class Entry:
-        name = "toy"
-        value = "tests:Toy"
-
-        def load(self) -> type[Toy]:
-            return Fresh
-
-    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Entry()])
+    install(monkeypatch, Fresh)
     return Fresh
 
 
+def install(patch: pytest.MonkeyPatch, *learners: Any) -> None:
+    """Have learners installed under their names."""
+    made = [SimpleNamespace(name=one.name, value=f"tests:{one.name}", load=lambda one=one: one) for one in learners]
+    patch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), *made])
+
+
 @contextlib.contextmanager
-def interrupted_at(target: Any, name: str, call: int) -> Iterator[None]:
-    """Press Ctrl-C when ``target.name`` is called for the ``call``-th time, from 0."""
+def interrupted_at(
+    target: Any, name: str, call: int, error: BaseException | type[BaseException] = KeyboardInterrupt
+) -> Iterator[None]:
+    """Press Ctrl-C, or raise another error, when ``target.name`` is called for the ``call``-th time, from 0."""
     original, calls = getattr(target, name), count()
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
         if next(calls) == call:
-            raise KeyboardInterrupt
+            raise error
         return original(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -60,6 +60,11 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["settings", "qorum"], "unknown setting 'qorum'. Did you mean round.quorum? Tables: aggregation, arith"),
         (["settings", "round.qorum"], "Did you mean 'round.quorum'? Available: round.deadline_s"),
         (["settings", "silos.tau"], "Available: silos.approaches"),
+        (["settings", "selection.margn"], "'selection.margn'. Did you mean 'selection.margin'? Available: "),
+        (["settings", "radio.gain"], "unknown setting 'radio.gain'. Did you mean "),
+        (["settings", "learning.tempratur"], "'learning.tempratur'. Did you mean 'learning.temperature'?"),
+        (["plugins", "selctions"], "unknown kind of plug-in 'selctions'. Did you mean 'selections'?"),
+        (["plugins", "paces", "quorun"], "unknown pace 'quorun'. Did you mean 'quorum'?"),
         (["cite", "cdk"], "unknown learner 'cdk'. Did you mean 'cdl'?"),
         (["init", "."], "not an empty folder"),
     ],
@@ -82,12 +87,6 @@ def test_seed_0_replaces_a_recorded_seed(tmp_path: Path) -> None:
     assert status_of("mobility", str(recorded), "--seed", "0", "--out", str(replayed), *short) == 0
     seeds = [load_experiment(str(folder / "experiment.toml")).seed for folder in (recorded, replayed)]
     assert seeds == [5, 0]
-
-
-def test_no_cuda_when_asked_for_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert status_of("run", "gaussian", "--device", "cuda") == 2
-    assert "no CUDA device is available" in capsys.readouterr().err
 
 
 def test_a_traceback_only_with_debug(capsys: pytest.CaptureFixture[str]) -> None:

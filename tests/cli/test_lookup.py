@@ -84,22 +84,6 @@ def test_a_setting_of_another_learner_than_the_default_is_found(capsys: Captured
     assert "[learning] of flsimco\n" in told(capsys, "settings", "learning.t_alpha")
 
 
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("selection.margn", "unknown setting 'selection.margn'. Did you mean 'selection.margin'? Available: "),
-        ("radio.gain", "unknown setting 'radio.gain'. Did you mean "),
-        ("learning.tempratur", "unknown setting 'learning.tempratur'. Did you mean 'learning.temperature'?"),
-        ("selectoin", "unknown setting 'selectoin'. Tables: aggregation, "),
-    ],
-)
-def test_an_unknown_key_of_plug_ins_is_one_line(key: str, line: str, capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["settings", key])
-    assert stopped.value.code == 2
-    assert line in capsys.readouterr().err
-
-
 def test_what_to_cite(capsys: Captured) -> None:
     entries = re.findall(r"^@\w+\{(\S+),$", told(capsys, "cite", "fedco"), re.MULTILINE)
     assert entries == ["vnetsim", "sumo", "flsimco", "moco"], "its paper names both"

@@ -4,8 +4,8 @@ Slips in options are in tests/cli, each fault of a recording or scenario in test
 the whole way.
 """
 
-import gzip
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,37 +33,11 @@ def trace(rows: int = 20) -> pl.DataFrame:
     )
 
 
-def as_xml(table: pl.DataFrame) -> str:
-    lines = ["<fcd-export>"]
-    for step in table.with_columns(pl.col("timestep_time").rle_id().alias("step")).partition_by("step"):
-        time_s = step["timestep_time"][0]
-        lines.append(f'<timestep time="{time_s}">')
-        lines += [
-            f'<vehicle id="{row["vehicle_id"]}" x="{row["vehicle_x"]}" y="{row["vehicle_y"]}" '
-            f'speed="{row["vehicle_speed"]}"/>'
-            for row in step.iter_rows(named=True)
-        ]
-        lines.append("</timestep>")
-    return "\n".join([*lines, "</fcd-export>\n"])
-
-
-def write(path: Path, table: pl.DataFrame) -> Path:
-    if path.suffix == ".parquet":
-        table.write_parquet(path)
-    elif path.suffix == ".csv":
-        table.write_csv(path, separator=";")
-    elif path.suffix == ".gz":
-        path.write_bytes(gzip.compress(as_xml(table).encode()))
-    else:
-        path.write_text(as_xml(table))
-    return path
-
-
-@pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "parquet"])
 @pytest.mark.parametrize("command", [("mobility",), ("run", "--learner", "toy", "--rounds", "99")])
 @pytest.mark.usefixtures("toy")
-def test_a_recording_cut_off(command: tuple[str, ...], suffix: str, refused: Refused, tmp_path: Path) -> None:
-    path = write(tmp_path / f"trace.{suffix}", trace())
+def test_a_recording_cut_off(command: tuple[str, ...], refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    trace().write_csv(path, separator=";")
     path.write_bytes(path.read_bytes()[:-27])  # the windows before have been read by then
     (tmp_path / "run").mkdir()  # an empty folder of the user's stays
     line = refused(*command, path, *RSU, "--out", tmp_path / "run")
@@ -74,7 +48,8 @@ def test_a_recording_cut_off(command: tuple[str, ...], suffix: str, refused: Ref
 def test_a_fault_after_a_finished_round_keeps_it(refused: Refused, toy: type, tmp_path: Path) -> None:
     table = trace(rows=60)
     table[-1, "vehicle_x"] = math.nan
-    path = write(tmp_path / "trace.csv", table)
+    path = tmp_path / "trace.csv"
+    table.write_csv(path, separator=";")
     options = ("--learner", toy.name, "--rounds", "9", "--set", "round.deadline_s=10", *RSU)
     line = refused("run", path, *options, "--out", tmp_path / "run")
     assert f"vnetsim: {path}:" in line
@@ -82,37 +57,16 @@ def test_a_fault_after_a_finished_round_keeps_it(refused: Refused, toy: type, tm
     assert 0 < rounds.height < 9
 
 
-def part(text: str, name: str, value: str) -> str:
-    """Return the configuration with another file behind option ``name``."""
-    before, _, after = text.partition(f"<{name} value=")
-    return f'{before}<{name} value="{value}"{after[after.index("/>") :]}'
-
-
-CUT = "<net><edge id="
-SCENARIO_FAULTS: dict[str, tuple[Callable[[str], str], str]] = {
-    "not XML": (lambda _: "hello", "faulty.sumocfg: SUMO refuses the scenario"),
-    "cut off": (lambda text: text[: len(text) // 2], "faulty.sumocfg: SUMO refuses the scenario"),
-    "unknown option": (lambda text: text.replace("<begin", "<beginn"), "No option with the name 'beginn'"),
-    "net missing": (lambda text: part(text, "net-file", "gone.net.xml"), "gone.net.xml"),
-    "routes missing": (lambda text: part(text, "route-files", "gone.rou.xml"), "gone.rou.xml"),
-    "additional missing": (lambda text: part(text, "additional-files", "gone.add.xml"), "gone.add.xml"),
-    "net malformed": (lambda text: part(text, "net-file", "cut.xml"), "cut.xml"),
-    "routes malformed": (lambda text: part(text, "route-files", "cut.xml"), "cut.xml"),
-    "additional malformed": (lambda text: part(text, "additional-files", "cut.xml"), "cut.xml"),
-}
-
-
-@pytest.mark.parametrize("fault", SCENARIO_FAULTS)
-def test_a_faulty_scenario(fault: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
-    change, message = SCENARIO_FAULTS[fault]
-    (tmp_path / "cut.xml").write_text(CUT)
+@pytest.mark.parametrize("option", ["net-file", "additional-files"])
+def test_a_faulty_scenario(option: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.xml").write_text("<net><edge id=")
     text = (scenarios / "urban.sumocfg").read_text()
     text = text.replace('value="intersection/', f'value="{scenarios}/intersection/')
     config = tmp_path / "faulty.sumocfg"
-    config.write_text(change(text))
+    config.write_text(re.sub(rf'<{option} value="[^"]*"', f'<{option} value="cut.xml"', text))
     line = refused("mobility", config, "--out", tmp_path / "run")
-    assert message in line
     assert line.startswith(f"vnetsim: {config}: ")
+    assert "cut.xml" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -125,7 +79,6 @@ def test_a_missing_scenario_leaves_nothing(refused: Refused, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--learner", "flsimko"), "Did you mean 'flsimco'? Available: cdl, discard, "),
         (("--set", "data.train_images=50"), "50"),
         (("--set", "data.min_images=100000", "--set", "data.train_images=400"), "100000"),
         (("--data", "cifar10", "--data-root", "gone"), "data.root: "),

@@ -6,14 +6,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
 import pytest
+from small_runs import install, interrupted_at
 
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study import traffic
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
@@ -33,15 +34,7 @@ def toys(toy: Any, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
         def evaluate(self, *, final: bool) -> dict[str, float]:
             return {"distance": super().evaluate(final=final)["distance"] + 1.0}
 
-    class Entry:
-        def __init__(self, name: str, learner: type) -> None:
-            self.name, self.value, self._learner = name, f"tests:{name}", learner
-
-        def load(self) -> type:
-            return self._learner
-
-    entries = [Entry("toy", toy), Entry("shifted", Shifted)]
-    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), *entries])
+    install(monkeypatch, toy, Shifted)
     return Shifted
 
 
@@ -123,9 +116,8 @@ def test_a_second_call_runs_what_is_missing(
 def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
     assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
     folder = tmp_path / "broken"
-    target, attribute = ("vnetsim.study.traffic", "record_mobility") if name == "record" else (toys, name)
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, target, attribute, call, KeyboardInterrupt())
+    target, attribute = (traffic, "record_mobility") if name == "record" else (toys, name)
+    with interrupted_at(target, attribute, call):
         stopped = cli(*command(folder, seeds="0:3"))
     assert stopped.status == 130
     assert stopped.err.count("\n") == 1
@@ -136,26 +128,9 @@ def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli:
     assert tables_of(folder) == tables_of(tmp_path / "whole")
 
 
-def stop_at(patch: pytest.MonkeyPatch, target: Any, name: str, call: int, error: BaseException) -> None:
-    """Let ``target.name`` raise at its ``call``-th call, from 0."""
-    if isinstance(target, str):
-        patch.setattr(f"{target}.{name}", lambda *_, **__: (_ for _ in ()).throw(error))
-        return
-    original, calls = getattr(target, name), iter(range(10**6))
-    bound = name == "create"  # a class method
-
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        if next(calls) == call:
-            raise error
-        return original(*(arguments[1:] if bound else arguments), **options)
-
-    patch.setattr(target, name, classmethod(wrapped) if bound else wrapped)
-
-
 def test_a_failed_cell_is_told_and_the_rest_goes_on(toys: Any, cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "all"
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, toys, "train", 4, RuntimeError("out of luck"))  # the second round of its second seed
+    with interrupted_at(toys, "train", 4, RuntimeError("out of luck")):  # the second round of its second seed
         done = cli(*command(folder))
     assert done.status == 1
     assert "cell 4 of 12 (shifted, seed 1) failed: learner 'shifted'" in done.err
@@ -310,8 +285,7 @@ def test_altered_cells_are_named_and_the_rest_is_compared(cli: Cli, tmp_path: Pa
 def test_the_folder_may_be_moved(toys: Any, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
     """Cells know their traffic by its place in the folder, an interrupted one as well."""
     assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, toys, "train", 2, KeyboardInterrupt())
+    with interrupted_at(toys, "train", 2):
         assert cli(*command(tmp_path / "before", seeds="0:2")).status == 130
     (tmp_path / "elsewhere").mkdir()
     folder = (tmp_path / "before").rename(tmp_path / "elsewhere" / "after")

@@ -173,30 +173,16 @@ def test_two_workers_one_killed_midway(whole: dict[str, bytes], tmp_path: Path) 
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so() -> None:
-    told = _cell(job(), vnetsim.__version__, None)
+    experiment = Experiment(scenario="traffic/x")
+    job = CellJob(name="a", where="cell 1 of 2", words="a", root=Path("/nowhere"), experiment=experiment, command=())
+    told = _cell(job, vnetsim.__version__, None)
     assert told.error.endswith(
         " does not see the folder /nowhere; choose an --out that all machines share, at the same path."
     )
 
 
-def refusal(refused: Refused, tmp_path: Path, *options: object) -> str:
-    learners = ("--learners", f"{WALKS}:Walk,{WALKS}:Shifted")
-    line = refused("compare", "gaussian", *learners, "--engine", "ray", *options, "--out", tmp_path / "all")
-    assert not (tmp_path / "all").exists()
-    return line
-
-
 def test_without_ray(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refusal(refused, tmp_path)
-
-
-def job(name: str = "a", device: str = "auto") -> CellJob:
-    return CellJob(
-        name=name,
-        where=f"cell 1 of 2 ({name})",
-        words=name,
-        root=Path("/nowhere"),
-        experiment=Experiment(scenario="traffic/x", device=device),
-        command=(),
-    )
+    monkeypatch.chdir(tmp_path)
+    assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refused(*command(*RAY))
+    assert list(tmp_path.iterdir()) == []

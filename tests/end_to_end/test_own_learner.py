@@ -122,7 +122,3 @@ def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
     (mine / "prox.py").unlink()
     assert f"{mine / 'prox.py'}: changed or gone since the run started" in refused("resume", run)
     assert f"{mine / 'prox.py'}: no such file." in refused("run", run, "--trust", "--out", "gone")
-
-
-Write = Callable[[str], str]
-CONTRASTIVE = ("learning.bank", "learning.linear_probe")

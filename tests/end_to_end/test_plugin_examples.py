@@ -68,18 +68,11 @@ PLAIN_CNN = ("--set", f"learning.encoder={FOLDER / 'plain_cnn.py'}:PlainCnn")
 CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.linear_probe=never")
 
 
-@pytest.fixture(scope="module")
-def both(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a data set of one's own, with an encoder of one's own. Do not change it."""
-    folder = tmp_path_factory.mktemp("both") / "run"
+def test_a_data_set_and_an_encoder_are_used_and_recorded(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
     own = (*GRATINGS, "--set", "data.noise=0.5", *PLAIN_CNN, "--set", "encoder.width=8")
-    done = cli("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, *own, "--out", folder)
+    done = cli("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, *own, "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")
-    return folder
-
-
-def test_a_data_set_and_an_encoder_are_used_and_recorded(both: Path) -> None:
-    run = RunDirectory(both)
+    run = RunDirectory(tmp_path / "run")
     assert set(run.read("silos")["class_name"]) == {"horizontal", "rising", "vertical", "falling"}
     manifest = run.manifest()
     assert manifest["plugins"]["data"] == {

@@ -96,12 +96,12 @@ def test_a_damaged_recording_is_refused(
     live = small_run("gaussian.toml")[0]
     copy = tmp_path / "copy"
     copy.mkdir()
-    manifest = (live / "manifest.json").read_text()
-    (copy / "manifest.json").write_text(manifest)
+    command = ("run", copy, "--learner", toy.name, "--out", tmp_path / "run")
+    assert f"{copy}: not a run directory, it has no manifest.json" in refused(*command)
+    (copy / "manifest.json").write_bytes((live / "manifest.json").read_bytes())
     windows = copy / "windows.parquet"
     windows.write_bytes((live / "windows.parquet").read_bytes())
     windows.write_bytes(windows.read_bytes()[:-10])
-    command = ("run", copy, "--learner", toy.name, "--out", tmp_path / "run")
     assert f"{copy / 'checksums.sha256'}: missing" in refused(*command)
     reseal(copy)
     assert f"{windows}: unreadable" in refused(*command)

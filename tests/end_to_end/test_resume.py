@@ -274,9 +274,7 @@ def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(
 MINE = "what the user had\n"
 
 
-def test_run_resume_and_replay(
-    cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_resume_and_replay(cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path) -> None:
     shutil.copytree(scenarios / "intersection", tmp_path / "scenario" / "intersection")
     config = tmp_path / "scenario" / "intersection.sumocfg"
     mine = tmp_path / "tripinfos.xml"
@@ -285,8 +283,7 @@ def test_run_resume_and_replay(
     config.write_text(text.replace("<time>", f'<output><tripinfo-output value="{mine}"/></output><time>'))
     assert config.read_text() != text
     options, out = (*small, "--end", 150), tmp_path / "run"
-    with monkeypatch.context() as patched:
-        patched.setattr(FLSimCo, "train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with interrupted_at(FLSimCo, "train", 0):
         stopped = cli("run", config, *options, "--out", out)
     assert stopped.status == 130
     assert f"go to {out / 'sumo'}" in stopped.err

@@ -1,8 +1,7 @@
-"""Selection policies and paces of a file on the command line: errors name the plug-in."""
+"""Selection policies and paces of a file on the command line."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,35 +31,28 @@ class Mine:
     Args:
         unseen: loss of a silo without one.
     """
-    name, source, uses_losses = "mine", "none", {losses}
+    name, source, uses_losses = "mine", "none", True
     unseen: Annotated[float, Within(0, 10, "nat", "no loss of a classifier is greater")] = 3.0
 
     def begin(self):
         return Counter()
 
     def select(self, candidates, free, context):
-        {select}
+        unseen = self.unseen + context.memory["n"]
+        return sorted(candidates, key=lambda c: -(unseen if c.loss is None else c.loss))
 
     def after_round(self, records, reported):
-        {after}
+        reported["n"] += sum(record.outcome == "committed" for record in records)
 '''
-LOSSES = "return sorted(candidates, key=lambda c: -(self.unseen + context.memory['n'] if c.loss is None else c.loss))"
-LEARN = 'reported["n"] += sum(record.outcome == "committed" for record in records)'
-
 FEW = ("--set", "round.invited=2", "--set", "round.quorum=2", "--set", "source.arrivals_per_s=0.8")
-
-
-def policy(folder: Path, select: str = LOSSES, after: str = LEARN, losses: bool = True) -> str:
-    (folder / "mine.py").write_text(textwrap.dedent(POLICY).format(select=select, after=after, losses=losses))
-    return f"{folder / 'mine.py'}:Mine"
 
 
 def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
     cli: Cli, toy: Any, results_of: ResultsOf, tmp_path: Path
 ) -> None:
-    name = policy(tmp_path)
+    (tmp_path / "mine.py").write_text(POLICY)
     options = ("--learner", "toy", "--rounds", "8", "--set", "silos.count=6", "--set", "compute.median_flops=5e7")
-    options = (*options, "--set", f"selection.name={name}", *FEW)
+    options = (*options, "--set", f"selection.name={tmp_path / 'mine.py'}:Mine", *FEW)
     whole, stopped, other = tmp_path / "whole", tmp_path / "stopped", tmp_path / "other"
     assert cli("run", "gaussian", *options, "--out", whole).status == 0
     losses = RunDirectory(whole).read("participations")["loss"].drop_nulls()

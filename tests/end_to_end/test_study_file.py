@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
 import pytest
+from small_runs import install
 
 from vnetsim.learning import Cost
 
@@ -82,15 +82,7 @@ def study(toy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             plain = super().cost(silo)
             return replace(plain, upload_bytes=9_000_000, work_flop=self.factor * 3 * plain.work_flop)
 
-    class Entry:
-        def __init__(self, learner: Any) -> None:
-            self.name, self.value, self._learner = learner.name, "tests", learner
-
-        def load(self) -> Any:
-            return self._learner
-
-    entries = [Entry(toy), Entry(Heavy)]
-    monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), *entries])
+    install(monkeypatch, toy, Heavy)
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "steps.toml"
     path.write_text(STUDY)

@@ -14,11 +14,13 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from small_runs import interrupted_at
 
 import vnetsim
 from analysis.loading import load
 from analysis.report.possible import needed, vehicles
 from vnetsim.errors import InputError
+from vnetsim.runs.timing import Untrained
 
 Cli = Callable[..., Any]
 ROUNDS = 3
@@ -48,20 +50,9 @@ def test_it_is_what_training_would_have_been(timed: Path, small_run: Any) -> Non
 
 
 def test_a_part_of_it_goes_on_to_the_same_bits(
-    timed: Path, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    timed: Path, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
 ) -> None:
-    from vnetsim.runs import timing  # noqa: PLC0415
-
-    close_round, closed = timing.Untrained.close_round, []
-
-    def interrupted(self: timing.Untrained, *arguments: Any) -> Any:
-        closed.append(arguments)
-        if len(closed) == 4:
-            raise KeyboardInterrupt
-        return close_round(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(timing.Untrained, "close_round", interrupted)
+    with interrupted_at(Untrained, "close_round", 3):
         options = (*small, "--timing-only", "--out", tmp_path / "a")
         done = cli("run", scenarios / "gaussian.toml", *options)
     assert done.status == 130

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import tomli_w
+from small_runs import interrupted_at
 
+from learners.federated import FederatedLearner
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import PLUGIN_KEYS
@@ -109,13 +111,9 @@ def test_resume_executes_a_file_only_when_the_user_names_the_same(received: Rece
 
 
 def test_an_interrupted_run_of_ones_own_code_says_how_to_go_on(
-    cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, small: tuple[str, ...], tmp_path: Path
 ) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("learners.federated.FederatedLearner.train", stop)
+    with interrupted_at(FederatedLearner, "train", 0):
         stopped = cli("run", "gaussian", *small, "--learner", f"{EXAMPLE}:FedProx", "--out", tmp_path / "run")
     assert stopped.err.endswith(f"Go on with: vnetsim resume {tmp_path / 'run'} --trust\n")
     assert cli("resume", tmp_path / "run", "--learner", f"{EXAMPLE}:FedProx").status == 0

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from small_runs import interrupted_at
 
 from vnetsim.display import progress_display
 from vnetsim.experiment import Experiment, RoundSettings
@@ -16,7 +16,6 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.checkpoint import Checkpoint, TrainingHistory
 from vnetsim.runs.round_handler import Training
 from vnetsim.runs.runner import resume_run, start_run
-from vnetsim.simulation.log import RoundResult
 from vnetsim.storage.run_directory import RunDirectory
 
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
@@ -54,15 +53,7 @@ def test_what_waits_is_neither_lost_nor_another(
         patch.setattr(runner, "SAFE_EVERY_S", math.inf)
         if stopped is Killed:
             patch.setattr(runner._Session, "close", lambda *_: None)
-        close_round, calls = Training.close_round, count(1)
-
-        def stop(self: Training, *arguments: Any) -> RoundResult:
-            if next(calls) == 5:
-                raise stopped
-            return close_round(self, *arguments)
-
-        patch.setattr(Training, "close_round", stop)
-        with pytest.raises(stopped):
+        with interrupted_at(Training, "close_round", 4, stopped), pytest.raises(stopped):
             play(tmp_path / "stopped")
     run = RunDirectory(tmp_path / "stopped")
     rows = [pl.read_parquet(run.path / piece).height for piece in run.names("rounds")]

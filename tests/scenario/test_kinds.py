@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment
+from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.scenario.kinds import RECORDINGS, TRAFFIC_KINDS, is_sumo, kind_of
 from vnetsim.traffic import open_traffic
 
@@ -29,6 +29,8 @@ def test_every_kind_says_what_it_accepts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder; accepted are") as caught:
         open_traffic(Experiment(scenario=str(tmp_path / "gone.cfg")))
     assert all(kind.accepts() in str(caught.value) for kind in TRAFFIC_KINDS)
+    with pytest.raises(InputError, match=r"gone\.xml: no such file\.$"):
+        open_traffic(Experiment(scenario=str(tmp_path / "gone.xml"), traffic=TrafficSettings(rsu=("0,0",))))
     (tmp_path / "it.cfg").touch()
     with pytest.raises(InputError, match="unknown kind of scenario; accepted are"):
         open_traffic(Experiment(scenario=str(tmp_path / "it.cfg")))

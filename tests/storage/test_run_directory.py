@@ -9,21 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from small_runs import write_table
 
 from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import locked
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES, to_parquet
-
-ROW = (1, 2.5, "knn", 0.5, "single")
-
-
-def test_a_table_comes_back_as_written(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    write_table(run, "metrics", [ROW])
-    assert run.read("metrics").rows() == [ROW]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -34,32 +25,6 @@ def test_every_column_carries_unit_and_meaning_in_the_parquet_file(name: str, tm
     for column in TABLES[name]:
         assert column.meaning.encode() in schema
         assert column.unit.encode() in schema
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunDirectory(tmp_path)
-    run.put({"x": b"old"})
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match=r"x: cannot write: No space left on device"):
-        run.put({"x": b"new"})
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_missing_damaged_and_foreign_tables_are_named(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    with pytest.raises(InputError, match=r"metrics\.parquet: missing"):
-        run.read("metrics")
-    run.put({"metrics.parquet": b"PAR1 not really"})
-    with pytest.raises(InputError, match=r"metrics\.parquet: unreadable"):
-        run.read("metrics")
-    run.put({"metrics.parquet": lambda path: pl.DataFrame({"a": [1]}).write_parquet(path)})
-    with pytest.raises(InputError, match=r"metrics\.parquet: columns differ"):
-        run.read("metrics")
 
 
 def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:

@@ -78,11 +78,6 @@ def test_reasons_are_inferred(tmp_path: Path, windows_of: WindowsOf) -> None:
     assert (second.enter_s, second.exit_s, second.entry_cause, second.exit_cause) == (4, 5, "teleport", "end")
 
 
-def test_vehicle_ids_may_be_anything(tmp_path: Path, windows_of: WindowsOf) -> None:
-    steps = tuple((t, [("&lt;b&gt;../../x", x, y, s)]) for t, ((_, x, y, s),) in PASSING)
-    assert [w.vehicle_id for w in windows_of(write(tmp_path / "v.xml", steps), rsu=RSU)] == ["<b>../../x"]
-
-
 def _replace(old: str, new: str) -> Callable[[str], str]:
     return lambda text: text.replace(old, new, 1)
 
@@ -218,21 +213,6 @@ def test_lanes_of_a_net_with_heights_that_come_near_one_of_the_rsus(tmp_path: Pa
     traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
     assert [lane.tolist() for lane in traffic.info.lanes] == [[[0, 0], [900, 0]], [[-900, 60], [60, 60]]]
     traffic.close()
-
-
-@pytest.mark.parametrize(
-    ("scenario", "message"),
-    [
-        ("nope.xml", r"nope\.xml: no such file"),
-        ("nope.sumocfg", r"nope\.sumocfg: no such file"),
-        ("nope", r"nope: no such file or folder; accepted are \.sumocfg"),
-        ("v.txt", r"v\.txt: unknown kind of scenario; accepted are \.sumocfg, .*'gaussian'"),
-    ],
-)
-def test_what_is_no_scenario(tmp_path: Path, scenario: str, message: str) -> None:
-    (tmp_path / "v.txt").write_text("x")
-    with pytest.raises(InputError, match=message):
-        open_traffic(Experiment(scenario=str(tmp_path / scenario), traffic=TrafficSettings(rsu=RSU)))
 
 
 PEAK = """

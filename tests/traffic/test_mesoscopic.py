@@ -20,12 +20,18 @@ def test_a_mesoscopic_scenario_is_refused(make_scenario: Callable[..., Path], tm
         open_traffic(Experiment(scenario=str(config)))
 
 
-@pytest.mark.parametrize("suffix", ["xml", "xml.gz"])
+@pytest.mark.parametrize(
+    ("suffix", "says"),
+    [
+        *((suffix, r":\d+: recorded with SUMO's mesoscopic model") for suffix in ("xml", "xml.gz")),
+        *((suffix, r": no row has a lane: .*--mesosim") for suffix in ("csv", "parquet")),
+    ],
+)
 def test_a_mesoscopic_recording_is_refused(
-    suffix: str, make_scenario: Callable[..., Path], sumo_tool: Callable[..., None], tmp_path: Path
+    suffix: str, says: str, make_scenario: Callable[..., Path], sumo_tool: Callable[..., None], tmp_path: Path
 ) -> None:
     config, recording = make_scenario(tmp_path), tmp_path / f"fcd.{suffix}"
     sumo_tool("sumo", "-c", config, "--mesosim", "--fcd-output", recording, cwd=tmp_path)
     settings = TrafficSettings(rsu=("300,200",))
-    with pytest.raises(InputError, match=rf"fcd\.{suffix}:\d+: recorded with SUMO's mesoscopic model"):
+    with pytest.raises(InputError, match=rf"fcd\.{suffix}{says}"):
         list(open_traffic(Experiment(scenario=str(recording), traffic=settings)).events())

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from vnetsim.coverage.windows import Window
-from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 
@@ -27,11 +26,6 @@ def _rounded(windows: list[Window]) -> list[tuple[str, str, float, float, float]
 @pytest.fixture(scope="module")
 def live(mixed_scenario: Path, windows_of: WindowsOf) -> list[Window]:
     return windows_of(mixed_scenario, rsu=RSU, vehicle_types=("all",))
-
-
-def test_live_interfaces_agree(live: list[Window], mixed_scenario: Path, windows_of: WindowsOf) -> None:
-    assert _rounded(windows_of(mixed_scenario, rsu=RSU, vehicle_types=("all",))) == _rounded(live)
-    assert {"w", "b", "bus"} <= {window.vehicle_id.split(".")[0] for window in live}
 
 
 CASES = [
@@ -62,13 +56,3 @@ def test_every_format_gives_the_windows_of_the_simulation(
     traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU)))
     traffic.close()
     assert any("cannot be told" in note for note in traffic.info.notes) == (attributes == "x,y,speed,type")
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_mesoscopic_table_is_refused_for_its_rows_look_alike(
-    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path, suffix: str
-) -> None:
-    path = tmp_path / f"fcd.{suffix}"
-    sumo_tool("sumo", "-c", mixed_scenario, "--mesosim", "true", "--fcd-output", path, cwd=tmp_path)
-    with pytest.raises(InputError, match=r"fcd\.\w+: no row has a lane: .*--mesosim"):
-        windows_of(path, rsu=RSU)

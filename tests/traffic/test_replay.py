@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from received import MANIFEST, reseal
+from received import MANIFEST
 from small_runs import write_table
 
 from vnetsim.coverage.windows import CoverageEvent, Left, VehiclePath, Window
@@ -72,16 +72,6 @@ def test_a_replay_ends_with_its_run_and_not_before_its_last_exit(
     directory = RunDirectory(tmp_path)
     directory.write_json("manifest.json", {**directory.manifest(), "time_s": recorded_s})
     assert open_traffic(Experiment(scenario=str(tmp_path))).info.end_s == expected_s
-
-
-def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"not a run directory, it has no manifest\.json"):
-        open_traffic(Experiment(scenario=str(tmp_path)))
-    record("gaussian", tmp_path)
-    (tmp_path / "windows.parquet").write_bytes(b"PAR1")
-    reseal(tmp_path)
-    with pytest.raises(InputError, match=r"windows\.parquet: unreadable"):
-        open_traffic(Experiment(scenario=str(tmp_path)))
 
 
 def test_altered_settings_of_what_is_replayed_are_told(tmp_path: Path, events_of: Callable[..., object]) -> None:

@@ -79,7 +79,7 @@ def test_the_busiest_junction_of_scenarios_by_others(name: str, end_s: float, tm
 
 def test_one_junction_needs_no_count() -> None:
     (rsu,), notes = placed(GAME / "cross.sumocfg")
-    assert rsu.id == "0"
+    assert (rsu.id, rsu.range_m) == ("0", 250.0)
     assert "took junction '0', the only signalised junction." in " ".join(notes)
 
 

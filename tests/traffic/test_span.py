@@ -48,23 +48,6 @@ def test_a_later_begin_is_sumos_own(make_scenario: Callable[..., Path], windows_
     assert _spans(windows_of(early, rsu=RSU, begin_s=30.0)) == _spans(windows_of(late, rsu=RSU))
 
 
-def test_every_repetition_warms_up(scenario: Path, windows_of: WindowsOf) -> None:
-    """Time runs on without a gap: 110 s of each pass of 150 s count."""
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=RSU, seed=7, warmup_s=40.0)))
-    windows = []
-    for event in traffic.events():
-        if event.time_s > 200:
-            break
-        if hasattr(event, "window"):
-            windows.append(event.window)
-    traffic.close()
-    again = windows_of(scenario, rsu=RSU, seed=8, warmup_s=40.0)
-    second = [w for w in windows if w.vehicle_id.endswith("#2")]
-    assert second
-    assert [w.exit_s for w in second] == pytest.approx([w.exit_s + 110 for w in again][: len(second)], abs=1e-9)
-    assert min(w.enter_s for w in second) >= 150.0
-
-
 def test_a_recording_gives_the_same_stretch(
     scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
 ) -> None:

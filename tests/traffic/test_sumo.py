@@ -157,13 +157,15 @@ def test_seed_of_the_settings_overrides_the_scenario(scenario: Path, windows_of:
     assert [w.enter_s for w in other] != [w.enter_s for w in live]
 
 
-def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsOf) -> None:
-    settings = TrafficSettings(rsu=("B1:120",), seed=7)
+@pytest.mark.parametrize("warmup_s", [0.0, 40.0])
+def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsOf, warmup_s: float) -> None:
+    """Time runs on without a gap: of each pass of 150 s what follows the warm-up counts."""
+    settings = TrafficSettings(rsu=("B1:120",), seed=7, warmup_s=warmup_s)
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
     assert traffic.info.end_s is None
-    windows = []
+    lasts_s, windows = 150 - warmup_s, []
     for event in traffic.events():
-        if event.time_s >= 300:
+        if event.time_s >= warmup_s + 2 * lasts_s:
             break
         if hasattr(event, "window"):
             windows.append(event.window)
@@ -171,31 +173,17 @@ def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsO
     traffic.close()
     passes = {7: "", 8: "#2"}
     for index, (seed, suffix) in enumerate(passes.items()):
-        expected = windows_of(scenario, rsu=("B1:120",), seed=seed)
+        expected = windows_of(scenario, rsu=("B1:120",), seed=seed, warmup_s=warmup_s)
         got = [w for w in windows if ("#2" in w.vehicle_id) == bool(suffix)]
         assert [w.vehicle_id for w in got] == [w.vehicle_id + suffix for w in expected]
-        assert [w.exit_s for w in got] == pytest.approx([w.exit_s + 150 * index for w in expected], abs=1e-9)
+        for name in ("enter_s", "exit_s"):
+            shifted = [getattr(w, name) + lasts_s * index for w in expected]
+            assert [getattr(w, name) for w in got] == pytest.approx(shifted, abs=1e-9)
         assert [w.exit_cause for w in got] == [w.exit_cause for w in expected]
 
 
 def test_repetition_ends_when_nobody_comes(scenario: Path, windows_of: WindowsOf) -> None:
     assert windows_of(scenario, rsu=("50000,50000",), repeat=True) == []
-
-
-def test_without_rsu_the_busiest_signalised_junction_is_named(scenario: Path) -> None:
-    traffic = open_traffic(Experiment(scenario=str(scenario)))
-    traffic.close()
-    (rsu,) = traffic.rsus
-    # five of the seven demands name an edge into B1 or A1, two of them B1's
-    assert rsu.range_m == 250.0
-    assert rsu.id in {"A1", "B1", "B2", "B0", "C1"}
-    assert any(f"junction '{rsu.id}'" in note for note in traffic.info.notes)
-    assert traffic.info.kind == "sumo"
-    assert traffic.info.version.startswith("SUMO ")
-    assert str(scenario.resolve()) in traffic.info.inputs
-    assert len(traffic.info.inputs) == 3
-    assert traffic.info.lanes
-    assert all(lane.shape[1] == 2 for lane in traffic.info.lanes)
 
 
 @pytest.mark.timeout(60)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,29 +72,10 @@ def test_one_line_names_the_fault(
     assert windows_of(good, rsu=("B1",))
 
 
-def test_cut_net(make_scenario: Callable[..., Path], grid_net: Path, windows_of: WindowsOf, tmp_path: Path) -> None:
-    config = make_scenario(tmp_path)
-    (tmp_path / "cut.net.xml").write_text(grid_net.read_text()[:4000])
-    config.write_text(config.read_text().replace(str(grid_net), "cut.net.xml"))
-    with pytest.raises(InputError, match=r"cut\.net\.xml"):
-        windows_of(config, rsu=("B1",))
-
-
-def test_failure_while_running(make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path) -> None:
-    """SUMO reads routes as it goes, so a fault in a late one shows late."""
-    late = "".join(
-        f'<vehicle id="{k}" depart="{400 * k}"><route edges="{edge}"/></vehicle>'
-        for k, edge in enumerate(("A1B1", "A1B1", "zz"))
-    )
-    config = make_scenario(tmp_path, routes=f"<routes>{late}</routes>", end=2000)
-    with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: .*edge 'zz'") as caught:
-        windows_of(config, rsu=("B1",))
-    assert "\n" not in str(caught.value)
-
-
 def test_what_was_read_before_a_failure_is_played(
     make_scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """SUMO reads routes as it goes, so a fault in a late one shows late."""
     for limit in ("_STEPS", "_BYTES", "_WAIT_S"):  # all steps are looked at together
         monkeypatch.setattr(f"vnetsim.traffic.sumo.steps.{limit}", 1 << 60)
     late = "".join(
@@ -109,8 +88,9 @@ def test_what_was_read_before_a_failure_is_played(
     events = traffic.events()
     seen = [next(events).path.vehicle_id, next(events).path.vehicle_id]
     assert seen == ["0", "0"], "one window, entered and left"
-    with pytest.raises(RunError, match="edge 'zz'"):
+    with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: .*edge 'zz'") as caught:
         list(events)
+    assert "\n" not in str(caught.value)
     traffic.close()
 
 
@@ -122,19 +102,3 @@ def test_a_verbose_scenario_leaves_the_terminal_alone(
     config.write_text(config.read_text().replace("</configuration>", f"{report}</configuration>"))
     assert windows_of(config, rsu=("B1",))
     assert capfd.readouterr() == ("", "")
-
-
-LIGHT = """
-import sys
-import vnetsim
-import vnetsim.traffic
-heavy = {"traci", "polars", "torch", "scipy", "vnetsim.traffic.sumo.source"} & set(sys.modules)
-assert not heavy, heavy
-assert vnetsim.mobility(sys.argv[1], out=sys.argv[2]).summary().headline
-heavy = {"torch", "scipy", "matplotlib"} & set(sys.modules)
-assert not heavy, heavy
-"""
-
-
-def test_imports_stay_light(scenario: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", LIGHT, scenario, tmp_path / "run"], check=True, timeout=120)

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from made_cells import ACCURACY, cell, comparison, condition
 
+from analysis.comparison.bias import spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData
 from analysis.comparison.measures import (
     COMPARED,
@@ -19,7 +20,7 @@ from analysis.comparison.ranks import rank_arms, rank_rows, verdict
 from analysis.comparison.verdicts import Family, compare_pairs
 
 ARMS = ("a", "b", "</svg>c")
-WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [9.0] * 4}
+WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [30.0, 30.0, 10.0, 10.0]}
 
 
 def under(name: str, values: dict[str, list[float]], **more: object) -> ConditionData:
@@ -58,6 +59,16 @@ def test_the_frame_of_measures() -> None:
     directions = mine.filter(measure="commit_share_direction")
     assert dict(directions.select("bin", "value").iter_rows()) == {"0\u00b0": 0.75, "180\u00b0": 0.25}
     assert set(rows["condition"]) == {"x"}
+
+
+def test_windows_and_time_in_coverage_beside_the_updates_of_each_arm() -> None:
+    """Half of the windows and 60 of 80 s are slow; who has no update has no share."""
+    one = under("x", {"a": [0.06, 0.1], "b": [0.2]})
+    nothing = [replace(cell, windows=cell.windows.with_columns(pl.col("updates") * 0)) for cell in one.of("b")]
+    speeds = spread_over_speeds(replace(one, cells=(*one.of("a"), *nothing)))
+    assert speeds.together["windows"].tolist() == [0.5, 0.5]
+    assert speeds.together["dwell_s"].tolist() == [0.75, 0.25]
+    assert [speeds.by_arm[arm]["updates"].tolist() for arm in "ab"] == [[0.75, 0.25], [0.0, 0.0]]
 
 
 def test_the_table_of_measures() -> None:

@@ -204,28 +204,35 @@ def test_the_document_of_hostile_names_compiles(make_run: Callable[..., Path], t
     assert "undefined" not in log
 
 
-@pytest.mark.parametrize(("there", "said"), [("file", "something already"), ("full", "something already")])
-def test_what_is_there_stays(there: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    to = tmp_path / "paper"
-    if there == "file":
-        to.write_text("mine")
-    else:
-        to.mkdir()
-        (to / "mine").write_text("mine")
+@pytest.mark.parametrize(
+    ("run", "options", "said"),
+    [
+        ("run", (), "say what to write"),
+        ("mine", ("--to", "new"), "it has no manifest.json"),
+        ("run", ("--to", "mine/file.xml"), "something already"),
+        ("run", ("--to", "mine"), "something already"),
+        ("run", ("--tensorboard", "mine/file.xml"), "something already"),
+        ("run", ("--fcd", "mine/file.xml"), "is there already"),
+        ("run", ("--fcd", "new.txt"), "expected a file that ends in"),
+    ],
+)
+def test_faults_are_one_line_and_what_is_there_stays(
+    run: str, options: tuple[str, ...], said: str, make_run: Callable[..., Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if "--tensorboard" in options:
+        pytest.importorskip("tensorboardX")
+    make_run(tmp_path / "run", vehicles=5, rounds=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file.xml").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    before = names_in(tmp_path)
     with pytest.raises(SystemExit) as stopped:
-        main(["export", str(tmp_path), "--to", str(to)])
+        main(["export", run, *options])
     assert stopped.value.code == 2
     assert said in (line := capsys.readouterr().err)
     assert line.count("\n") == 1
-
-
-def test_nothing_asked_for_and_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, said in (([], "say what to write"), (["--to", str(tmp_path / "new")], "it has no manifest.json")):
-        with pytest.raises(SystemExit) as stopped:
-            main(["export", str(tmp_path), *arguments])
-        assert stopped.value.code == 2
-        assert said in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
+    assert (names_in(tmp_path), Path("mine/file.xml").read_text()) == (before, "mine")
 
 
 def test_settings_in_which_arms_or_conditions_differ() -> None:

@@ -12,7 +12,6 @@ import pytest
 from small_runs import events_in
 
 import vnetsim
-from vnetsim.cli.commands import main
 from vnetsim.storage.run_directory import RunDirectory
 
 pytest.importorskip("tensorboardX")
@@ -81,16 +80,3 @@ def test_sumos_trace_exporter_reads_it(make_run: Callable[..., Path], tmp_path: 
         call = [sys.executable, str(tool), "--fcd-input", str(tmp_path / "fcd.xml"), option, str(out)]
         subprocess.run(call, check=True, timeout=300, capture_output=True)
         assert out.read_text().count(what) == pl.read_csv(tmp_path / "fcd.csv", separator=";").height > 5
-
-
-@pytest.mark.parametrize(("option", "name", "said"), [("--fcd", "a.txt", "expected a file that ends in"),
-    ("--fcd", "there.xml", "is there already"), ("--tensorboard", "there.xml", "something already")])  # fmt: skip
-def test_faults_are_one_line(
-    option: str, name: str, said: str, make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "there.xml").write_text("mine")
-    with pytest.raises(SystemExit) as stopped:
-        main(["export", str(make_run(tmp_path / "run", vehicles=5, rounds=1)), option, str(tmp_path / name)])
-    assert stopped.value.code == 2
-    assert said in (line := capsys.readouterr().err)
-    assert line.count("\n") == 1

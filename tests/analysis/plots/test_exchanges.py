@@ -1,7 +1,6 @@
 """The report's section on exchanges between vehicles."""
 
 import dataclasses
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import polars as pl
@@ -55,10 +54,6 @@ def panels(run):
 
 def plain(text):
     return text.replace("\u202f", " ")
-
-
-def words_of(panel):
-    return [element.text for element in ET.fromstring(panel.svg).iter() if element.tag.endswith("}text")]
 
 
 def test_pairs_count_directions():
