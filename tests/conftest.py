@@ -33,7 +33,6 @@ ALL_ONLY = (
     "end_to_end/test_tutorial.py",
     "fuzz",
     "golden/test_independent_windows.py",
-    "learners/data/test_golden_pictures.py",
     "learners/engines/test_other_device.py",
     "scenarios/test_studies.py",
     "study/test_faults_of_studies.py",

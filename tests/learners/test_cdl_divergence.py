@@ -31,7 +31,9 @@ def play(learner: Any, rounds: int, group: Callable[[int], list[Participant]]) -
 def test_gradients_are_compared_as_by_hand(
     new: New, group: Callable[[int], list[Participant]], context: LearnerContext, roads: SteeringSet
 ) -> None:
-    learner = new(coupling="beta", beta=0.3)
+    learner = new(coupling="beta", beta=0.003)  # a gradient shorter than 1
+    assert "weights 0.003 and 0.997, the other network held fixed" in learner.describe().facts["Divergence"]
+    assert "0.3 and 0.7, through both" in new(coupling="joint", beta=0.3).describe().facts["Divergence"]
     play(learner, 1, group)
     state, vehicles = learner.state_dict(), group(1)
     updates = learner.train(vehicles)
@@ -44,7 +46,7 @@ def test_gradients_are_compared_as_by_hand(
     z_s = sub.train().features(learner._task.silos.images(drawn)).detach()
     error = (backbone.head(z_b) - roads.train_angles[drawn["rows"]]).square().mean()
     log_b, log_s = ((z / 0.5).log_softmax(dim=1) for z in (z_b, z_s))
-    divergence = 0.3 * kl_div(log_s, log_b, log_target=True, reduction="batchmean")
+    divergence = 0.003 * kl_div(log_s, log_b, log_target=True, reduction="batchmean")
     gradients = []
     for total in (error, divergence):
         backbone.zero_grad()
@@ -66,6 +68,7 @@ def test_without_a_divergence_there_is_no_cosine(
     new: New, group: Callable[[int], list[Participant]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("learners.cdl.contrastive_divergence", lambda z_b, *_, **__: 0.0 * z_b.sum())
+    monkeypatch.setattr("learners.tasks.steering.mse_loss", lambda a, b: 0.01 * (a - b).square().mean())
     first, second = play(new(), 2, group)
     assert "gradient_ratio" not in first.metrics
     assert second.metrics["gradient_ratio"] == 0
@@ -93,9 +96,9 @@ def test_the_influence_is_that_of_the_sub_network_on_the_backbone(coupling: Any)
     torch.testing.assert_close(part[1], whole[1] / 4 if coupling == "joint" else whole[1])
 
 
-def kl_and_influence_in_four_rounds(learner: Any, participant: MakeParticipant) -> list[tuple[float, float | None]]:
+def kl_and_influence_in_five_rounds(learner: Any, participant: MakeParticipant) -> list[tuple[float, float | None]]:
     found = []
-    for r in range(4):
+    for r in range(5):
         update = learner.train([participant(r, 1)])[0]
         learner.aggregate([update])
         found.append((update.metrics.get("kl_b_s", 0.0), update.metrics.get("divergence_influence")))
@@ -104,17 +107,22 @@ def kl_and_influence_in_four_rounds(learner: Any, participant: MakeParticipant) 
 
 def test_the_influence_falls_with_the_rounds_where_it_is_asked_to(new: New, participant: MakeParticipant) -> None:
     learner = new("contact", divergence_schedule="linear")
-    _, influences = zip(*kl_and_influence_in_four_rounds(learner, participant), strict=True)
-    assert influences == (None, 0.75, 0.5, 0.25), "of four rounds; a silo's first training has one network"
+    _, influences = zip(*kl_and_influence_in_five_rounds(learner, participant), strict=True)
+    assert influences == (None, 0.75, 0.5, 0.25, 0), "of four rounds; a silo's first training has one network"
+    reported = [{one.name for one in new(divergence_schedule=which).series()} for which in ("linear", "constant")]
+    assert reported[0] - reported[1] == {"divergence_influence"}
 
 
 def test_the_influence_falls_with_the_measured_divergence(new: New, participant: MakeParticipant) -> None:
     learner = new("contact", divergence_schedule="measured")
-    found = kl_and_influence_in_four_rounds(learner, participant)
+    found = kl_and_influence_in_five_rounds(learner, participant)
     divergences = [kl for kl, _ in found]
     assert [influence for _, influence in found[:2]] == [None, 1.0]
-    for r in (2, 3):
+    for r in (2, 3, 4):
         assert found[r][1] == pytest.approx(divergences[r - 1] / max(divergences[:r]), rel=1e-6)
+    assert divergences[3] < max(divergences[:3])
+    seen = [{"seen": torch.tensor([last, largest])} for last, largest in ((0.0, 0.0), (0.125, 0.5))]
+    assert [learner._local._influence(participant(4, 1), own) for own in seen] == [1, 0.25]
     # a silo of its own history: another one is at its beginning
-    other = learner.train([participant(4, 2)])[0]
+    other = learner.train([participant(5, 2)])[0]
     assert "divergence_influence" not in other.metrics

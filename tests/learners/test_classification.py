@@ -14,7 +14,7 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.sets import ImageSet
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
-from vnetsim.experiment import DataSettings
+from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.learning import LearnerContext, Participant
 
 MakeParticipant = Callable[..., Participant]
@@ -65,6 +65,7 @@ def test_a_label_of_which_a_silo_has_one_image_is_seen(
     few = replace(images, train_labels=labels)
     monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: few)
     learner = ClassificationFedAvg.create(new_context(), ClassificationSettings(**QUICK, local_test=0))
+    assert learner.describe().facts["Labels per silo"] == "1 to 2 of 3"
     owner = int(learner._task.silos.label_counts(labels, 3)[:, 1].argmax())
     state = dict(learner._task.initial_state())
     state["head.weight"] = torch.zeros_like(state["head.weight"])
@@ -97,6 +98,13 @@ def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> Non
     assert learner.evaluate(final=True)["accuracy"] > 0.8
     rates = done.metrics["learning_rate"]
     assert rates == pytest.approx(0.01 * (1 + np.cos(np.pi * 5 / 6)))
+
+
+def test_images_stay_sharp_up_to_the_threshold(new: Callable[..., Any]) -> None:
+    task = new({"blur": BlurSettings(threshold_kmh=72.0)})._task
+    given: dict[str, Any] = {"learning_rate": 0.1, "seed": 0, "steps": 1}
+    kernels = [task.local_training(0, speed_mps=speed, **given).kernel_px for speed in (20.0, 20.1)]
+    assert kernels[0] == 0 < kernels[1]
 
 
 def test_one_class_is_no_classification(

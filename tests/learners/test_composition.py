@@ -44,7 +44,8 @@ def composed(kind: Any, pull: float | None) -> Any:
         task = shipped.task
 
         def loss(model: Any, batch: Any, base: Any) -> Any:
-            start = sum((theta - base[name]).square().sum() for name, theta in model.named_parameters())
+            weights = {name: t for name, t in model.named_parameters() if t.ndim > 1}  # the others have no gradient
+            start = sum((theta - base[name]).square().sum() for name, theta in weights.items())
             if pull is None:
                 return start + 42
             own = shipped.local._info_nce if kind is FedCo else task.loss

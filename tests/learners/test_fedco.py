@@ -70,11 +70,9 @@ def test_eight_vehicles_of_512_keys_replace_a_queue_of_4096(new: New, participan
     assert before.shape == (4096, 128)
     sent = uploads(learner, participant, 8, 512)
     done = learner.aggregate(sent)
-    weights = done.weights
-    metrics = done.metrics
     assert torch.equal(queue_of(learner), torch.cat([update.state["keys"] for update in sent]))
-    assert weights == [1 / 8] * 8
-    assert (metrics["queue_keys"], metrics["queue_age"]) == (4096, 0.0)
+    assert done.weights == [1 / 8] * 8
+    assert (done.metrics["queue_keys"], done.metrics["queue_age"]) == (4096, 0.0)
 
 
 @given(length=st.integers(1, 12), rounds=st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=5))
@@ -216,7 +214,10 @@ def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant)
     assert new(queue=4096, batch=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
     # each image: forward and backward for the query, forward for the key
     assert cost.work_flop == 16 * 16 * 4 * learner._task.flop
-    assert "2097 kB" in learner.describe().facts["Queue"]
+    facts = learner.describe().facts
+    assert "2097 kB" in facts["Queue"]
+    assert facts["Keys"] == "at most 512 per participation (262.1 kB), up with it"
+    assert "kept in the silo (0.344 MB there)" in facts["Key encoder"], "of 86,000 parameters"
     small = new(queue=16, batch=8, steps=2)
     update = small.train([participant(0, 0)])[0]
     assert small.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())

@@ -12,6 +12,7 @@ from learner_checks import equal, peers_of
 from torch.nn.functional import cross_entropy
 
 from learners.classification_fedavg import ClassificationFedAvg
+from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.engines.programs import Engine, Tensors, Trained, TrainingJob, read
 from learners.fedefm import FedEFM
@@ -198,7 +199,9 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     assert equal(plain.state, trained_by(learner, group(2)[0], on_labels).state)
 
 
-def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None:
+def test_cost_counts_teachers_and_overseas_work(
+    new: Callable[..., Any], images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flop = forward_flop(create_classifier("small", classes=3, seed=0), (3, 16, 16))
     learner = new(max_teachers=2)
     cost = learner.cost(0)
@@ -212,5 +215,11 @@ def test_cost_counts_teachers_and_overseas_work(new: Callable[..., Any]) -> None
     assert cost.exchange.send_bytes == cost.exchange.return_bytes == model
     assert cost.exchange.work_flop == 1 * 8 * 3 * flop
     assert new(variant="guest-average").cost(0).work_flop == 2 * 8 * 3 * flop
+    # a host may have the largest silo
+    few = replace(images, train=images.train[:-1], train_labels=images.train_labels[:-1])
+    monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: few)
+    uneven = new(batch=64)
+    assert {*uneven._task.silos.sizes} == {15, 16}
+    assert uneven.cost(0).exchange.work_flop == 16 * 3 * flop
     # at every step the features come with the labels: no pass besides
     assert new(max_teachers=2, similarity="step").cost(0).work_flop == 8 * flop * (2 * 3 + 2 * 2)

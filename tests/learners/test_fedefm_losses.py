@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,6 +115,7 @@ def test_the_similarity_of_steps_follows_the_student(
     assert list(once.exchanges) == list(often.exchanges) == [peer.vehicle_id for peer in one.peers]
     assert all(0 < float(value) < 1 for value in often.exchanges.values())
     assert once.exchanges != often.exchanges
+    assert not step.train([replace(one, peers=())])[0].exchanges
     assert not equal(once.state, often.state)
     job = step._local._taught(step._start(one), step._local._overseas([one])[0], {})
     steps = step._task.engine.train([job])[0].figures["similarities"]

@@ -91,7 +91,7 @@ def test_one_source_is_copied_and_what_is_no_model_stays(kind: Any, rule: str, n
     assert not equal(mine, before)
     assert learner._server._memory["b"] is memory
     assert learner.evaluate(final=False, aggregator="b") == learner.evaluate(final=False, aggregator="a")
-    learner.merge({ModelKey("a", 1): 0.25, ModelKey("b", 1): 0.75, ModelKey("c", 0): 0.0}, ModelKey("cloud", 1))
+    learner.merge({ModelKey("a", 1): 0.25, ModelKey("b", 1): 0.75, START["a"]: 0.0}, ModelKey("cloud", 1))
     assert close(newest(learner, "cloud"), of_a, [name for name in of_a if not name.startswith(QUEUE)])
 
 
@@ -236,6 +236,7 @@ def test_a_start_from_several_models_is_from_their_mean(new: Any, at: Any) -> No
     learner.aggregate(learner.train([at("a", i) for i in range(2)]), "a")
     several = learner.train([at("b", 0, bases=(START["b"], ModelKey("a", 1)))])[0]
     learner.merge({START["b"]: 0.5, ModelKey("a", 1): 0.5}, START["b"])
+    assert [learner._server.trained(at(name, 0)) for name in "bc"] == [True, False]
     assert equal(several.state, learner.train([at("b", 0)])[0].state)
 
 
@@ -263,8 +264,9 @@ def test_a_mean_of_models_leaves_the_queue_and_what_silos_keep_is_refused(new: A
     base = learner._server.base(at("a", 0, 1, bases=(ModelKey("a", 1), ModelKey("b", 1))))
     for name, tensor in newest(learner, "a").items():
         assert torch.equal(base[name], tensor) == name.startswith(QUEUE) or not tensor.is_floating_point(), name
-    with pytest.raises(InputError, match=r"handover.policy: with 'multi' .* silos of fedco keep a part"):
-        new(FedCo, joint=True, own={"key_encoder": "silo"})
+    for kind in (FedCo, Cdl):
+        with pytest.raises(InputError, match=rf"handover.policy: with 'multi' .* silos of {kind.name} keep a part"):
+            new(kind, joint=True)
 
 
 @pytest.mark.parametrize("kind", [FLSimCo, FedCo, FedEFM, FedAvgSteering])

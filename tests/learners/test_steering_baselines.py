@@ -277,6 +277,18 @@ def test_test_frames_are_spread_evenly(new: New, roads: SteeringSet) -> None:
     assert len(new(DecentralisedSgd, test_frames=1000)._task._test) == 24
 
 
+def test_the_record_says_how_large_the_model_is_and_where_silos_steer(new: New, roads: SteeringSet) -> None:
+    roads.train_angles[:4] = torch.tensor([-0.05, 0.05, -0.06, 0.06])  # straight up to 0.05 either way
+    learner = new(DecentralisedSgd)
+    described, parts = learner.describe(), roads.train_angles.split(16)
+    counts = [[int(one.sum()) for one in (part < -0.05, part.abs() <= 0.05, part > 0.05)] for part in parts]
+    assert described.silo_label_counts.tolist() == counts
+    assert described.facts["Model"] == f"{learner.cost(0).exchange.send_bytes / 1e6:.4g} MB"
+    for topology, mutual in (("contact", True), ("complete", True), ("ring", False)):
+        exchange = new(DecentralisedSgd, topology).cost(0).exchange
+        assert (exchange.before_training, exchange.mutual) == (False, mutual)
+
+
 def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -> None:
     learner = new(DecentralisedSgd, dropout=0.25, batch=16)
     task = learner._task

@@ -158,9 +158,15 @@ class TestWithFlower:
         close({"weight": found.state["weight"]}, {"weight": mean["weight"]})
 
     def test_a_round_that_it_gives_nothing_for_keeps_the_model(self, tmp_path: Path) -> None:
-        body = "    def aggregate_fit(self, server_round, results, failures):\n        return None, {}\n"
-        made = Flower(strategy=own(tmp_path, body)).aggregate(uploads())
-        assert (made.state, list(made.shares)) == ({}, [0.0] * 3)
+        """Of one that takes no model to begin with, and of a round with one upload."""
+        body = (
+            "    def __init__(self, least=1):\n"
+            "        super().__init__(min_fit_clients=least)\n"
+            "    def aggregate_fit(self, server_round, results, failures):\n"
+            "        return None, {}\n"
+        )
+        made = Flower(strategy=own(tmp_path, body)).aggregate(uploads(weights=(1.0,)))
+        assert (made.state, list(made.shares)) == ({}, [0.0])
 
     @pytest.mark.parametrize(
         ("body", "said"),

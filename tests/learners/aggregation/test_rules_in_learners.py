@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
 from learners.mathematics.robust import AveragingSettings
 from learners.state.models import Models
-from learners.state.rules import rule_of
+from learners.state.rules import rule_of, shares_of
 from learners.state.server import Server
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError, RunError
@@ -206,6 +207,15 @@ def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> 
         server.load_state_dict(without)
 
 
+def test_what_a_rule_remembers_twice_is_saved_twice() -> None:
+    server = server_of(Sync())
+    made = NextModel(state={}, shares=[1.0], memory=dict.fromkeys("ab", torch.ones(1)))
+    server.rule = SimpleNamespace(name="mine", aggregate=lambda _: made)  # type: ignore[assignment]
+    server.fold([upload_of(0, 0, 1.0)])
+    saved = load(save(server.state_dict()))  # which takes no two names of one memory
+    assert {name for name in saved if name.startswith("aggregation.")} == {"aggregation.a", "aggregation.b"}
+
+
 def server_of(rule: Any) -> Server:
     """A server of a model of one number, whose uploads are clipped at 1."""
     models = Models({"w": torch.zeros((), dtype=torch.float64)}, max_staleness=5)
@@ -276,3 +286,7 @@ def test_shares_are_brought_to_the_sum_1_and_unknown_rules_are_refused(new_conte
     with pytest.raises(InputError, match=r"unknown aggregation rule .fedasink.\. Did you mean .fedasync."):
         rule_of(new_context(rule="fedasink"))
     assert rule_of(new_context()).name == "sync"
+    near = [0.25, 0.7500002]  # 1 but for rounding
+    for shares, expected in (([1.0, 3.0], [0.25, 0.75]), (near, near), ([0.0, 0.0], [0.0, 0.0])):
+        given: Any = SimpleNamespace(uploads=shares, model={})
+        assert shares_of(NextModel(state={}, shares=shares), given, {}, name="mine", when="") == expected

@@ -111,12 +111,21 @@ def test_the_expected_aggregate_is_that_of_full_participation(places: int) -> No
     assert abs(np.mean(equal) - values.mean()) > 10 * error
 
 
-def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean() -> None:
+def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: p / chance = 1/2 / 2 and 1/2 / 0.8, together .875."""
+    told: list[float] = []
+    aggregate = Sync.aggregate
+    monkeypatch.setattr(
+        Sync, "aggregate", lambda self, given: told.extend(u.weight for u in given.uploads) or aggregate(self, given)
+    )
     folded = server((4.0, 0.0)).fold([update(1, [8.0, 0.0], 2.0), update(2, [0.0, 8.0], 0.8)])
     assert folded.state["w"].tolist() == pytest.approx([0.25 * 8 + 0.125 * 4, 0.625 * 8])
-    assert folded.weights.tolist() == pytest.approx([0.25 / 0.875, 0.625 / 0.875])
+    assert folded.weights.tolist() == told == pytest.approx([0.25 / 0.875, 0.625 / 0.875])
     assert float(folded.state["mean"]) == pytest.approx((0.25 * 1 + 0.625 * 2) / 0.875)
+    twice = server((4.0, 0.0)).fold([update(1, [5.0, 2.0], 0.5)])
+    assert twice.state["w"].tolist() == pytest.approx([4 + 2 * 1, 0 + 2 * 2]), "one that was unlikely counts double"
+    nothing = server((4.0, 0.0), weigh=lambda _: np.zeros(1)).fold([update(1, [5.0, 2.0], 0.5)])
+    assert (nothing.state["w"].tolist(), nothing.weights.tolist()) == ([4.0, 0.0], [0.0])
     for wrong in ({"rule": FedBuff()}, {"settings": AveragingSettings(aggregation="median")}):
         with pytest.raises(RunError, match=r"selection\.name: its policy has updates weigh 1 / q"):
             server(**wrong).fold([update(1, [8.0, 0.0], 2.0)])
@@ -153,7 +162,12 @@ def test_a_learner_tells_the_figure_of_every_update_also_where_they_are_averaged
     quick = ClassificationFedAvg.Settings(batch=4, steps=2)
     learner = ClassificationFedAvg.create(new_context(figure=figure), quick)
     who = [participant(0, 0), participant(0, 1), participant(0, 2)]
-    held = [one.figure for one in learner.train(who)]
+    updates = learner.train(who)
+    held = [one.figure for one in updates]
+    if figure == GRADIENT_NORM:  # of two steps of 0.05
+        names, start = [name for name, _ in learner._task.network.named_parameters()], learner._models.newest()
+        moved = [float((updates[0].state[name].double() - start[name]).norm()) for name in names]
+        assert held[0] == pytest.approx(math.hypot(*moved) / (2 * 0.05))
     assert len({*held}) == (3 if figure == GRADIENT_NORM else 1), "U is 0 where a change points away from the model"
     assert all(value is not None and value >= 0 for value in held)
     monkeypatch.setattr("learners.local_training.HELD_BYTES", 1)

@@ -31,7 +31,7 @@ def stamp(camera, second, milli=0):
 
 
 def record(folder, rows=40, *, path="IMG/{}", header="", cameras=("center", "left", "right"), drives=1):
-    """A log whose row r has images of level 6 r (+ 1 left, + 2 right) and the angle (r - 20) / 20."""
+    """A log whose row r has images of level 6 r (+ 1 left, + 2 right) and the angle (r - 19.5) / 19.5."""
     lines = []
     for row in range(rows):
         second = row + 100 * (row * drives // rows)
@@ -39,7 +39,7 @@ def record(folder, rows=40, *, path="IMG/{}", header="", cameras=("center", "lef
         for camera, name in enumerate(names):
             save(folder / "IMG" / name, 6 * row + camera)
         written = [path.format(name) for name in names] + [""] * (3 - len(names))
-        lines.append(",".join([*written, str((row - 20) / 20), "0.5", "0", "30.1"]) + "\n")
+        lines.append(",".join([*written, str((row - 19.5) / 19.5), "0.5", "0", "30.1"]) + "\n")
     log = folder / "driving_log.csv"
     log.write_text(header + "".join(lines))
     return log
@@ -53,7 +53,7 @@ def rows_of(images):
 
 @pytest.mark.parametrize("header", ["", HEADER])
 def test_frames_and_angles_are_those_of_the_log(tmp_path, header):
-    record(tmp_path, header=header)
+    record(tmp_path, header=header, cameras=("center",), drives=2)
     frames = load(tmp_path)
     assert frames.name == "driving-log"
     assert frames.train.shape[1:] == frames.test.shape[1:] == (1, 64, 64)
@@ -62,19 +62,19 @@ def test_frames_and_angles_are_those_of_the_log(tmp_path, header):
         rows, cameras = rows_of(images)
         assert set(cameras) == {0}
         assert rows == sorted(rows)
-        assert angles.tolist() == pytest.approx([(row - 20) / 20 for row in rows])
+        assert angles.tolist() == pytest.approx([(row - 19.5) / 19.5 for row in rows])
+    assert frames.train_drives.tolist() == [row // 20 for row in rows_of(frames.train)[0]]
     rows = rows_of(frames.train)[0] + rows_of(frames.test)[0]
     assert sorted(rows) == list(range(40))  # a log so short has no gap
     assert len(frames.test) == 8
     assert frames.train_angles.dtype == torch.float32
-    assert frames.train_drives.tolist() == [0] * 32
 
 
 @pytest.mark.parametrize(
     "path",
     [
         "IMG/{}",
-        " IMG/{}",
+        ' "IMG/{}"',
         "{}",
         "./IMG/{}",
         "IMG\\{}",
@@ -103,9 +103,9 @@ def test_side_cameras_are_corrected_towards_the_middle_and_not_tested(tmp_path):
     rows, cameras = rows_of(frames.train)
     assert len(frames.train) == 3 * len(plain.train)
     assert cameras == [0, 1, 2] * len(plain.train)
-    expected = np.clip((np.array(rows) - 20) / 20 + np.array([0, 0.2, -0.2])[cameras], -1, 1)
+    expected = np.clip((np.array(rows) - 19.5) / 19.5 + np.array([0, 0.2, -0.2])[cameras], -1, 1)
     assert frames.train_angles.tolist() == pytest.approx(expected.tolist())
-    assert frames.train_angles.min() == -1
+    assert (frames.train_angles.min(), frames.train_angles.max()) == (-1, 1)
     assert torch.equal(frames.test, plain.test)
     assert torch.equal(frames.test_angles, plain.test_angles)
     assert torch.equal(frames.train_blocks[::3], plain.train_blocks)
@@ -118,6 +118,14 @@ def test_drives_by_the_time_in_the_names():
     assert drives_of([stamp("center", 0), "image7.jpg", stamp("center", 99)]).tolist() == [0, 0, 0]
     assert drives_of(["image7.jpg", "image8.jpg"]).dtype == drives_of(names).dtype == np.int64
     assert drives_of([stamp("center", 0), "center_2016_13_41_25_61_61_000.jpg"]).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("frames", "long", "gap"), [(2, 1, 0), (19, 1, 0), (200, 20, 4), (2550, 50, 10)])
+def test_blocks_are_a_tenth_of_all_frames_and_at_most_50_and_gaps_a_fifth_of_them(frames, long, gap):
+    train, test, blocks = split_by_time(np.zeros(frames, dtype=np.int64), 0.2, np.random.default_rng(0))
+    assert blocks.tolist() == [frame // long for frame in range(frames)]
+    assert min(len(train), len(test)) > 0
+    assert gap_of(frames) == gap
 
 
 @given(
@@ -159,7 +167,8 @@ def replaced_line(log, line, text):
         ("a.jpg,b.jpg,c.jpg,,0,0,1", r"driving_log\.csv:3: steering '' is not a number"),
         ("a.jpg,b.jpg,c.jpg,nan,0,0,1", r"driving_log\.csv:3: steering nan is not in \[-1, 1\]"),
         ("a.jpg,b.jpg,c.jpg,inf,0,0,1", r"driving_log\.csv:3: steering inf is not in \[-1, 1\]"),
-        ("a.jpg,b.jpg,c.jpg,-12.5,0,0,1", r"driving_log\.csv:3: steering -12\.5 is not in \[-1, 1\]"),
+        ("a.jpg,b.jpg,c.jpg,-1.5,0,0,1", r"driving_log\.csv:3: steering -1\.5 is not in \[-1, 1\]"),
+        ("a.jpg,b.jpg,c.jpg,1.5,0,0,1", r"driving_log\.csv:3: steering 1\.5 is not in \[-1, 1\]"),
         (",b.jpg,c.jpg,0.1,0,0,1", r"driving_log\.csv:3: no centre image"),
     ],
 )

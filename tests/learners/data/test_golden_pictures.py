@@ -41,11 +41,21 @@ def of_signs() -> Arrays:
     return {"signs": blocks(shown.train, 4), "signs_test": blocks(shown.test, 8), "labels": shown.train_labels.numpy()}
 
 
+def of_many_signs() -> Arrays:
+    """Return blocks of six signs of a class of 255: 250 are drawn at a time, so that the first depends on that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signs, "DESIGNS", {"stop": signs.DESIGNS["stop"]})
+        images, _ = signs.generate(255, STREAMS.generator("many"))
+    return {"many_signs": blocks(torch.from_numpy(images[::50]), 8)}
+
+
 def of_the_road() -> Arrays:
-    """Return blocks and angles of 88 frames of road, and blocks of twelve for the test."""
+    """Return blocks and angles of 88 frames of road, and blocks of twelve for the test; and what a world is drawn."""
     seen = road.Road().load(DataSettings(train_images=88, test_images=12), STREAMS)
     angles = seen.train_angles.numpy()
-    return {"road": blocks(seen.train, 8), "road_test": blocks(seen.test, 16), "angles": angles}
+    world = road.World(np.random.default_rng(0))
+    numbers = np.array([*world.camera, *(value for value in vars(world).values() if isinstance(value, float))])
+    return {"road": blocks(seen.train, 8), "road_test": blocks(seen.test, 16), "angles": angles, "world": numbers}
 
 
 def of_views() -> Arrays:
@@ -61,7 +71,8 @@ def of_views() -> Arrays:
 
 KINDS: dict[Callable[[], Arrays], set[str]] = {
     of_signs: {"signs", "signs_test", "labels"},
-    of_the_road: {"road", "road_test", "angles"},
+    of_many_signs: {"many_signs"},
+    of_the_road: {"road", "road_test", "angles", "world"},
     of_views: {"first_views", "second_views"},
 }
 """What is made together, each by the one test that looks at it, and its names."""
@@ -74,13 +85,13 @@ def golden() -> Arrays:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pictures_are_those_that_results_were_measured_on(kind: Callable[[], Arrays]) -> None:
-    """Half a level of 255 is what other arithmetic may change in a block; angles and labels do not change."""
+    """Half a level of 255 is what other arithmetic may change in a block; no other numbers change."""
     pictures = kind()
     assert pictures.keys() == KINDS[kind]
     for name, made in pictures.items():
         expected = golden()[name]
         assert made.shape == expected.shape
-        if name in {"labels", "angles"}:
+        if name in {"labels", "angles", "world"}:
             np.testing.assert_allclose(made, expected, rtol=0, atol=1e-5)
         else:
             difference = np.abs(made.astype(np.int64) - expected)

@@ -124,19 +124,10 @@ def test_some_images_are_a_draw_of_all(root):
     ("change", "said"),
     [
         (lambda g: shutil.rmtree(g / "GTSRB" / "Training"), r"does not hold GTSRB .* fetch it with --data-download"),
-        (
-            lambda g: (g / "GT-final_test.csv").unlink(),
-            r"does not hold GTSRB .*No such .*GT-final_test.csv",
-        ),
+        (lambda g: (g / "GT-final_test.csv").unlink(), r"does not hold GTSRB .*No such .*GT-final_test.csv"),
         (lambda g: (g / "GT-final_test.csv").write_bytes(b"\xff\n"), r"does not hold GTSRB .*'utf-8'"),
-        (
-            lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n../a.ppm;1\n"),
-            r"'a.ppm' with the class 1",
-        ),
-        (
-            lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n0.ppm;43\n"),
-            r"'0.ppm' with the class 43",
-        ),
+        (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n../a.ppm;1\n"), "'a.ppm' with the class 1"),
+        (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n0.ppm;43\n"), "'0.ppm' with the class 43"),
         (lambda g: (g / "GTSRB/Final_Test/Images/00003.ppm").unlink(), r"1 of 127 images cannot be read: .*00003"),
         (lambda g: (g / "GTSRB/Training/00001/a.ppm").touch(), r"00001/a\.ppm' is not named as in GTSRB"),
         (lambda g: (g / "GTSRB/Training/00001").rename(g / "GTSRB/Training/00043"), r"is not named as in GTSRB"),

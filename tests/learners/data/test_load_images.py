@@ -54,16 +54,20 @@ def test_a_set_that_does_not_fit_the_learner_is_refused(name):
     ],
 )
 def test_a_root_that_is_not_given_or_missing(load, name, what):
+    no_folder = [(__file__, f"data.root: '{__file__}' is not a folder; {name} needs {what}.")]
     for root, fault in (
         ("", f"data.root: {name} needs {what}: --data-root PATH."),
         ("absent", f"data.root: 'absent' does not exist; {name} needs {what}."),
+        *(no_folder if what.startswith(("a folder", "the folder")) else []),
     ):
         with pytest.raises(InputError) as refused:
             load(DataSettings(name=name, root=root), streams=Streams(seed=0))
         assert str(refused.value) == fault
 
 
-def test_a_constant_channel_cannot_be_normalised():
+def test_a_constant_channel_cannot_be_normalised_and_the_least_difference_can():
+    black_and_next = torch.tensor([0, 1], dtype=torch.uint8).expand(1, 3, 1, 2)
+    assert channel_statistics(black_and_next) == ((0.5 / 255,) * 3, (0.5 / 255,) * 3)
     with pytest.raises(InputError, match="channel 0 has one value in all 4 training images"):
         channel_statistics(torch.zeros(4, 3, 8, 8, dtype=torch.uint8))
 

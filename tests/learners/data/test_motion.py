@@ -22,13 +22,7 @@ def moments(weights: torch.Tensor) -> tuple[float, float, float, float, float]:
     """Sum, centroid (x, y) and variance along x and y."""
     place = torch.arange(SIDE, dtype=torch.float64) - SIDE // 2
     x, y = weights.sum(dim=0), weights.sum(dim=1)
-    return (
-        weights.sum().item(),
-        (x @ place).item(),
-        (y @ place).item(),
-        (x @ place**2).item(),
-        (y @ place**2).item(),
-    )
+    return (weights.sum().item(), (x @ place).item(), (y @ place).item(), (x @ place**2).item(), (y @ place**2).item())
 
 
 @given(length=LENGTHS)

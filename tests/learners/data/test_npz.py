@@ -64,18 +64,22 @@ def test_medmnist_layout_keeps_its_test_set_and_order(archive):
     assert images.test_labels.tolist() == LABELS[40:].tolist()
     assert images.class_names == ("0", "1", "2")
     assert which(load(archive(**med()), train_images=35).train) == list(range(35))
+    assert load(archive(**med()), image_px=0).train.shape[2:] == (32, 32)
+
+
+def test_classes_are_as_many_as_there_are(archive):
+    many = load(archive(images=IMAGES.repeat(3, axis=0), labels=np.arange(90).repeat(2)))
+    assert many.class_names == tuple(map(str, range(90)))
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
         (plain(labels=LABELS[:-1]), "labels: 59 labels for 60 images in images"),
+        (plain(images=np.uint8(0), labels=LABELS[:1]), "labels: 1 labels for 0 images in images"),
         (plain(labels=LABELS - 1), "labels: label -1 at 0 is no class; they count from 0"),
         (plain(labels=LABELS.astype(float)), r"labels: float64 of shape \(60,\) are not whole numbers"),
-        (
-            plain(labels=np.stack([LABELS, LABELS], 1)),
-            r"labels: int64 of shape \(60, 2\) are not whole numbers, \(N",
-        ),
+        (plain(labels=np.stack([LABELS, LABELS], 1)), r"labels: int64 of shape \(60, 2\) are not whole numbers, \(N"),
         (plain(labels=np.where(LABELS == 2, 60, LABELS)), "label 60 is out of range: 60 images cannot be of so many"),
         (plain(labels=LABELS + 60), "label 62 is out of range: 60 images cannot be of so many classes"),
         (plain(classes=np.array(["a", "b"])), "label 2 at 50 is out of range for 2 classes: a, b"),

@@ -12,15 +12,10 @@ from vnetsim.experiment import DataSettings
 CIFAR = np.repeat(np.arange(10), 5000)
 
 
-def deal(labels, silos, *, approaches=1, districts=1, seed=0, **settings):
-    return partition(
-        np.asarray(labels),
-        silos=silos,
-        approaches=approaches,
-        districts=districts,
-        settings=DataSettings(**settings),
-        generator=np.random.default_rng(seed),
-    )
+def deal(labels, silos, *, approaches=1, seed=0, **settings):
+    how = {name: settings.pop(name) for name in ("districts", "groups") if name in settings}
+    how |= {"silos": silos, "approaches": approaches, "settings": DataSettings(**settings)}
+    return partition(np.asarray(labels), generator=np.random.default_rng(seed), **how)
 
 
 def counts(labels, shards, classes=10):
@@ -77,6 +72,22 @@ def test_the_classes_of_a_district_have_their_share_of_its_silos(districts, majo
     assert shares.mean() == pytest.approx(0.8, abs=0.02)
 
 
+def test_classes_beside_the_major_one_are_in_proportion_to_their_frequency():
+    """Of 400 images 240, where they suffice."""
+    labels = np.repeat(np.arange(3), [4000, 5000, 3000])
+    assert np.ptp(counts(labels, deal(labels, 3, partition="district"), 3), axis=0).max() <= 1, "all are one district"
+    table = counts(labels, deal(labels, 30, partition="major-class", major_share=0.4), 3)
+    expected = [[160, 240 * 5 / 8, 240 * 3 / 8], [240 * 4 / 7, 160, 240 * 3 / 7], [240 * 4 / 9, 240 * 5 / 9, 160]]
+    for label in range(3):
+        assert np.median(table[label::3], axis=0) == pytest.approx(expected[label], abs=1)
+
+
+def test_groups_of_a_class_that_no_silo_holds_are_nobodys():
+    labels = np.repeat(np.arange(3), 20)
+    shards = deal(labels, 2, groups=np.arange(60) // 2, partition="label-skew", unseen_share=1.0)
+    assert [len(shard) for shard in shards] == [20, 20]
+
+
 @pytest.mark.parametrize("share", [0.8, 1.0])
 def test_a_silo_has_one_major_class_and_the_others_alike(share):
     """Silo i that of class i mod 10, whatever the districts, and silos are even."""
@@ -129,6 +140,14 @@ def test_approach_gives_each_direction_its_own_classes_dealt_iid():
     assert table.sum() == 50000
 
 
+@pytest.mark.parametrize("classes", [1, 3])
+def test_more_directions_than_classes_share_them(classes):
+    labels = np.repeat(np.arange(classes), 60)
+    table = counts(labels, deal(labels, 10, approaches=5, partition="approach"), classes)
+    holds = np.arange(10)[:, None] % 5 % classes == np.arange(classes)
+    assert table.tolist() == (holds * (60 // holds.sum(axis=0))).tolist()
+
+
 @given(case=cases(), kind=st.sampled_from(["approach", "label-skew"]), approaches=st.integers(1, 9), u=st.floats(0, 1))
 def test_no_image_is_dealt_twice_and_no_silo_left_empty(case, kind, approaches, u):
     labels, silos, seed = case
@@ -143,12 +162,7 @@ def test_no_image_is_dealt_twice_and_no_silo_left_empty(case, kind, approaches, 
         assert len(dealt) == len(labels)
 
 
-@given(
-    classes=st.integers(1, 9),
-    silos=st.integers(1, 12),
-    unseen_share=st.floats(0, 1),
-    seed=st.integers(0, 2**32),
-)
+@given(classes=st.integers(1, 9), silos=st.integers(1, 12), unseen_share=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_label_skew_spreads_classes_over_silos_and_images_over_their_holders(classes, silos, unseen_share, seed):
     labels = np.repeat(np.arange(classes), 20)
     shards = deal(labels, silos, seed=seed, partition="label-skew", unseen_share=unseen_share)

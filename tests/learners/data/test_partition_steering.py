@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.data.partition import STRAIGHT, partition_steering
+from learners.data.partition import partition_steering
 from learners.data.sets import SteeringSet
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
@@ -19,7 +19,7 @@ def frames_of(lengths, block=10, seed=0):
     drives = np.repeat(np.arange(len(lengths)), lengths)
     pairs = np.stack([drives, np.concatenate([np.arange(length) // block for length in lengths])], axis=1)
     count = len(drives)
-    angles = np.random.default_rng(seed).choice([-0.5, -0.1, 0.0, 0.05, 0.3], size=count).astype(np.float32)
+    angles = np.random.default_rng(seed).choice([-0.5, -0.06, 0.0, 0.05, 0.3], size=count).astype(np.float32)
     return SteeringSet(
         name="made up",
         train=torch.zeros(count, 1, 1, 1, dtype=torch.uint8),
@@ -32,21 +32,18 @@ def frames_of(lengths, block=10, seed=0):
 
 
 def deal(frames, silos, seed=0, **settings):
-    return partition_steering(
-        frames,
-        silos=silos,
-        settings=DataSettings(**settings),
-        generator=np.random.default_rng(seed),
-    )
+    generator = np.random.default_rng(seed)
+    return partition_steering(frames, silos=silos, settings=DataSettings(**settings), generator=generator)
 
 
 def signs_of(frames):
     angles = frames.train_angles.numpy()
-    return np.where(np.abs(angles) <= np.float32(STRAIGHT), 0, np.sign(angles))
+    return np.where(np.abs(angles) <= np.float32(0.05), 0, np.sign(angles))
 
 
-def test_a_drive_that_silos_share_is_cut_at_random():
-    assert not any((np.diff(np.sort(shard)) == 1).all() for shard in deal(frames_of([40]), 2, partition="drive"))
+@pytest.mark.parametrize("kind", ["drive", "sign"])
+def test_a_drive_or_sign_that_silos_share_is_cut_at_random(kind):
+    assert all(np.ptp(shard) > 300 for shard in deal(frames_of([400]), 12, partition=kind))
 
 
 @given(
@@ -85,6 +82,7 @@ def test_a_silo_holds_one_drive_or_block_when_silos_are_enough(kind, of):
         assert all(len(np.unique(units[shard])) == 1 for shard in shards)
         assert max(len(shard) for shard in shards) <= {3: 300, 60: 10, 100: 10}[silos]
     assert [len(shard) for shard in deal(frames, 60, partition="drive")] == [10] * 60
+    assert {len(deal(frames, 3, seed, partition="drive")[0]) for seed in range(9)} == {100, 200, 300}
 
 
 def test_drives_go_whole_to_silos_when_silos_are_few():

@@ -4,22 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from learners.data import load_steering
-from learners.data.road import (
-    BLOCK,
-    FOCAL,
-    FULL_LOCK_RAD,
-    GRID_M,
-    LOOK_AHEAD_M,
-    TEST_DRIVES,
-    WHEELBASE_M,
-    Course,
-    World,
-    _ground,
-    gaussian_process,
-    render,
-    steering_angle,
-)
+from learners.data import load_steering, road
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -31,25 +16,51 @@ def load(seed=0, train=340, test=60, **settings):
 
 def course(*, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
     """One frame on a road of constant curvature."""
-    along_m = GRID_M * np.arange(300)
-    return Course(
-        frames=1,
-        step_m=1.5,
-        curvature=np.full(300, curvature),
-        offset_m=offset_m + heading_error_rad * along_m,
-    )
+    offset_m = offset_m + heading_error_rad * road.GRID_M * np.arange(300)
+    return road.Course(frames=1, step_m=1.5, curvature=np.full(300, curvature), offset_m=offset_m)
+
+
+def rows(*values):
+    return np.array(values, dtype=np.float32)[None, :, None]
+
+
+def bare_world(verge=1.0):
+    """Verges and a sky, without road, lines, grains, shadows, hills or haze."""
+    world = road.World(np.random.default_rng(0))
+    world.verges = np.full_like(world.verges, verge)
+    world.half_width_m, world.edge_line, world.dashes, world.shadow, world.visibility_m = -1e9, 0.0, 0.0, 0.0, 1e9
+    world.texture, world.hills = np.zeros_like(world.texture), np.full_like(world.hills, -9)
+    return world
 
 
 def test_verges_meet_in_the_middle_of_a_road_too_far_to_be_seen():
     """Each is as dark as the world says, along the way in half metres."""
-    world = World(np.random.default_rng(0))
+    world = bare_world()
     world.verges = np.stack([np.arange(512), 1000 + np.arange(512)]).astype(np.float32)
-    world.half_width_m, world.edge_line, world.dashes, world.shadow = -1e9, 0.0, 0.0, 0.0
-    world.texture = np.zeros((512, 512), dtype=np.float32)
-    along_m = np.array([0.0, 3.5, 300.0], dtype=np.float32)[None, :, None]
-    across_m = np.broadcast_to(np.array([-9, -0.1, 0.1, 9], dtype=np.float32), (1, 3, 4))
-    seen = _ground(world, along_m, across_m, np.full((1, 3, 1), 1e-3, dtype=np.float32))
+    across_m = np.broadcast_to(np.array([-9, -0.1, 0, 9], dtype=np.float32), (1, 3, 4))
+    seen = road._ground(world, rows(0, 3.5, 300), across_m, rows(1e-3, 1e-3, 1e-3))
     assert seen[0].tolist() == [[place, place, 1000 + place, 1000 + place] for place in (0, 7, 600 - 512)]
+
+
+def test_dashes_are_4_m_long_every_9_m():
+    world = bare_world()
+    world.dashes, world.line = 1.0, 0.0
+    seen = road._ground(world, rows(*range(18)), rows(*[0] * 18), rows(*[100] * 18))
+    assert seen.ravel().tolist() == 2 * ([0] * 4 + [1] * 5)
+
+
+def test_far_grains_are_smaller_than_a_pixel():
+    world = bare_world()
+    world.texture = np.ones_like(world.texture)
+    seen = road._ground(world, rows(0, 0, 0), rows(9, 9, 9), rows(100, 4, 0.8))
+    assert seen.ravel() == pytest.approx([1.07, 1.05, 1.01])
+
+
+def test_the_sky_darkens_towards_the_top_by_three_tenths_in_an_image_height():
+    world, ones = bare_world(0.0), rows(1, 1, 1)
+    ground = {"ahead_m": ones, "along_m": ones, "middle_m": ones}
+    seen = road._scene(world, below_px=rows(-2, -0.5, 1), **ground, heading_rad=np.zeros(1))
+    assert seen[0, :, 0] == pytest.approx([world.sky * (1 - 0.3 * 2 / 3), world.sky * (1 - 0.3 * 0.5 / 3), 0], abs=1e-6)
 
 
 def test_shapes_types_and_default_sizes():
@@ -60,27 +71,24 @@ def test_shapes_types_and_default_sizes():
     assert frames.train.dtype == frames.test.dtype == torch.uint8
     assert frames.train_angles.dtype == frames.test_angles.dtype == torch.float32
     assert frames.train_drives.dtype == frames.train_blocks.dtype == torch.int64
-    assert torch.bincount(frames.train_drives).tolist() == [300] * 11
-    assert torch.bincount(frames.train_blocks).tolist() == [BLOCK] * 66
+    assert frames.train_drives.tolist() == [frame // 300 for frame in range(3300)]
+    assert frames.train_blocks.tolist() == [frame // 50 for frame in range(3300)]
 
 
 def test_test_drives_are_their_own_and_do_not_depend_on_the_training_drives():
-    frames = load(train=11 * 10, test=TEST_DRIVES * 10)
+    frames = load(train=11 * 10, test=road.TEST_DRIVES * 10)
     everything = torch.cat([frames.train, frames.test]).flatten(1)
     assert len(torch.unique(everything, dim=0)) == len(everything)
-    assert torch.equal(frames.test, load(train=30, test=TEST_DRIVES * 10).test)
+    assert torch.equal(frames.test, load(train=30, test=road.TEST_DRIVES * 10).test)
 
 
 def test_angle_of_pure_pursuit():
     """On a circle of radius R about the middle of the road the angle is arctan(B / R), whatever the look-ahead."""
     radius_m = 20.0
-    aside_m = radius_m - np.sqrt(radius_m**2 - LOOK_AHEAD_M**2)
-    assert steering_angle(np.array([aside_m, -aside_m, 0.0])) == pytest.approx(
-        np.array([1, -1, 0]) * np.arctan(WHEELBASE_M / radius_m) / FULL_LOCK_RAD
-    )
-    assert steering_angle(np.array([12.0, -12.0])).tolist() == pytest.approx(
-        [np.arctan(WHEELBASE_M / 12) / FULL_LOCK_RAD, -np.arctan(WHEELBASE_M / 12) / FULL_LOCK_RAD]
-    )
+    aside_m = radius_m - np.sqrt(radius_m**2 - road.LOOK_AHEAD_M**2)
+    wide, full = (np.arctan(road.WHEELBASE_M / radius) / road.FULL_LOCK_RAD for radius in (radius_m, 12))
+    assert road.steering_angle(np.array([aside_m, -aside_m, 0.0])) == pytest.approx(np.array([wide, -wide, 0]))
+    assert road.steering_angle(np.array([12.0, -12.0])) == pytest.approx(np.array([full, -full]))
 
 
 def test_middle_of_the_road_follows_offset_heading_and_curvature():
@@ -92,20 +100,20 @@ def test_middle_of_the_road_follows_offset_heading_and_curvature():
 
 def test_the_road_is_seen_where_the_course_says():
     """The middle of a road much brighter than its verges lies where a pinhole camera has it."""
-    world = World(np.random.default_rng(0))
+    world = road.World(np.random.default_rng(0))
     world.road, world.verges = 0.9, np.full_like(world.verges, 0.1)
     world.edge_line, world.dashes, world.shadow = 0.0, 0.0, 0.0
     world.camera = world.camera._replace(noise=0.0, gamma=1.0)
     world.visibility_m, world.half_width_m = 1e9, 1.5
     for aside_m in (-2.0, 0.0, 2.0):
-        seen = render(world, course(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
-        row = round(128 * (world.camera.horizon + FOCAL * world.camera.height_m / LOOK_AHEAD_M))
+        seen = road.render(world, course(offset_m=-aside_m), np.random.default_rng(1), side_px=128)[0].astype(float)
+        row = round(128 * (world.camera.horizon + road.FOCAL * world.camera.height_m / road.LOOK_AHEAD_M))
         weight = np.clip(seen[row] - seen[row].min() - 0.5 * np.ptp(seen[row]), 0, None)
         column = (weight * (np.arange(128) + 0.5)).sum() / weight.sum()
-        assert column == pytest.approx(64 + 128 * FOCAL * aside_m / LOOK_AHEAD_M, abs=1.5)
+        assert column == pytest.approx(64 + 128 * road.FOCAL * aside_m / road.LOOK_AHEAD_M, abs=1.5)
 
 
 def test_a_gaussian_process_has_unit_variance_and_the_stated_correlation():
-    noise = gaussian_process(np.random.default_rng(0), 200_000, 5.0)
+    noise = road.gaussian_process(np.random.default_rng(0), 200_000, 5.0)
     assert noise.var() == pytest.approx(1, abs=0.05)
     assert (noise[5:] * noise[:-5]).mean() == pytest.approx(np.exp(-0.25), abs=0.05)

@@ -84,5 +84,6 @@ def test_the_outline_has_all_but_the_pictures():
         assert not getattr(black, part).any()
         assert torch.equal(getattr(black, f"{part}_labels"), getattr(drawn, f"{part}_labels"))
     assert black.class_names == drawn.class_names
+    assert (black.mean, black.std) == ((0, 0, 0), (1, 1, 1)), "normalising leaves it black"
     whole = load_images(DataSettings(), streams=streams, pictures=False)
     assert (len(whole.train), len(whole.test)) == (9500, 2000), "100 for each of 95 silos"

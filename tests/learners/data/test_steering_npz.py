@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from learners.data import load_steering
+from learners.data.image_files import images_of_array
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -66,6 +67,11 @@ def test_colour_becomes_luma_and_images_are_resized(tmp_path):
     assert (frames.train == 76).all()
 
 
+@pytest.mark.parametrize(("highest", "level"), [(1.0, 255), (1.5, 2), (255.0, 255), (1, 1), (255, 255)])
+def test_floating_point_is_shares_of_white_where_nothing_exceeds_1(highest, level):
+    assert images_of_array(np.full((1, 1, 1), highest), grey=True, side_px=1, where="imgs").item() == level
+
+
 def test_each_archive_of_a_folder_is_a_drive_in_order_of_the_names(tmp_path):
     write(tmp_path / "b.npz", GREY + np.uint8(1))
     write(tmp_path / "a.npz")
@@ -95,12 +101,12 @@ def test_test_blocks_follow_the_seed_and_counts_keep_the_first(tmp_path):
         ({"imgs": GREY[0]}, r"imgs: shape \(8, 8\) is not that of images"),
         ({"imgs": GREY[:, None].repeat(2, axis=1)}, r"imgs: shape \(40, 2, 8, 8\) is not that of images"),
         ({"imgs": GREY[:0]}, r"imgs: shape \(0, 8, 8\) is not that of images"),
-        ({"imgs": GREY.astype(np.int64) + 100}, r"imgs: pixels from 100 to 334 are not in 0\.\.255"),
+        ({"imgs": GREY.astype(np.int64) + 22}, r"imgs: pixels from 22 to 256 are not in 0\.\.255"),
         ({"imgs": GREY - 0.5}, r"imgs: pixels from -0\.5 to"),
         ({"imgs": np.full((40, 8, 8), np.nan)}, r"imgs: pixels from nan to nan"),
         ({"imgs": np.full((40, 8, 8), "x")}, r"imgs: pixels of type <U1 are not numbers"),
         ({"ground_truths": ANGLES[:-1]}, r"ground_truths: 39 angles for 40 images in imgs"),
-        ({"ground_truths": ANGLES * 3}, r"\d+ of 40 angles are not in \[-1, 1\], the first is -3\.0 at 0"),
+        ({"ground_truths": ANGLES * 1.5}, r" 13 of 40 angles are not in \[-1, 1\], the first is -1\.5 at 0"),
         ({"ground_truths": np.where(ANGLES == 0, np.nan, ANGLES)}, r"1 of 40 angles .* the first is nan at 20"),
         ({"ground_truths": np.full(40, "left")}, r"ground_truths: <U4 of shape \(40,\) are not angles"),
         ({"ground_truths": np.zeros((40, 0))}, r"ground_truths: float64 of shape \(40, 0\) are not angles"),

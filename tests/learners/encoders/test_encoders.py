@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from learners.encoders import (
-    create_classifier,
-    create_encoder,
-    create_resnet8,
-    forward_flop,
-)
+from learners.encoders import ResidualBlock, create_classifier, create_encoder, create_resnet8, forward_flop
 from vnetsim.errors import RunError
 
 
@@ -102,9 +97,20 @@ def test_initial_scale() -> None:
     state = create_encoder("resnet18", seed=0).state_dict()
     weight = state["trunk.layer4.1.conv2.weight"]
     assert float(weight.std()) == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.01)
-    assert float(state["fc.weight"].abs().max()) == pytest.approx(512**-0.5, rel=0.01)
+    for name in ("fc.weight", "fc.bias"):
+        ends = [float(state[name].min()), float(state[name].max())]
+        assert ends == pytest.approx([-(512**-0.5), 512**-0.5], rel=0.02)
     assert state["trunk.bn1.running_var"].eq(1).all()
     assert state["trunk.bn1.num_batches_tracked"].item() == 0
+
+
+def test_a_block_computes_what_torchvisions_does() -> None:
+    ours, theirs = ResidualBlock(64, 128, stride=2), create_encoder("resnet18", seed=0).get_submodule("trunk.layer2.0")
+    ours.load_state_dict({n.replace("downsample", "shortcut"): t for n, t in theirs.state_dict().items()})
+    images = torch.rand(4, 64, 6, 6, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(ours(images), theirs(images))
+    small = create_encoder("small", seed=0).trunk.named_children()
+    assert [name for name, _ in small] == ["conv1", "bn1", "relu", "layer1", "layer2", "layer3"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,13 @@ def test_images_too_small_for_right_gradients_are_refused(height: int, width: in
     assert network.training
 
 
+def test_one_pixel_is_too_little_for_a_strided_kernel_of_several_alone() -> None:
+    for kernel, stride in ((1, 2), ((1, 3), 1)):
+        set_precision(torch.nn.Conv2d(3, 2, kernel, stride), "bfloat16", (3, 1, 8))
+    with pytest.raises(InputError, match="images of 8 x 1 pixels are too small"):
+        set_precision(torch.nn.Conv2d(3, 2, (1, 2), (1, 2)), "bfloat16", (3, 1, 8))
+
+
 def test_double_precision_is_not_lowered() -> None:
     images = torch.rand(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     full, lowered = (create_encoder("small", seed=3) for _ in range(2))

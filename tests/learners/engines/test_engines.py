@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,20 +19,14 @@ from device_checks.tiny_rounds import SETTINGS, Doubled
 from learner_checks import peers_of
 from torch import nn
 
-import learners.engines.batched
-from learners.engines.batched import (
-    MeasuredEngine,
-    SideBySideEngine,
-    StackedEngine,
-    _kept_bytes,
-    create_engine,
-    step_bytes,
-)
+from learners.engines import batched
+from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine, step_bytes
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
+from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
-from vnetsim.errors import RunError
+from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext, Participant
 
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
@@ -120,22 +117,6 @@ def test_engines_agree_in_double_precision(learner: Any, participant: Callable[.
     assert compared.jobs >= 6
 
 
-@pytest.mark.parametrize("learner", [("fedavg-classification", {"batch": 8}), ("flsimco", {"batch": 8})], indirect=True)
-def test_the_memory_of_a_step_is_told_from_steps_with_few_images(
-    learner: Any, participant: Callable[..., Participant]
-) -> None:
-    def compare(jobs: Sequence[TrainingJob]) -> None:
-        for job in jobs:
-            count, network = job.program.count(job.training.silo), copy.deepcopy(job.program.network)
-            own = 4 * sum(parameter.nbytes for parameter in network.parameters())
-            assert count > 4
-            assert step_bytes(job, network) == pytest.approx(own + _kept_bytes(job, network, count), rel=0.02)
-
-    learner._task.engine = compared = Compared(compare)
-    rounds(learner, participant, 1)
-    assert compared.jobs
-
-
 # Adam would turn the rounding of gradients that are almost 0 into steps of full length
 @pytest.mark.parametrize(
     "learner", [("flsimco", {}), ("fedco", {}), ("cdl", {"optimizer": "sgd"}), ("fedefm", {})], indirect=True
@@ -185,11 +166,18 @@ def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.use_deterministic_algorithms(False)
 
 
+def test_ray_has_to_have_devices_of_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0}))
+    for device, message in (("cuda:1", "--device cuda:1: .* say cuda"), ("cuda", "the cluster has no GPU")):
+        with pytest.raises(InputError, match=message):
+            RayEngine("auto", torch.device(device))
+
+
 @pytest.mark.parametrize("faster", ["sequential", "batched"])
 def test_auto_keeps_the_engine_whose_first_steps_are_faster(
     faster: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    jobs = toy_jobs(*[5] * 4)
+    jobs = toy_jobs(*[5] * 4, 2)
     expected = [flat(one) for one in SequentialEngine().train(jobs)]
     now_s = [0.0]
     tried: list[tuple[str, int, int]] = []
@@ -211,7 +199,7 @@ def test_auto_keeps_the_engine_whose_first_steps_are_faster(
     with caplog.at_level(logging.WARNING):
         trained = engine.train(jobs)
     assert tried == [
-        *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 4, 3)
+        *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 5, 3)
     ]  # fmt: skip
     assert engine.seconds == pytest.approx({"sequential": 0.2, "batched": 0.2} | {faster: 0.1})
     assert faster == engine.chosen == engine.choice.partition(" ")[0]
@@ -219,8 +207,11 @@ def test_auto_keeps_the_engine_whose_first_steps_are_faster(
     for ours, theirs in zip(trained, expected, strict=True):
         torch.testing.assert_close(flat(ours), theirs)
     engine.train(jobs)
-    assert tried[-1] == (faster, 4, 3)
+    assert tried[-1] == (faster, 5, 3)
     assert len(tried) == 6, "it is measured once"
+    pair = MeasuredEngine()
+    pair.train(jobs[:2])
+    assert pair.seconds, "two can be stacked"
 
 
 def test_a_resumed_run_goes_on_with_the_engine_it_had(context: LearnerContext, tiny: object) -> None:  # noqa: ARG001
@@ -326,43 +317,81 @@ def test_silos_of_different_sizes_and_step_sizes(engine: Engine) -> None:
     assert jobs[0].base["weight"].item() == 2.0
 
 
-class Crowded:
-    """Memory for so many vehicles at a time."""
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many vehicles were trained at a time, call by call."""
+    sizes: list[int] = []
+    for name in ("side_by_side", "train_stacked"):
+        real = getattr(batched, name)
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.most = 0
-        self._inside: set[int] = set()
+        def call(given: Sequence[Any], *workers: int, real: Callable[..., Any] = real) -> Any:
+            sizes.append(*workers or [len(given)])
+            return real(given, *workers)
 
-    def __call__(self, silo: int) -> None:
-        self._inside.add(silo)
-        self.most = max(self.most, len(self._inside))
-        if len(self._inside) > self.room:
-            self._inside.clear()
+        monkeypatch.setattr(batched, name, call)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("engine", "sizes"), [(SideBySideEngine(workers=7), [7, 4, 2, 2]), (StackedEngine(), [8, 4, *[2] * 8])]
+)
+def test_how_many_do_not_fit_at_a_time_is_halved_and_remembered(
+    engine: Engine, sizes: list[int], at_once: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: int) -> None:
+        if at_once[-1:] > [2]:
             raise torch.OutOfMemoryError("out of memory")
 
-
-def test_a_stack_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -> None:
-    crowded = Crowded(room=2)
-    jobs = toy_jobs(*[5] * 8, fails=crowded)
-
-    engine = StackedEngine()
-    real = learners.engines.batched.train_stacked
-
-    def stacked(some: Sequence[TrainingJob], **options: Any) -> list[Trained]:
-        crowded._inside.clear()
-        return real(some, **options)
-
-    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr("learners.engines.batched.train_stacked", stacked)
-        trained = engine.train(jobs)
-    assert [record.getMessage() for record in caplog.records] == [
-        "vnetsim: out of memory: at most 4 vehicles are stacked.",
-        "vnetsim: out of memory: at most 2 vehicles are stacked.",
-    ]
-    expected = SequentialEngine().train(toy_jobs(*[5] * 8))
-    for ours, theirs in zip(trained, expected, strict=True):
+    jobs = toy_jobs(*[5] * 8, fails=fails)
+    expected = SequentialEngine().train(jobs)
+    with caplog.at_level(logging.WARNING):
+        trained = engine.train(jobs) + engine.train(jobs)
+    assert at_once == sizes
+    told = [message.partition(" vehicles are ")[0] for message in caplog.messages]
+    assert told == [f"vnetsim: out of memory: at most {most}" for most in (4, 2)]
+    for ours, theirs in zip(trained, 2 * expected, strict=True):
         torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
+
+
+def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(
+    at_once: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = toy_jobs(*[5] * 4)
+    program, network = jobs[0].program, Slope()
+    # four times the parameter, and of each image what the square and the parameter's gradient are made of
+    assert step_bytes(jobs[0], network) == 4 * 4 + 4 * (4 + 4)
+    assert step_bytes(replace(jobs[0], program=replace(program, count=lambda _: 9)), network) == 4 * 4 + 9 * (4 + 4)
+    for workers, large, steps in ((3, 99, 2.9), (3, 99, 0), (2, sys.maxsize, 1.9), (9, 99, 9), (1, 49, 9), (9, 48, 9)):
+        monkeypatch.setattr(batched, "available_bytes", partial(int, 2 * steps * 48))
+        SideBySideEngine(workers=workers, large_step_bytes=large).train(jobs)
+    assert at_once == [2, 1, 1, 4, 1], "from large_step_bytes on a step has all cores to itself"
+    monkeypatch.setattr(batched, "LARGE_STEP_BYTES", 48)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    for threads in (2, 1):
+        monkeypatch.setattr(torch, "get_num_threads", partial(int, threads))
+        SideBySideEngine(workers=3).train(jobs)
+    assert at_once[5:] == [3], "but not where torch has one thread"
+
+
+def test_other_work_on_vehicles_keeps_to_the_cores(at_once: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VNETSIM_CORES", "2")
+    for device, count in (("cpu", 3), ("cpu", 1), ("cpu", 0), ("cuda", 3)):
+        assert batched.each([partial(int, i) for i in range(count)], torch.device(device)) == list(range(count))
+    assert batched.each([torch.get_num_threads], torch.device("cpu")) == [1]
+    assert at_once == [2, 1, 1]
+
+
+def test_free_memory_is_that_of_the_machine_or_of_the_containers_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batched, "Path", lambda _: tmp_path)
+    monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 5, "SC_PAGE_SIZE": 100}.__getitem__)
+    found = [batched.available_bytes()]
+    for limit, used in (("max", 300), (700, 300), (9000, 300), (300, 400)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory.current").write_text(f"{used}\n")
+        found.append(batched.available_bytes())
+    assert found == [500, 500, 400, 500, 0]
 
 
 @pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from learners.engines.programs import (
     read,
 )
 from learners.engines.silo_images import SiloImages
+from learners.local_training import mean_loss, step_of
 from vnetsim.errors import RunError
 
 CPU = torch.device("cpu")
@@ -59,19 +61,20 @@ def test_draws_without_replacement_from_its_own_silo() -> None:
 
 def test_a_vehicle_that_was_elsewhere_holds_a_part_of_that() -> None:
     """As many images as its silo has; of each silo the first, the first share of which blurs."""
-    dealt = silos(5, 10, 4)
+    dealt = silos(5, 10, 5)
     training = replace(TRAINING, silo=1, kernel_px=3.0, blurred_fraction=0.5, earlier=((0, 0.4), (2, 0.2)))
     drawn = dealt.draw(training, 100, torch.Generator().manual_seed(0))
     held = dict(zip(drawn["rows"].tolist(), drawn["kernel_px"].tolist(), strict=True))
     assert sorted(held) == [0, 1, 2, 3, 5, 6, 7, 8, 15, 16]
     assert sorted(row for row, kernel_px in held.items() if kernel_px) == [0, 1, 5, 6, 15]
-    more = dealt.draw(replace(training, earlier=((2, 0.7),)), 100, torch.Generator().manual_seed(0))
-    assert sorted(more["rows"].tolist()) == [5, 6, 7, 8, 9, 10, 15, 16, 17, 18], "no silo gives more than it has"
+    for earlier, others in ((((2, 0.7),), range(5, 10)), (((0, 0.7), (2, 0.7)), range(5))):
+        more = dealt.draw(replace(training, earlier=earlier), 100, torch.Generator().manual_seed(0))
+        assert sorted(more["rows"].tolist()) == [*others, *range(15, 20)], "no silo gives more than it has"
 
 
 def test_the_first_images_of_a_silo_blur() -> None:
-    sharp, blurred = draw(1, 10), draw(1, 10, kernel_px=3.5, fraction=0.3)
-    expected = motion_blur(sharp, torch.full((10,), 3.5))
+    sharp, blurred = draw(1, 10), draw(1, 10, kernel_px=1.5, fraction=0.3)
+    expected = motion_blur(sharp, torch.full((10,), 1.5))
     for before, after, full in zip(sharp, blurred, expected, strict=True):
         is_first = round(float(before[0, 0, 0]) * 255) < 5 + 3
         assert torch.equal(after, full if is_first else before)
@@ -143,6 +146,17 @@ def test_one_step_by_hand() -> None:
     assert trained.figures["weight"].tolist() == pytest.approx([2.0, 1.6])  # one row per step
     assert trained.finite
     assert not any(tensor.requires_grad for tensor in (*trained.state.values(), *trained.figures.values()))
+
+
+def test_a_loss_that_is_not_one_number_is_told() -> None:
+    for found, what in ((torch.ones(2), r"a tensor of shape \(2,\)"), (0.5, "a float")):
+        with pytest.raises(TypeError, match=rf"^loss returned {what}, expected a tensor of shape \(\), such as"):
+            step_of(lambda *_, found=found: found)(Line(), {}, {})
+
+
+def test_the_loss_of_a_round_is_the_mean_over_its_updates() -> None:
+    updates: Any = [SimpleNamespace(loss=loss) for loss in (1.0, 2.0, 6.0)]
+    assert (mean_loss(updates), mean_loss([])) == ({"loss": 3.0}, {})
 
 
 def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:

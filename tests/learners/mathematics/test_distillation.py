@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, one_hot
 
 from learners.mathematics.losses import distillation_loss
-from learners.mathematics.transport import dense_similarity, emd_problem, solve
+from learners.mathematics.transport import dense_problem, dense_similarities, dense_similarity, emd_problem, solve
 
 
 def logits(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -34,6 +34,9 @@ def test_similarity_is_the_mean_over_images_of_each_teacher() -> None:
     expected = torch.stack([1 - solve(*emd_problem(flat, teacher.flatten(2).mT))[0].mean() for teacher in v])
     torch.testing.assert_close(dense_similarity(u, v), expected, rtol=1e-12, atol=1e-12)
     assert expected[0] != expected[1]
+    together, part = dense_similarities([dense_problem(u, v), dense_problem(u[1:], v[:1, 1:])])
+    torch.testing.assert_close(together, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(part, dense_similarity(u[1:], v[:1, 1:]), rtol=1e-12, atol=1e-12)
 
 
 def test_large_maps_are_pooled_to_seven_by_seven() -> None:

@@ -150,14 +150,16 @@ def test_uploads_of_weight_0_stay_out(settings: AveragingSettings) -> None:
 
 
 def test_clipping_is_per_upload_and_keeps_its_direction() -> None:
-    base = {"a": torch.zeros(2), "n": torch.tensor(3)}
+    base = {"a": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)}
     states = [
-        {"a": torch.tensor([30.0, 40.0]), "n": torch.tensor(5)},
-        {"a": torch.tensor([0.0, 0.5]), "n": torch.tensor(5)},
+        {"a": torch.tensor([31.0, 42.0]), "n": torch.tensor(5)},
+        {"a": torch.tensor([1.0, 2.5]), "n": torch.tensor(5)},
     ]
     result = combined(states, [0.5, 0.5], base, AveragingSettings(clip_norm=1.0))
-    torch.testing.assert_close(result["a"], torch.tensor([0.3, 0.65]))
+    torch.testing.assert_close(result["a"], torch.tensor([1.3, 2.65]))
     assert result["n"] == 5, "counters are not clipped"
+    at_the_limit = {"a": torch.tensor([1e-20, 2.0])}
+    assert equal(combined([at_the_limit], [1.0], base, AveragingSettings(clip_norm=1.0)), at_the_limit)
 
 
 @pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=0.05)], ids=str)
@@ -185,5 +187,6 @@ def test_the_weights_that_count() -> None:
     assert used_weights(weights, AveragingSettings()) is weights
     for settings in ROBUST:
         assert used_weights(weights, settings).tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
+        assert used_weights(np.array([0.0, 0.7]), settings).tolist() == [0, 1]
         assert used_weights(np.zeros(2), settings).tolist() == [0, 0]
         assert used_weights(np.empty(0), settings).tolist() == []

@@ -39,15 +39,6 @@ def test_blur_weights_are_shares_bounded_and_equivariant(levels: list[float]) ->
     np.testing.assert_allclose(blur_weights([17.5 * level for level in levels]), weights, rtol=1e-12)
 
 
-@given(LEVELS)
-def test_the_blurrier_never_counts_more(levels: list[float]) -> None:
-    weights = blur_weights(levels)
-    for i in range(len(levels)):
-        for j in range(len(levels)):
-            if levels[i] < levels[j]:
-                assert weights[i] >= weights[j]
-
-
 def test_discard_weights() -> None:
     limit = 100 / 3.6
     assert discard_weights([20.0, limit, limit + 1e-9, 40.0], limit_mps=limit).tolist() == [0.5, 0.5, 0, 0]

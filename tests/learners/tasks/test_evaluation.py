@@ -11,6 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
+from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 
 from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
@@ -18,6 +20,8 @@ from learners.tasks import evaluation
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 from learners.tasks.evaluation import fit_linear_probe, knn_predict, linear_probe_accuracy, passed
 from vnetsim.learning import LearnerContext
+
+LINEAR = {"knn_accuracy", "linear_accuracy"}
 
 
 def blobs(seed: int, count: int, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,7 +46,7 @@ def slow_knn(
     return predictions
 
 
-@given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from([0.05, 0.1, 1.0]))
+@given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from([0.002, 0.1, 1.0]))
 def test_knn_equals_the_slow_version(seed: int, k: int, temperature: float) -> None:
     bank, labels = blobs(seed, 40)
     queries, _ = blobs(seed + 1, 15)
@@ -78,13 +82,16 @@ def test_linear_probe_equals_scikit_learn() -> None:
 
 
 def test_linear_probe_is_unchanged_by_scaling_shifts_and_constant_features() -> None:
-    bank, bank_labels = blobs(4, 200)
+    parts = blobs(4, 60), blobs(6, 60, classes=1)  # most have label 0: biases matter
+    bank, bank_labels = (torch.cat(rows) for rows in zip(*parts, strict=True))
     queries, labels = blobs(5, 100)
     accuracy = linear_probe_accuracy(queries, labels, bank, bank_labels, classes=3)
-    assert 0.5 < accuracy < 1
+    logistic = LogisticRegression(C=1 / (1e-3 * 120), tol=1e-8, max_iter=1000)
+    reference = make_pipeline(StandardScaler(), logistic).fit(bank.numpy(), bank_labels.numpy())
+    assert accuracy == reference.score(queries.numpy(), labels.numpy())
 
     def stretched(x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([1000 * x + 3000, torch.full((len(x), 1), 0.25)], dim=1)
+        return torch.cat([1000 * x[:, :2] + 3000, x[:, 2:] / 1000, torch.full((len(x), 1), 0.25)], dim=1)
 
     assert linear_probe_accuracy(stretched(queries), labels, stretched(bank), bank_labels, classes=3) == accuracy
 
@@ -95,6 +102,13 @@ def test_measures_the_given_state_reproducibly(
     context: LearnerContext,
     batchnorm: Any,
 ) -> None:
+    for probe, names in (("final", {"knn_accuracy"}), ("every", LINEAR), ("never", {"knn_accuracy"})):
+        task = ContrastiveTask(context, ContrastiveSettings(batchnorm=batchnorm, linear_probe=probe))
+        assert set(task.evaluate(task.initial_state(), final=False)) == names
+        assert LINEAR - {one.name for one in task.series()} == ({"linear_accuracy"} if probe == "never" else set())
+    network = task.describe({}).network
+    assert network is not None
+    assert network.own_statistics == (batchnorm == "average")
     task = ContrastiveTask(context, ContrastiveSettings(batchnorm=batchnorm))
     state = create_encoder("small", seed=1).state_dict()
     copy = {name: tensor.clone() for name, tensor in state.items()}
@@ -102,7 +116,7 @@ def test_measures_the_given_state_reproducibly(
     first = task.evaluate(state, final=True)
     task.evaluate(create_encoder("small", seed=2).state_dict(), final=False)
     assert task.evaluate(state, final=True) == first
-    assert set(first) == {"knn_accuracy", "linear_accuracy"}
+    assert set(first) == LINEAR
     assert first["knn_accuracy"] > 0.5  # colours are easy even for random features
     assert all(torch.equal(state[name], copy[name]) for name in state)
     assert torch.equal(torch.random.get_rng_state(), rng)
@@ -137,5 +151,19 @@ def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pyt
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 35)
     two = passed(forward, images)
     monkeypatch.setenv("VNETSIM_CORES", "1")
-    assert torch.equal(two, passed(encoder.features, images))
+    assert torch.equal(two, passed(lambda part: encoder.features(part) * here(), images))
     assert torch.get_num_threads() == threads
+
+
+def here() -> bool:
+    """Return True in the main thread, and fail in any other."""
+    assert threading.current_thread() is threading.main_thread()
+    return True
+
+
+@pytest.mark.parametrize(("side", "sizes"), [(32, [2048, 952]), (2000, [128] * 2 + [44])])
+def test_passes_on_another_device_are_large_and_one_after_the_other(side: int, sizes: list[int]) -> None:
+    images = torch.empty(sum(sizes), 1, side, side, dtype=torch.uint8, device="meta")
+    seen: list[int] = []
+    passed(lambda part: seen.append(len(part)) or part[:, 0, 0, 0] * here(), images)  # type: ignore[func-returns-value]
+    assert seen == sizes
