@@ -80,6 +80,8 @@ def test_the_bisector_is_a_root_within_the_step() -> None:
     assert rsu_id == "east"
     assert time_s == pytest.approx(350 / 9.7, rel=1e-14), "x = 150 m"
     assert time_s != round(time_s)
+    first = events([(0.0, 140.0, 0.0), (10.0, 240.0, 0.0)], (WEST, EAST))
+    assert serving((WEST, EAST), first) == [(pytest.approx(1.0), "east")], "of a path's first step too"
 
 
 def test_hysteresis_and_time_to_trigger_delay_it() -> None:
@@ -105,18 +107,18 @@ def test_a_turn_back_within_the_time_to_trigger_changes_nothing() -> None:
 
 
 def test_who_is_no_longer_better_when_the_time_to_trigger_is_over_does_not_take_over() -> None:
-    """On a clock whose turns are whole seconds: better from 3 s on, and from 5 s on no longer."""
+    """On a clock whose turns are whole seconds: better from 3 s on, from 5 s on no longer, and from 8 s on again."""
     told = events([(float(t), 150.0, float(t)) for t in range(12)], (WEST, EAST))
 
     def quality(path: VehiclePath) -> association.AtPlace:
-        return lambda _, y_m: 2.0 * ((y_m >= 3) & (y_m < 5)) if path.rsu_id == "east" else 1.0 + 0 * y_m
+        return lambda _, y_m: 2.0 * ((y_m >= 3) & ((y_m < 5) | (y_m >= 8))) if path.rsu_id == "east" else 1.0 + 0 * y_m
 
     def handed_over_s(trigger_s: float) -> list[float]:
         followed = Association(quality, trigger_s=trigger_s).follow(iter(told))
         return [event.time_s for event in followed if isinstance(event, Serves)][1:]
 
-    assert handed_over_s(1.5) == [4.5, 6.5]
-    assert handed_over_s(2.0) == []
+    assert handed_over_s(1.5) == [4.5, 6.5, 9.5]
+    assert handed_over_s(2.0) == [10.0]
 
 
 def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:
@@ -128,6 +130,14 @@ def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:
     assert [name for _, name in serving((west, near, far), told, hysteresis=1e6)] == ["n", "f"], (
         "f was entered before n"
     )
+
+
+def test_who_is_better_as_its_disc_is_entered_is_so_from_then_on() -> None:
+    small = Rsu(id="small", x_m=100.0, y_m=0.0, range_m=20.0)
+    half_m = math.sqrt(20**2 - 7**2)
+    enter_s, leave_s = (300 - half_m) / 10, (300 + half_m) / 10
+    handed_over = serving((WEST, small), events(straight(40), (WEST, small)), trigger_s=1.0)
+    assert handed_over == [(pytest.approx(enter_s + 1), "small"), (pytest.approx(leave_s), "west")]
 
 
 def test_of_one_rsu_and_of_equals_nothing_changes() -> None:

@@ -71,7 +71,7 @@ def test_a_start_far_away(depth: float, times: float) -> None:
 def test_a_miss_a_tangent_and_no_move() -> None:
     first, last = crossings(-10.0, 20.0, 40.0, 0.0, 5.0)
     assert first == last == 0.25
-    assert crossings(-10.0, 5.0, 40.0, 0.0, 5.0) == (0.25, 0.25)
+    assert crossings(-0.25, 5.0, 1.0, 0.0, 5.0) == (0.25, 0.25)
     assert crossings(1.0, 1.0, 0.0, 0.0, 5.0) == (0.0, 0.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,16 @@ def test_pois_come_before_the_busiest_junction_and_specifications_before_both() 
 def test_a_poi_with_a_bad_range_is_named() -> None:
     with pytest.raises(InputError, match=r"town\.sumocfg: parameter 'range' of POI 'p': .* got 'wide'"):
         place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="wide")]))
+
+
+def test_settings_in_a_file_are_those_of_the_point_around_them(tmp_path: Path) -> None:
+    file = tmp_path / "rsus.add.xml"
+    file.write_text(
+        '<additional><poly id="a"><param key="range" value="9"/></poly>'
+        '<poi id="p" type="rsu" x="1" y="2"><param key="name" value="urban"/><param key="range" value="70"/></poi>'
+        '<poly id="b"><param key="environment" value="highway"/></poly></additional>'
+    )
+    assert place(str(file))[0] == (Rsu(id="p", x_m=1, y_m=2, range_m=70),)
 
 
 def test_two_rsus_of_one_name_are_refused() -> None:

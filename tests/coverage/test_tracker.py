@@ -31,15 +31,16 @@ class Reasons:
         self._appeared, self._vanished = appeared, vanished
         self._numbers: dict[str, int] = {}
         self._ids: list[str] = []
+        self._time_s: list[float] = []
         self.asked: list[tuple[str, str]] = []
 
     def frames(self, part: Sequence[tuple[float, list[Sample]]], moved: Container[str] = frozenset()) -> Frames:
         """Return instants as the tracker wants them."""
         rows = [(instant, *sample) for instant, (_, samples) in enumerate(part) for sample in samples]
-        self._ids = [row[1] for row in rows]
+        self._ids, self._time_s = [row[1] for row in rows], [time_s for time_s, _ in part]
         x_m, y_m, speed_mps = (np.array([row[column] for row in rows], dtype=float) for column in (2, 3, 4))
         return Frames(
-            time_s=np.array([time_s for time_s, _ in part]),
+            time_s=np.array(self._time_s),
             instant=np.array([row[0] for row in rows], dtype=np.int64),
             vehicle=np.array(
                 [self._numbers.setdefault(name, len(self._numbers)) for name in self._ids], dtype=np.int64
@@ -64,8 +65,7 @@ class Reasons:
         return self._appeared
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        del instant
-        self.asked.append(("vanished", list(self._numbers)[vehicle]))
+        self.asked.append((f"vanished at {self._time_s[instant]:g} s", list(self._numbers)[vehicle]))
         return self._vanished
 
 
@@ -83,6 +83,7 @@ def track(
     parts = [frames[at : at + together] for at in range(0, len(frames), together)]
     events = [e for part in parts for e in tracker.advance(reasons.frames(part, moved), reasons)]
     events += tracker.finish(reasons)
+    check_events(events)
     seen, discs = {sample[0] for _, near in frames for sample in near}, {rsu.id for rsu in rsus}
     for path in (event.path for event in events):
         assert path.vehicle_id in seen
@@ -124,11 +125,15 @@ def test_enter_and_leave_within_one_step() -> None:
     (window,) = windows(path((-20, 6, 40, 0), (20, 6, 40, 0)))
     assert (window.enter_s, window.exit_s) == (pytest.approx(0.3), pytest.approx(0.7))
     assert window.path_time_s.shape == (2,)
+    (slow,) = windows(path((-0.25, 9.999, 0.5, 0), (0.25, 9.999, 0.5, 0)))
+    assert slow.path_length_m == pytest.approx(2 * math.sqrt(100 - 9.999**2))
 
 
 @pytest.mark.parametrize("height", [10.0, 10.0 + 1e-12, 11.0])
 def test_tangent_and_miss_give_no_window(height: float) -> None:
     assert windows(path((-20, height, 40, 0), (20, height, 40, 0))) == []
+    for step_m in (2.2, 4.4, 8.8):  # seen where it is next to the circle
+        assert windows(path(*((step_m * step, height, step_m, 0) for step in (-1, 0, 1)))) == []
 
 
 def test_start_on_the_circle() -> None:
@@ -157,7 +162,7 @@ def test_leaves_and_comes_back() -> None:
 def test_departure_and_arrival_inside() -> None:
     reasons = Reasons()
     (window,) = windows(path(None, (0, 0, 1, 0), (1, 0, 1, 0), None, None), reasons)
-    assert set(reasons.asked) == {("appeared", "v"), ("vanished", "v")}
+    assert set(reasons.asked) == {("appeared", "v"), ("vanished at 3 s", "v")}
     assert (window.enter_s, window.exit_s) == (1.0, 2.0)
     assert (window.entry_cause, window.exit_cause, window.exit_edge) == ("departure", "arrival", "")
 
@@ -235,13 +240,15 @@ def test_a_crossing_that_rounds_to_the_sample_is_entered_there() -> None:
     (window,) = (e.window for e in track(frames, rsus=(disc,)) if isinstance(e, Left))
     assert (window.enter_s, window.entry_cause, window.path_x_m[0]) == (1001.0, "crossing", edge_m)
     assert window.path_time_s.tolist() == [1001.0, 1002.0, 1003.0]
+    frames = [(1000.0 + t, [("v", x, 0.0, 10.0)]) for t, x in enumerate((5.0, 0.0, edge_m, -20.0))]
+    (window,) = (e.window for e in track(frames, rsus=(disc,)) if isinstance(e, Left))
+    assert (window.exit_cause, window.path_time_s.tolist()) == ("crossing", [1000.0, 1001.0, 1002.0])
 
 
 def test_events_of_several_discs_are_ordered() -> None:
     rsus = tuple(Rsu(id=name, x_m=x, y_m=0, range_m=10) for name, x in (("b", 0), ("a", 20), ("c", 20)))
     frames = [(float(t), [("v", x, 0.0, 8.0), ("u", x, 0.0, 8.0)]) for t, x in enumerate(range(-20, 60, 8))]
     events = track(frames, rsus=rsus)
-    check_events(events)
     assert len(events) == 12
     # leaving b and entering a and c happen at one instant
     middle = [(type(e).__name__, e.path.rsu_id, e.path.vehicle_id) for e in events if e.time_s == pytest.approx(3.75)]
@@ -249,6 +256,13 @@ def test_events_of_several_discs_are_ordered() -> None:
         *(("Left", "b", v) for v in "uv"),
         *(("Entered", r, v) for r in "ac" for v in "uv"),
     ]
+
+
+def test_discs_all_over_a_town_see_who_passes_them() -> None:
+    rsus = tuple(Rsu(id=f"{i}, {j}", x_m=70 * i, y_m=90 * j, range_m=10) for i in range(4) for j in range(5))
+    frames = [(float(t), [(rsu.id, rsu.x_m - 12 + 8 * t, rsu.y_m, 8.0) for rsu in rsus]) for t in range(4)]
+    told = [(e.path.vehicle_id, e.path.rsu_id, e.time_s) for e in track(frames, rsus=rsus)]
+    assert told == [(rsu.id, rsu.id, time_s) for time_s in (0.25, 2.75) for rsu in rsus]
 
 
 # within 52 m, or a vehicle at rest is taken to have jumped
@@ -281,9 +295,9 @@ def test_windows_are_the_time_inside(points: list[tuple[float, float, float, flo
 
 
 def test_fifty_metres_are_allowed_beyond_any_drive() -> None:
-    """A vehicle at rest may be 52.5 m off after a second; further off it jumped, and its window is split."""
+    """After two seconds a vehicle may be 60 m off at rest, 120 at 20 m/s; further off it jumped: two windows."""
     wide = Rsu(id="wide", x_m=0.0, y_m=0.0, range_m=400.0)
-    for moved_m, number in ((52.0, 1), (53.0, 2)):
+    for speed_mps, moved_m, number in ((0.0, 60.0, 1), (0.0, 60.5, 2), (20.0, 120.0, 1), (20.0, 120.5, 2)):
         places_m = ((0.0, 0.0), (0.0, 1.0), (moved_m, 1.0), (moved_m, 2.0))
-        frames = [(float(time_s), [("v", *place_m, 0.0)]) for time_s, place_m in enumerate(places_m)]
+        frames = [(2.0 * i, [("v", *place_m, speed_mps if i == 1 else 0.0)]) for i, place_m in enumerate(places_m)]
         assert sum(isinstance(event, Left) for event in track(frames, rsus=(wide,))) == number

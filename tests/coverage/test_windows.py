@@ -18,6 +18,7 @@ def test_the_path_ends_at_its_first_point_after_the_end() -> None:
     assert window.path_length_m == pytest.approx(11.0)
     assert window.mean_speed_mps == pytest.approx(11.0 / 3)
     assert window.path_time_s.tolist() == [1, 2, 4]
+    assert cut_window(path((1, 0, 0, 4), (2, 3, 4, 6), (4, 3, 10, 2)), 1.0).exit_s == 2
 
 
 def test_a_path_that_stops_before_the_end_of_the_run_is_held_until_then() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from vnetsim.errors import InputError
-from vnetsim.learning.device import resolve_device
+from vnetsim.learning.device import peak_memory, resolve_device
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,14 @@ def test_the_device_is_the_one_asked_for(asked: str, devices: int, given: str, m
             resolve_device(asked)
     else:
         assert resolve_device(asked) == given
+
+
+@pytest.mark.parametrize(("platform", "host"), [("linux", 5 * 1024), ("darwin", 5)])
+def test_peak_memory_is_in_bytes_and_of_the_device_that_held_most(
+    platform: str, host: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, max_memory_allocated=(7, 9).__getitem__)
+    system = SimpleNamespace(platform=platform, modules={"torch": SimpleNamespace(cuda=cuda)})
+    monkeypatch.setattr("vnetsim.learning.device.sys", system)
+    monkeypatch.setattr("resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=5))
+    assert peak_memory() == {"host": host, "device": 9}

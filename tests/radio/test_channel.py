@@ -136,9 +136,9 @@ def test_transfers_that_end_together_may_abort_each_other() -> None:
 def test_a_callback_may_send_on_the_same_channel() -> None:
     env = simpy.Environment()
     channel, done = Channel(env), []
-    channel.send(1, constant(8.0), lambda: channel.send(2, constant(8.0), lambda: done.append(env.now)))
+    channel.send(1, constant(8e9), lambda: channel.send(2, constant(8e9), lambda: done.append(env.now)))
     env.run()
-    assert done == [3.0]
+    assert done == [pytest.approx(3e-9, rel=1e-12, abs=0)]
 
 
 def test_an_exception_of_a_callback_leaves_the_loop_as_it_is() -> None:
@@ -259,12 +259,6 @@ def test_equals_exact_integration(scenario: list[Plan]) -> None:
     assert end_s == pytest.approx([float(e) for e in expected_end], rel=1e-9, abs=1e-9)
     assert moved == pytest.approx([float(m) for m in expected_moved], rel=1e-8, abs=1e-8)
     assert channel.carried_bytes == pytest.approx(math.fsum(moved), rel=1e-12)
-
-
-@given(scenario=plans)
-@settings(deadline=None)
-def test_airtime_is_conserved(scenario: list[Plan]) -> None:
-    channel, end_s, _ = play(scenario)
     # The channel is busy exactly while some transfer is between its start and its end.
     busy_s, until_s = 0.0, -math.inf
     for start_s, stop_s in sorted((p.start_s, e) for p, e in zip(scenario, end_s, strict=True)):

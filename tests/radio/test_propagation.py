@@ -75,17 +75,6 @@ def test_blockage_by_hand(
     assert blockage_db(distance_m, antennas_m, blocker_m, deviate) == pytest.approx(loss_db, abs=1e-12)
 
 
-@pytest.mark.parametrize(("antennas_m", "mean_db", "deviation_db"), [((5.0, 1.6), 5.0, 4.0), ((1.6, 1.6), 9.0, 4.5)])
-def test_mean_blockage_is_that_of_a_normal_cut_at_zero(
-    antennas_m: tuple[float, float], mean_db: float, deviation_db: float
-) -> None:
-    deviates = np.random.default_rng(1).standard_normal(100_000)
-    z = mean_db / deviation_db
-    density, below = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-z / math.sqrt(2))
-    losses_db = [blockage_db(100.0, antennas_m, TRUCK_M, deviate) for deviate in deviates]
-    assert np.mean(losses_db) == pytest.approx(mean_db * below + deviation_db * density, abs=0.05)
-
-
 def test_shadowing_is_gaussian_and_its_correlation_exponential() -> None:
     generator = np.random.default_rng(2)
     fields = [ShadowingField(generator) for _ in range(5000)]

@@ -26,7 +26,7 @@ from vnetsim.experiment import (
     SiloSettings,
     TopologySettings,
 )
-from vnetsim.learning import Cost, Participant
+from vnetsim.learning import Cost, ModelKey, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
@@ -136,6 +136,7 @@ class HandMadeLearning:
     rejects: frozenset[str] = frozenset()
     calls: list[tuple[RoundSummary, list[Participant]]] = field(default_factory=list)
     mixed: list[Mixing] = field(default_factory=list)
+    needed: list[set[ModelKey]] = field(default_factory=list)
 
     def cost(self, silo: int) -> Cost:
         return self.cost_of.get(silo, COST)
@@ -145,6 +146,7 @@ class HandMadeLearning:
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         self.calls.append((summary, list(participants)))
+        self.needed.append(set(summary.needed()))
         rejected = [i for i, p in enumerate(participants) if p.vehicle_id in self.rejects]
         kept = len(participants) - len(rejected)
         return RoundResult(

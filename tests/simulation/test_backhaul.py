@@ -8,8 +8,10 @@ import pytest
 import simpy
 
 from vnetsim.coverage.rsu import Rsu
+from vnetsim.errors import InputError
 from vnetsim.experiment import BackhaulSettings
-from vnetsim.simulation.backhaul import Backhaul
+from vnetsim.learning import AGGREGATOR, ModelKey
+from vnetsim.simulation.backhaul import Backhaul, refuse_slow_wires
 
 WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west", 0.0), ("east", 1000.0)))
 WIRE = {"latency_s": 0.5, "cloud_latency_s": 0.25, "down_bps": 4e6, "up_bps": 2e6}
@@ -87,3 +89,29 @@ def test_messages_share_a_wire_and_arrive_whole() -> None:
     west, east = backhaul.wires["west"], backhaul.wires["east"]
     assert (west.up_bytes, west.down_bytes, east.up_bytes, east.down_bytes) == (2e6, 0.0, 0.0, 1e6)
     assert west.up.carried_bytes == 2e6
+    Backhaul(env, BackhaulSettings(), [WEST], 0).send(1e6, "west", None, lambda: arrived.append(("at once", env.now)))
+    assert arrived[2:] == [("at once", 4.5)]
+
+
+def test_an_rsu_keeps_as_many_older_models_as_may_be_stale() -> None:
+    env = simpy.Environment()
+    backhaul = Backhaul(env, BackhaulSettings(**WIRE), [WEST], max_staleness=1)
+    arrived: list[Any] = []
+    for version, size_bytes in ((0, 1e6), (2, 1.0), (3, 0.0), (2, 1.0), (0, 0.0)):
+        model = ModelKey(AGGREGATOR, version)
+        backhaul.fetch("west", model, size_bytes, lambda version=version: arrived.append((version, env.now)))
+        if arrived or version == 2:
+            env.run()
+    # a byte overtakes a megabyte, who waits for that gets it still, and where 3 is, 2 is kept, and 0 is sent again
+    times = [(2, 0.75 + 4e-6), (0, 0.75 + 2 + 2e-6), (3, 3.5), (2, 3.5), (0, 4.25)]
+    assert arrived == [(version, pytest.approx(time_s)) for version, time_s in times]
+    assert backhaul.wires["west"].down_messages == 4
+
+
+def test_a_hierarchy_is_refused_where_no_model_reaches_the_cloud_before_the_traffic_ends(scene: Any) -> None:
+    """Latencies of 0.5 s and 0.25 s, and 1 MB at 2 Mbit/s."""
+    cloud, none = (scene.experiment(topology={"kind": kind}, backhaul=WIRE) for kind in ("hierarchical", "single"))
+    refuse_slow_wires(none, 1.0, 1_000_000)
+    refuse_slow_wires(cloud, 4.76, 1_000_000)
+    with pytest.raises(InputError, match=r"at least 4\.75 s to the cloud"):
+        refuse_slow_wires(cloud, 4.75, 1_000_000)

@@ -103,27 +103,32 @@ def test_the_rsu_relays_over_two_hops(scene: Any, play: Any, topology: str, rela
     assert result.sidelinks["r"].carried_bytes == 0
 
 
-def test_a_pair_of_a_ring_waits_until_it_meets(scene: Any, play: Any) -> None:
-    # b comes towards a at 20 m/s: 200 m apart at 3 s, within 150 m from 5.5 s on, seen at 6 s
+@pytest.mark.parametrize("topology", ["ring", "complete", "contact"])
+def test_a_pair_waits_until_it_meets_unless_contact_makes_pairs(topology: str, scene: Any, play: Any) -> None:
+    # b comes towards a at 20 m/s: 200 m apart at 3 s, within 170 m from 4.5 s on, seen at 5 s
     windows = [
         scene.window("a", 0, 30, start=(-100.0, 0.0), speed_mps=0.0, path=[(0, -100, 0), (30, -100, 0)]),
         scene.window("b", 0, 12, path=[(0, 160, 0), (12, -80, 0)]),
     ]
-    result, (participants,) = play(windows, MIX, quorum=2, exchange={"topology": "ring"})
+    range_m = 200.0 if topology == "contact" else 170.0  # to be as far apart is no contact
+    result, (participants,) = play(windows, MIX, quorum=2, exchange={"topology": topology, "range_m": range_m})
+    if topology == "contact":
+        assert list(result.log.exchanges) == []
+        return
     assert peers(participants) == {"a": ["b"], "b": ["a"]}
-    assert [e.end_s for e in result.log.exchanges] == [8.0, 8.0]
+    assert [e.end_s for e in result.log.exchanges] == [7.0, 7.0]
     assert result.log.exchanges[0].contact_s == pytest.approx(2.5)
 
 
 def test_who_drives_out_of_range_is_cut(scene: Any, play: Any) -> None:
     # they part at 40 m/s: 120 m apart at 3 s, 160 m at 4 s, when half of each model is there
     windows = [
-        scene.window("a", 0, 9, path=[(0, 0, 0), (3, 0, 0), (9, -120, 0)]),
-        scene.window("b", 0, 9, path=[(0, 120, 0), (3, 120, 0), (9, 240, 0)]),
+        scene.window("a", 0, 11, path=[(0, 0, 0), (3, 0, 0), (11, -160, 0)]),
+        scene.window("b", 0, 11, path=[(0, 120, 0), (3, 120, 0), (11, 280, 0)]),
     ]
-    result, (participants,) = play(windows, MIX, quorum=2)
+    result, (participants,) = play(windows, MIX, quorum=2, exchange={"range_m": 160.0})
     assert [(e.outcome, e.end_s, e.bytes) for e in result.log.exchanges] == [("cut", 4.0, 5e5)] * 2
-    assert result.log.exchanges[0].contact_s == pytest.approx(0.75)
+    assert result.log.exchanges[0].contact_s == pytest.approx(1.0)
     assert peers(participants) == {"a": [], "b": []}
     assert {p.outcome for p in result.log.participations} == {"committed"}
     assert result.sidelinks["r"].carried_bytes == 1e6
@@ -139,6 +144,9 @@ def test_who_leaves_coverage_during_the_exchange_counts_when_nothing_else_is_to_
         {"c": 4.0, "a": 5.667, "b": 5.667}, abs=1e-3
     )
     assert {p.outcome for p in result.log.participations} == {"committed"}
+    windows = [*in_a_row(scene, 20, 20, 4), scene.window("c", 3.5, 20, rsu_id="s")]
+    result, _ = play(windows, MIX, rsus=(scene.rsu, replace(scene.rsu, id="s")), quorum=3)
+    assert list(result.log.handovers) == [], "nothing goes on at the other RSU"
 
 
 def test_who_leaves_while_waiting_or_with_work_left_does_not_count(scene: Any, play: Any) -> None:
@@ -153,7 +161,7 @@ def test_who_leaves_while_waiting_or_with_work_left_does_not_count(scene: Any, p
     assert (left.vehicle_id, left.outcome, left.end_s) == ("a", "left_exchange", 5.0)
     assert (stayed.outcome, peers(participants)) == ("committed", {"b": []})
 
-    upload_too = replace(MIX, upload_bytes=1_000_000)
+    upload_too = replace(MIX, upload_bytes=1)
     result, (participants,) = play([scene.window("a", 0, 3.5), scene.window("b", 0, 60)], upload_too, quorum=2)
     left, stayed = result.log.participations
     assert (left.vehicle_id, left.outcome, left.end_s) == ("a", "left_exchange", 3.5)
@@ -201,6 +209,18 @@ def test_a_mutual_exchange_needs_both_directions(scene: Any, play: Any) -> None:
     assert peers(participants) == {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}
 
 
+@pytest.mark.parametrize("change", [{"work_flop": 0.0, "return_bytes": 1}, {"work_flop": 1.0, "return_bytes": 0}])
+def test_who_is_worked_for_or_gets_something_back_counts_the_other(
+    scene: Any, play: Any, change: dict[str, Any]
+) -> None:
+    cost = replace(OVERSEAS, exchange=replace(OVERSEAS.exchange, **change))
+    result, (participants,) = play(in_a_row(scene, 60, 60, 60), cost, quorum=3, exchange={"topology": "ring"})
+    # three downloads end at 3 s and three models arrive at 6 s
+    moved = 1e6 + change["return_bytes"]
+    assert [(e.bytes, e.end_s) for e in result.log.exchanges] == [(moved, pytest.approx(6.0, abs=1e-5))] * 3
+    assert peers(participants) == {"a": ["b"], "b": ["c"], "c": ["a"]}
+
+
 def test_the_deadline_begins_the_exchange_with_who_is_there(scene: Any, play: Any) -> None:
     windows = [scene.window("a", 0, 60), scene.window("b", 0, 60, start=(5.0, 100.0)), scene.window("c", 8, 60)]
     result, (participants,) = play(windows, MIX, quorum=3, deadline_s=10.0)
@@ -214,10 +234,17 @@ def test_the_deadline_begins_the_exchange_with_who_is_there(scene: Any, play: An
 
 
 def test_the_second_part_of_a_round_has_a_deadline_of_its_own(scene: Any, play: Any) -> None:
-    slow = replace(OVERSEAS, work_flop=50e9)
-    result, _ = play([scene.window("a", 0, 90), scene.window("b", 0, 90)], slow, quorum=2, deadline_s=20.0)
-    assert {(p.outcome, p.end_s) for p in result.log.participations} == {("deadline", 22.0)}
-    assert result.log.rounds[0].committed == 0
+    slow, windows = replace(OVERSEAS, work_flop=25e9), [scene.window("a", 0, 90), scene.window("b", 0, 90)]
+    # the exchange is over at 10 s, the training at 35 s, and uploads would be at 37 s
+    for staleness, ended in ((0, {("deadline", 22.0)}), (1, {("committed", 37.0), ("deadline", 59.0)})):
+        rules = {"quorum": 2, "deadline_s": 20.0, "rounds": 1 + 2 * staleness, "max_staleness": staleness}
+        result, _ = play(windows, slow, **rules)
+        assert {(p.outcome, p.end_s) for p in result.log.participations} == ended
+        assert (result.log.rounds[0].close_s, result.log.rounds[0].committed) == (22.0, 0)
+    # where it ends the exchange at 7 s, all go on with what is there: 2 s of training, 2 s of uploads
+    result, rounds = play(windows, OVERSEAS, quorum=2, deadline_s=5.0, rounds=2, max_staleness=1)
+    assert {(p.outcome, p.end_s, p.base_round) for p in result.log.participations} == {("committed", 11.0, 0)}
+    assert [peers(who) for who in rounds] == [{}, {"a": [], "b": []}]
 
 
 def test_nobody_is_invited_while_others_exchange(scene: Any, play: Any) -> None:
@@ -237,7 +264,7 @@ def test_values_come_back_to_their_exchanges(scene: Any) -> None:
 
     windows = [scene.window(name, 0, 60, start=(5.0 * i, 100.0)) for i, name in enumerate("ab")]
     learning = Telling(cost_of=dict.fromkeys(range(95), MIX))
-    experiment = scene.experiment(quorum=2, rounds=2)
+    experiment = scene.experiment(quorum=2, rounds=2, deadline_s=6.0)  # that of the first exchange is in the second
     result = simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
     assert [(e.round, e.value) for e in result.log.exchanges] == [(0, 0.25), (0, 0.25), (1, 1.25), (1, 1.25)]
 
@@ -245,14 +272,14 @@ def test_values_come_back_to_their_exchanges(scene: Any) -> None:
 def test_a_late_vehicle_exchanges_in_the_next_round_when_staleness_allows(scene: Any, play: Any) -> None:
     windows = [
         scene.window(n, t, 90, start=(5.0 * i, 0.0), speed_mps=1.0)
-        for i, (n, t) in enumerate(zip("abc", (0, 0, 1), strict=True))
+        for i, (n, t) in enumerate(zip("abcd", (0, 0, 1, 1), strict=True))
     ]
     result, rounds = play(windows, MIX, quorum=2, rounds=2, max_staleness=1, selection="arrival")
-    assert peers(rounds[0]) == {"a": ["b"], "b": ["a"]}
-    stale = [p for p in rounds[1] if p.vehicle_id == "c"]
-    assert [(p.round, p.base.version) for p in stale] == [(1, 0)]
+    assert [peers(who) for who in rounds] == [{"a": ["b"], "b": ["a"]}, {"c": ["d"], "d": ["c"]}]
+    assert [(p.round, p.base.version) for p in rounds[1]] == [(1, 0), (1, 0)]
+    assert [r.close_s for r in result.log.rounds] == [5.0, 7.0], "ready since 4 s"
     result, rounds = play(windows, MIX, quorum=2, rounds=1, selection="arrival")
-    assert [p.outcome for p in result.log.participations if p.vehicle_id == "c"] == ["stale"]
+    assert [p.outcome for p in result.log.participations if p.vehicle_id in "cd"] == ["stale"] * 2
 
 
 def test_the_end_of_traffic_ends_an_exchange(scene: Any, play: Any) -> None:
@@ -331,6 +358,8 @@ def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
     offset = [np.interp(fine, paths[0][0], paths[0][k]) - np.interp(fine, paths[1][0], paths[1][k]) for k in (1, 2)]
     sampled = float((np.hypot(*offset) < range_m).mean() * 20)
     assert contact_time_s(one, other, range_m, 0.0, 20.0) == pytest.approx(sampled, abs=0.03)
+    beside = path_of([(0.0, 0.0, 0.0), (9.0, 0.0, 0.0)]), path_of([(0.0, 3.0, 4.0), (9.0, 3.0, 4.0)])
+    assert [contact_time_s(*beside, within_m, 1.0, 9.0) for within_m in (5.0, 5.1)] == [0.0, 8.0]
 
 
 OPEN = {

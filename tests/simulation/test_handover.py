@@ -88,7 +88,7 @@ def test_under_one_aggregator_all_others_let_it_go_on(
     moved = {"download": 0.5e6, "training": 0.0, "upload": 1e6}[stage]
     again = moved if transfer == "restart" else 0.0
     interrupted_s = 0.0 if stage == "training" else 0.5
-    assert (row.stage, row.moved_bytes, row.policy, row.fate) == (stage, moved, "forward", "committed")
+    assert (row.stage, row.moved_bytes, row.gap_s, row.policy, row.fate) == (stage, moved, 0.0, "forward", "committed")
     assert (record.outcome, record.end_s) == ("committed", 6.0 + interrupted_s + again / 1e6)
     assert (record.download_bytes + record.upload_bytes, record.upload_rsu_id) == (3e6 + again, "s")
     assert (record.train_s, record.outside_s) == (3.0, 0.0)
@@ -102,18 +102,15 @@ def test_under_one_aggregator_all_others_let_it_go_on(
 
 def test_a_handover_may_come_while_another_interrupts(scene: Any) -> None:
     third = Rsu(id="t", x_m=100.0, y_m=100.0, range_m=250.0)
-    windows = [
-        scene.window("a", 0, 5.0),
-        scene.window("a", 1, 5.25, rsu_id="s"),
-        scene.window("a", 2, 60, rsu_id="t"),
-    ]
+    windows = [scene.window("a", 0, 5.0), scene.window("a", 1, 5.25, rsu_id="s"), scene.window("a", 2, 60, rsu_id="t")]
     handover = {"policy": "forward", "interruption_s": 0.5, "transfer": "resume"}
-    log = scene.run(windows, rsus=(scene.rsu, BESIDE, third), handover=handover).log
-    assert [(row.from_rsu_id, row.to_rsu_id, row.moved_bytes) for row in log.handovers] == [
-        ("r", "s", 1e6),
-        ("s", "t", 0.0),
+    wires = {"cloud_latency_s": 0.25}
+    log = scene.run(windows, rsus=(scene.rsu, BESIDE, third), handover=handover, backhaul=wires).log
+    assert [(row.from_rsu_id, row.to_rsu_id, row.moved_bytes, row.backhaul_s) for row in log.handovers] == [
+        ("r", "s", 0.75e6, 0.0),
+        ("s", "t", 0.0, 0.25),
     ]
-    assert (of(log, "a")["r", 0.0].end_s, of(log, "a")["r", 0.0].upload_bytes) == (6.75, 2e6)
+    assert (of(log, "a")["r", 0.0].end_s, of(log, "a")["r", 0.0].upload_bytes) == (5.25 + 0.5 + 1.25 + 0.25, 2e6)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +134,11 @@ def test_whose_update_it_becomes(policy: str, expected: dict[str, Any], scene: A
 
 def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
     learning = scene.learning()
-    log = handed_over(scene, "mix", 2.5, learning, **EDGES).log
+    log = handed_over(scene, "mix", 1.25, learning, compute=ComputeSettings(median_flops=6e9, spread=0.0), **EDGES).log
     record = of(log, "a")["r", 0.0]
-    # half of the training is done at 2.5 s; 0.5 s of interruption, 1 s of download, the other half, the upload
-    assert (record.outcome, record.end_s) == ("committed", 2.5 + 0.5 + 1.0 + 1.5 + 2.0)
-    assert (record.download_bytes, record.train_s, record.base_aggregator) == (2e6, 3.0, "r")
+    # half of the training is done at 1.25 s; 0.5 s of interruption, 1 s of download, the other half, the upload
+    assert (record.outcome, record.end_s) == ("committed", 1.25 + 0.5 + 1.0 + 0.25 + 2.0)
+    assert (record.download_bytes, record.train_s, record.base_aggregator) == (2e6, 0.5, "r")
     [[told]] = [call[1] for call in learning.calls if call[1]]
     assert (told.base, told.mixed) == (ModelKey("r", 0), ((0.5, ModelKey("s", 0)),))
     # what had not begun to train begins with the new model, and what is being uploaded is uploaded
@@ -156,7 +153,9 @@ def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
 def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_download(scene: Any) -> None:
     # training takes 10 s; the other vehicle closes a round of its RSU at 13 s, between download and handover
     rules = {"rounds": 3, "compute": scene.slow, "more_windows": (scene.window("b", 0, 30, rsu_id="s"),), **EDGES}
-    log = handed_over(scene, "carry", 15.0, begin_s=8.0, **rules).log
+    learning = scene.learning()
+    log = handed_over(scene, "carry", 15.0, learning, begin_s=8.0, **rules).log
+    assert learning.needed[0] == set(BOTH), "both are still to be trained"
     record = of(log, "a")["r", 8.0]
     assert (record.outcome, record.aggregator, record.round, record.end_s) == ("stale", "s", 1, 15.0)
     learning = scene.learning()
@@ -177,6 +176,16 @@ def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene: Any) -
     [row] = log.handovers
     assert (row.time_s, row.to_rsu_id, row.policy, row.fate, row.aggregator) == (9.0, "s", "forward", "committed", "r")
     assert of(log, "a")["r", 5.5].upload_rsu_id == "s"
+
+
+@pytest.mark.parametrize(("distinct", "policy"), [(True, "forward"), (False, "carry")])
+def test_where_silos_must_differ_it_counts_elsewhere_only_if_its_silo_does_not(
+    distinct: bool, policy: str, scene: Any
+) -> None:
+    others = tuple(scene.window(f"v{i}", 0, 30, rsu_id="s") for i in range(4))  # the last has the silo of the first
+    rules = {"more_windows": others, "silos": 4, "distinct_silos": distinct, **EDGES}
+    [row] = handed_over(scene, "carry", 2.0, **rules).log.handovers
+    assert row.policy == policy
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -347,6 +356,13 @@ def test_an_rsu_that_waits_for_the_cloud_takes_no_part(scene: Any) -> None:
     assert of(log, "a")["s", 7.0].outcome == "not_selected"
 
 
+@pytest.mark.parametrize(("policy", "carried_out"), [("carry", "carry"), ("mix", "forward")])
+def test_what_waits_for_the_clouds_model_is_not_mixed(policy: str, carried_out: str, scene: Any) -> None:
+    rules = {"rounds": 2, "more_windows": (scene.window("b", 0, 30, rsu_id="s"),), "topology": {"kind": "hierarchical"}}
+    log = handed_over(scene, policy, 8.0, begin_s=5.0, **rules).log  # the round of s closes at 6 s
+    assert log.handovers[0].policy == carried_out
+
+
 def test_multi_is_refused_where_all_rsus_have_one_model(scene: Any) -> None:
     with pytest.raises(InputError, match=r"handover.policy: with 'multi' .* topology.kind = 'single' all have one"):
         simulation_plugins(scene.experiment(handover={"policy": "multi"}))
@@ -403,20 +419,30 @@ def test_it_uploads_when_it_is_covered_again(rsu: str, scene: Any) -> None:
     carried = {name: use.carried_bytes for name, use in result.channels.items()}
     assert carried == ({"r": 3e6, "s": 0.0} if rsu == "r" else {"r": 1e6, "s": 2e6})
     assert [p.vehicle_id for p in learning.calls[0][1]] == ["a"]
+    rows = [(row.time_s, row.from_rsu_id, row.to_rsu_id, row.stage, row.gap_s) for row in result.log.handovers]
+    assert rows == ([(2.0, "r", "s", "training", 8.0)] if rsu == "s" else [])
 
 
-def test_one_that_is_back_before_it_is_done_trains_on(scene: Any) -> None:
-    log = scene.run([scene.window("a", 0, 2), scene.window("a", 3, 20)], handover=OUTSIDE).log
+@pytest.mark.parametrize(("transfer", "again"), [("restart", 0.5e6), ("resume", 0.0)])
+def test_a_transfer_goes_on_after_a_gap(transfer: str, again: float, scene: Any) -> None:
+    windows = [scene.window("a", 0, 0.5), scene.window("a", 10, 30)]
+    record = of(scene.run(windows, handover={**OUTSIDE, "transfer": transfer}).log, "a")["r", 0.0]
+    assert (record.outcome, record.download_bytes, record.outside_s) == ("committed", 1e6 + again, 9.5)
+
+
+@pytest.mark.parametrize(("deadline_s", "end_s"), [(60.0, 7.0), (4.0, 4.0)])
+def test_the_longest_gap_ends_what_is_not_over(deadline_s: float, end_s: float, scene: Any) -> None:
+    windows = [scene.window("a", 0, 2), scene.window("b", 8, 9)]
+    log = scene.run(windows, handover={**OUTSIDE, "longest_gap_s": 5.0}, deadline_s=deadline_s, rounds=2).log
+    assert [(p.outcome, p.end_s) for p in log.participations if p.vehicle_id == "a"] == [("left_training", end_s)]
+
+
+def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(scene: Any) -> None:
+    windows = [scene.window("a", 0, 2), scene.window("a", 3, 20), scene.window("b", 4, 20)]
+    log = scene.run(windows, handover=OUTSIDE, invited=1).log
     record = of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.outside_s, record.train_s) == ("committed", 6.0, 0.0, 3.0)
-
-
-def test_another_disc_that_covers_it_takes_over_at_once(scene: Any) -> None:
-    beside = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
-    windows = [scene.window("a", 0, 2), scene.window("a", 1, 20, rsu_id="s")]
-    log = scene.run(windows, handover=OUTSIDE, rsus=(scene.rsu, beside)).log
-    record = of(log, "a")["r", 0.0]
-    assert (record.outcome, record.end_s, record.upload_rsu_id) == ("committed", 6.0, "s")
+    assert of(log, "b")["r", 4.0].outcome == "not_selected"
 
 
 def test_leaving_in_another_stage_ends_it_as_before(scene: Any) -> None:
@@ -430,13 +456,14 @@ def test_leaving_in_another_stage_ends_it_as_before(scene: Any) -> None:
 
 
 def test_one_that_is_not_back_in_time_is_cut_with_the_round_and_takes_no_place_until_then(scene: Any) -> None:
-    windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.01), scene.window("a", 50, 60)]
+    windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.1), scene.window("a", 50, 60), scene.window("c", 51, 60)]
     log = scene.run(windows, handover=OUTSIDE, invited=1, rounds=2).log
     record, other = of(log, "a")["r", 0.0], next(r for r in log.participations if r.vehicle_id == "b")
     assert (other.start_s, other.outcome, log.rounds[0].close_s) == (2.0, "committed", 8.0)
     assert (record.outcome, record.round, record.end_s) == ("left_training", 0, 8.0)
     assert (record.train_s, record.outside_s) == (3.0, 4.0)
     assert of(log, "a")["r", 50.0].outcome == "committed", "it is invited anew"
+    assert of(log, "c")["r", 51.0].outcome == "not_selected", "one place"
 
 
 def test_staleness_lets_it_upload_in_a_later_round(scene: Any) -> None:

@@ -17,7 +17,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import CLOUD
-from vnetsim.simulation.topology import metropolis_hastings, neighbours
+from vnetsim.simulation.topology import aggregators, metropolis_hastings, neighbours
 
 WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west", 0.0), ("east", 1000.0)))
 BOTH = (WEST, EAST)
@@ -66,29 +66,26 @@ def test_weights_are_the_samples_committed_since_the_last_average(scene: Any) ->
         *parked(scene, east=0.0),
         scene.window("second", 7.0, 200.0, rsu_id="west"),
     ]
-    images = {0: 100, 1: 50, 2: 25}  # by silo, dealt in order of entry
+    images = {0: 4, 2: 3}  # by silo, dealt in order of entry; one that is not told counts 1
     result = scene.run(windows, rounds=2, images=images, **hierarchy())
     assert averages(result) == [
-        (6.0, {("west", 1): 100 / 150, ("east", 1): 50 / 150}),
-        (13.0, {("west", 2): 25 / 75, ("east", 2): 50 / 75}),
+        (6.0, {("west", 1): 4 / 5, ("east", 1): 1 / 5}),
+        (13.0, {("west", 2): 3 / 4, ("east", 2): 1 / 4}),
     ]
 
 
 def test_a_rejected_update_weighs_nothing(scene: Any) -> None:
     learning = scene.learning(rejects=frozenset({"at west"}))
-    result = scene.run(parked(scene, west=0.0, east=0.0), learning=learning, **hierarchy())
-    assert averages(result) == [(6.0, {("east", 1): 1.0})]
+    result = scene.run(parked(scene, west=0.0, east=0.0), learning=learning, backhaul=SLOW, **hierarchy())
+    assert averages(result) == [(11.0, {("east", 1): 1.0})]
+    assert (result.log.rounds[-1].close_s, result.time_s) == (6.0, 11.0)
 
 
 def test_where_nobody_committed_the_cloud_keeps_its_model(scene: Any) -> None:
     result = scene.run(
         [scene.window("late", 130.0, 200.0, rsu_id="west")], rounds=3, deadline_s=60.0, end_s=300.0, **hierarchy()
     )
-    assert averages(result) == [
-        (60.0, {(CLOUD, 0): 1.0}),
-        (120.0, {(CLOUD, 1): 1.0}),
-        (180.0, {("west", 3): 1.0}),
-    ]
+    assert averages(result) == [(60.0, {(CLOUD, 0): 1.0}), (120.0, {(CLOUD, 1): 1.0}), (180.0, {("west", 3): 1.0})]
 
 
 def test_after_the_deadline_the_cloud_goes_on_without_the_late_ones(scene: Any) -> None:
@@ -108,8 +105,8 @@ def test_a_model_takes_its_time_to_the_cloud_and_back(scene: Any) -> None:
     ((first_s, _), (second_s, _)) = averages(result)
     assert first_s == 6.0 + 2.0 + 3.0
     back = [m for m in result.log.merges if m.closed_by == "arrival"]
-    assert {(m.aggregator, m.version, m.source, m.source_version, m.time_s) for m in back} == {
-        (name, 1, CLOUD, 1, first_s + 3.0 + 1.0) for name in ("west", "east")
+    assert {(m.aggregator, m.version, m.source, m.source_version, m.weight, m.time_s) for m in back} == {
+        (name, 1, CLOUD, 1, 1.0, first_s + 3.0 + 1.0) for name in ("west", "east")
     }
     assert {r.open_s for r in result.log.rounds if r.round == 1} == {15.0}
     assert second_s == 15.0 + 6.0 + 2.0 + 3.0
@@ -132,11 +129,14 @@ def test_a_model_of_the_cloud_may_cut_those_in_flight(scene: Any, reset: str, ou
 
 
 def test_the_end_of_the_traffic_closes_the_cloud_with_what_was_committed(scene: Any) -> None:
+    learning = scene.learning()
     result = scene.run(
-        [scene.window("a", 0.0, 30.0, rsu_id="west")], rounds=50, deadline_s=1000.0, end_s=30.0,
+        [scene.window("a", 0.0, 30.0, rsu_id="west")], rounds=50, deadline_s=1000.0, end_s=30.0, learning=learning,
         **hierarchy(edge_rounds=3),
     )  # fmt: skip
     assert averages(result) == [(30.0, {("west", 3): 1.0})]
+    taken = [(model, {(CLOUD, 1): 1.0}) for model in (("west", 3), ("east", 0))]
+    assert learning.mixed[0].means == [((CLOUD, 1), {("west", 3): 1.0}), *taken]
     assert [m.closed_by for m in result.log.merges] == ["traffic_end"]
     assert result.ended_by == "traffic"
 
@@ -187,7 +187,7 @@ def test_metropolis_hastings_is_doubly_stochastic_and_a_third_on_a_ring() -> Non
 
 
 def test_rsus_whose_models_would_never_meet_are_refused() -> None:
-    settings = TopologySettings(kind="peers", peers="distance", range_m=100.0)
-    with pytest.raises(InputError, match="never reach RSU r2") as refused:
-        neighbours(settings, rsus_at(0.0, 90.0, 500.0, 590.0))
+    settings = TopologySettings(kind="peers", peers="distance", range_m=410.0)
+    with pytest.raises(InputError, match="models of RSU r0 never reach RSU r2") as refused:
+        aggregators(settings, rsus_at(0.0, 90.0, 500.0, 590.0))
     assert "the next is 410 m away" in str(refused.value)

@@ -42,22 +42,23 @@ def model(folder: Path, change: tuple[str, str] = ("", "")) -> str:
     return f"{file}:Plain"
 
 
-def played(scene: Any, name: str, *, exchange: Exchange | None = None, radio: Any = None) -> Any:
-    experiment = scene.experiment(radio={"name": name, **(radio or {})}, quorum=2 if exchange else 1)
-    windows = [scene.window(one, 0, 90) for one in ("a", "b")[: 2 if exchange else 1]]
+def played(scene: Any, name: str, *, exchange: Any = None, radio: Any = None, spans: Any = ((0, 90),)) -> Any:
+    rules = {"quorum": 2 if exchange else 1, "rounds": len(spans)}
+    experiment = scene.experiment(radio={"name": name, **(radio or {})}, **rules)
+    windows = [scene.window(one, *span) for span in spans for one in ("a", "b")[: 2 if exchange else 1]]
     learning = scene.learning(cost_of=dict.fromkeys(range(95), replace(COST, exchange=exchange)))
     return simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
 
 
 def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_path: Path) -> None:
     for bps in (8e6, 4e6):
-        result = played(scene, model(tmp_path), radio={"bps": bps})
-        state = Streams(seed=0).generator("radio", "a", "r", 0).uniform(0.5, 1)
-        (record,) = result.log.participations
+        result = played(scene, model(tmp_path), radio={"bps": bps}, spans=((0, 0.1), (61, 61.1), (121, 200)))
+        state = Streams(seed=0).generator("radio", "a", "r", 2).uniform(0.5, 1)
+        record = result.log.participations[-1]
         assert record.download_s == pytest.approx(8e6 / (bps * state))
         assert record.upload_s == pytest.approx(16e6 / (bps / 2 * state))
         # at the start of each, and every second
-        assert result.link_rates.looked_up == 2 + math.floor(record.download_s) + math.floor(record.upload_s)
+        assert result.link_rates.looked_up == 2 + 2 + math.floor(record.download_s) + math.floor(record.upload_s)
         assert (result.link_rates.cap_bps, result.link_rates.capped, result.sidelink_rates.looked_up) == (None, 0, 0)
 
 
@@ -119,11 +120,7 @@ def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene:
 
 def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
     own = Experiment(scenario="gaussian", radio={"name": model(tmp_path), "bps": 7})
-    assert simulation_plugins(own).record["radio"] == {
-        "name": "plain",
-        "source": "a test",
-        "settings": {"bps": 7.0},
-    }
+    assert simulation_plugins(own).record["radio"] == {"name": "plain", "source": "a test", "settings": {"bps": 7.0}}
     built_in = Experiment(scenario="gaussian", radio={"name": "tr37885"})
     assert simulation_plugins(built_in).record["radio"]["settings"]["bandwidth_hz"] == 20e6
 

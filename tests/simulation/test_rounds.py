@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
+from vnetsim.simulation.plugins import simulation_plugins
+from vnetsim.simulation.selection.rules import RandomSelection
 
 
 def crowd(scene: Any, count: int, until_s: float = 100.0) -> list[Any]:
@@ -62,12 +66,7 @@ def test_empty_rounds_close_at_the_deadline_too(scene: Any) -> None:
 
 
 def test_no_more_than_invited_are_in_flight_and_a_freed_place_is_filled_at_once(scene: Any) -> None:
-    windows = [
-        scene.window("a", 0, 2),
-        scene.window("b", 0.1, 90),
-        scene.window("c", 0.2, 90),
-        scene.window("d", 0.3, 90),
-    ]
+    windows = [scene.window("a", 0, 2), *(scene.window(v, s, 90) for v, s in (("b", 0.1), ("c", 0.2), ("d", 0.3)))]
     result = scene.run(windows, quorum=2, invited=2)
     starts = {r.vehicle_id: r.start_s for r in result.log.participations}
     ends = {r.vehicle_id: r.end_s for r in result.log.participations}
@@ -117,6 +116,25 @@ def test_each_vehicle_at_most_once_a_round(scene: Any) -> None:
     result = scene.run([scene.window("a", 0, 90)], quorum=2, deadline_s=30)
     assert [r.outcome for r in result.log.participations] == ["committed"]
     assert result.log.rounds[0].closed_by == "deadline"
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_where_silos_must_differ_vehicles_of_one_take_part_in_different_rounds(distinct: bool, scene: Any) -> None:
+    log = scene.run(crowd(scene, 5), rounds=2, silos=4, distinct_silos=distinct).log
+    assert [r.invited for r in log.rounds] == [4 if distinct else 5] * 2
+
+
+def test_a_participant_has_its_chance_of_having_been_taken_for_a_place(scene: Any) -> None:
+    class Telling(RandomSelection):
+        def select(self, candidates: Any, free: int, context: Any) -> Any:
+            context.chances["v0"] = 0.25
+            return candidates[:free]
+
+    learning, experiment = scene.learning(), scene.experiment(quorum=2, invited=2)
+    plugins = replace(simulation_plugins(experiment), selection=Telling())
+    traffic = scene.traffic([scene.window(f"v{i}", 0, 90) for i in range(6)])
+    simulate(experiment, traffic, learning, Streams(seed=0), plugins=plugins)
+    assert {p.vehicle_id: p.chance for p in learning.calls[0][1]} == {"v0": 0.25 * 6 / 2, "v1": 1.0}
 
 
 def slow_second_silo() -> dict[int, Cost]:
@@ -192,10 +210,11 @@ def test_no_traffic_at_all(scene: Any) -> None:
     assert (result.ended_by, result.time_s, result.log.participations) == ("traffic", 0.0, [])
 
 
-def test_deadlines_pass_until_the_traffics_known_end(scene: Any) -> None:
-    result = scene.run([scene.window("a", 0, 2)], rounds=5, deadline_s=10, end_s=35)
-    assert [r.closed_by for r in result.log.rounds] == ["deadline"] * 3
-    assert (result.ended_by, result.time_s) == ("traffic", 35)
+@pytest.mark.parametrize(("end_s", "rounds", "time_s"), [(35, 3, 35), (30, 3, 30), (math.inf, 0, 2)])
+def test_deadlines_pass_until_the_traffics_known_end(end_s: float, rounds: int, time_s: float, scene: Any) -> None:
+    result = scene.run([scene.window("a", 0, 2)], rounds=5, deadline_s=10, end_s=end_s)
+    assert [r.closed_by for r in result.log.rounds] == ["deadline"] * rounds
+    assert (result.ended_by, result.time_s) == ("traffic", time_s)
 
 
 def test_a_round_is_handed_over_complete(scene: Any) -> None:

@@ -44,6 +44,11 @@ def test_a_vehicle_does_the_steps_that_leave_time_for_the_upload(
     assert told == ([steps / 8] if outcome == "committed" else [])
 
 
+def test_who_has_nothing_to_train_uploads_at_once(scene: Any) -> None:
+    (record,) = play(scene, [scene.window("a", 0, 2.5)], cost=replace(COST, work_flop=0.0))[0].participations
+    assert (record.outcome, record.train_s, record.end_s) == ("left_upload", 0.0, 2.5)
+
+
 def test_margin_and_predictor_are_those_of_the_settings(scene: Any) -> None:
     window = [scene.window("a", 0, 6.1)]
     assert play(scene, window)[0].participations[0].work_share == 6 / 8

@@ -11,6 +11,7 @@ import pytest
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.loop import simulate
+from vnetsim.simulation.pace import PlannedRound
 from vnetsim.simulation.pace.mob_fl import best_round
 
 COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, steps=8)
@@ -37,9 +38,10 @@ def test_no_other_round_is_better(seed: int) -> None:
 
 
 def test_many_steps_are_looked_at_in_part_and_instant_participations_do_no_harm() -> None:
-    planned = best_round([1.0], [1000.0], [2000.0], steps=10**6, longest_s=1500.0)
-    assert planned is not None
-    assert planned.share == 1, "a fixed part pays off best over the most steps"
+    """A fixed part pays off best over the most steps that end in time, of 1, 11, 21, ..., 596, 606, ..., 1000."""
+    planned = best_round([1.0], [1000.0], [601.0], steps=1000, longest_s=1500.0)
+    assert planned == PlannedRound(length_s=597.0, share=0.596)
+    assert best_round([3.0], [1.0], [4.0], steps=4, longest_s=4.0) == PlannedRound(length_s=4.0, share=1.0), "in time"
     instant = best_round([0.0], [0.0], [1.0], steps=2, longest_s=5.0)
     assert instant is not None
     assert (instant.length_s, instant.share) == (0.1, 1.0)
@@ -47,7 +49,7 @@ def test_many_steps_are_looked_at_in_part_and_instant_participations_do_no_harm(
 
 
 def play(scene: Any, windows: list[Any], *, margin: float = 0.01, predictor: str = "oracle", **rules: Any) -> Any:
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), COST))
+    learning = scene.learning(cost_of=dict.fromkeys(range(95), rules.pop("cost", COST)))
     settings = scene.experiment(**{"pace": "mob-fl", **rules})
     settings = replace(settings, pace={"name": "mob-fl", "predictor": predictor, "margin": margin})
     return simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log
@@ -55,7 +57,7 @@ def play(scene: Any, windows: list[Any], *, margin: float = 0.01, predictor: str
 
 def test_length_and_steps_are_the_plans(scene: Any) -> None:
     # alone one takes 3 s and half a second a step, times 1.01; in 5.6 s it does 5 of 8: E / T = 5 / 5.555
-    log = play(scene, [scene.window("a", 2, 7.6), scene.window("late", 3, 60)])
+    log = play(scene, [scene.window("a", 2, 7.6), scene.window("late", 2.05, 60)])
     (first,) = log.rounds
     records = {record.vehicle_id: record for record in log.participations}
     assert records["a"].work_share == 5 / 8
@@ -80,6 +82,8 @@ def test_who_has_no_time_is_not_invited_and_a_round_of_nobody_is_not_planned(sce
     assert records["short"].outcome == "not_selected"
     assert (records["long"].outcome, records["long"].start_s) == ("committed", 20.0)
     assert [(one.round, one.closed_by) for one in log.rounds] == [(0, "everyone")]
+    whole = play(scene, [scene.window("short", 0, 6)], cost=replace(COST, steps=1))
+    assert whole.participations[0].outcome == "not_selected", "its one step cannot be divided"
     empty = play(scene, [scene.window("short", 0, 3.2), scene.window("far", 80, 90)], rounds=1, deadline_s=30.0)
     assert [(one.closed_by, one.close_s) for one in empty.rounds] == [("deadline", 30.0)]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from vnetsim.errors import InputError
 from vnetsim.experiment.traffic import Computer
+from vnetsim.simulation.selection.knowledge import Knowledge
 
 
 def rim_s(x: float, y: float, u: float, v: float, radius: float) -> float:
@@ -44,20 +45,20 @@ def test_straight_at_the_rim_in_the_middle_and_for_one_that_stands(make: Any) ->
     assert make.candidate(crossing, 10.0).remaining_s() == pytest.approx(radius / 25)
     leaving = make.window([(0.0, x, y, 25.0), (10.0, x + radius, y, 25.0)])
     assert make.candidate(leaving, 10.0).remaining_s() == 0.0
-    standing = make.window([(0.0, x - radius, y, 25.0), (10.0, x, y, 0.0)])
+    standing = make.window([(0.0, x, y + 9, 0.0), (10.0, x, y + 9, 0.0)])
     assert make.candidate(standing, 10.0).remaining_s() == math.inf
 
 
 def test_straight_between_points_is_from_the_last_one(make: Any) -> None:
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
-    points = [(0.0, x - radius, y, 20.0), (5.0, x - 150, y, 20.0), (10.0, x - 150, y + 50, 10.0), (99.0, x, y, 1.0)]
+    points = [(0.0, x - radius, y, 25.0), (5.0, x - 150, y, 20.0), (10.0, x - 150, y + 50, 12.5), (99.0, x, y, 1.0)]
     window = make.window(points)
     asked = {now_s: make.candidate(window, now_s).remaining_s() for now_s in (0.0, 5.0, 7.5, 9.99, 10.0, 12.0, 7.5)}
     assert asked[5.0] == pytest.approx((150 + radius) / 20)
     # the turn is not known before its end is reached, nor is any of the way to it
     assert asked[7.5] == pytest.approx(asked[5.0] - 2.5)
     assert asked[9.99] == pytest.approx(asked[5.0] - 4.99)
-    assert asked[10.0] == pytest.approx((math.sqrt(radius**2 - 150**2) - 50) / 10)
+    assert asked[10.0] == pytest.approx((math.sqrt(radius**2 - 150**2) - 50) / 12.5)
     assert asked[12.0] == pytest.approx(asked[10.0] - 2)
 
 
@@ -110,6 +111,13 @@ def test_times_and_what_earlier_rounds_told(make: Any) -> None:
     assert known.level_px > 0
     with pytest.raises(AttributeError):
         known.loss = 1.0
+
+
+def test_the_clouds_last_model_came_with_the_first_of_so_many_rounds() -> None:
+    topology = SimpleNamespace(kind="hierarchical", edge_rounds=3)
+    world: Any = SimpleNamespace(experiment=SimpleNamespace(topology=topology))
+    known = Knowledge(world=world, whole_paths=True)
+    assert [known.cloud_round(number) for number in range(7)] == [0, 0, 0, 3, 3, 3, 6]
 
 
 def test_a_candidate_shows_what_its_participation_would_take(make: Any) -> None:

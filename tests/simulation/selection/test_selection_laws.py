@@ -155,10 +155,13 @@ class Spy:
         self.seen: list[int] = []
         self.commits: dict[tuple[int, str], int] = {}
         self.rounds: list[list[str]] = []
+        self.told: dict[int, tuple[float | None, int]] = {}
 
     def select(self, candidates: Sequence[Candidate], free: int, context: Any) -> Sequence[Candidate]:
         assert free >= 1
+        assert context.cloud_round == 0, "there is no cloud"
         assert context.open_s <= context.now_s <= context.deadline_s
+        assert all(c.loss_and_round == self.told.get(c.silo) for c in candidates)
         self.seen.append(context.round)
         self.commits |= {(context.round, c.vehicle_id): c.commits for c in candidates}
         self.predicted += [(c.vehicle_id, c.enter_s, context.now_s + c.remaining_s("oracle")) for c in candidates]
@@ -167,7 +170,9 @@ class Spy:
     def after_round(self, records: Sequence[ParticipationRecord], memory: None) -> None:
         assert memory is None
         self.rounds.append([record.vehicle_id for record in records])
-        assert all(record.loss is not None for record in records if record.outcome == "committed")
+        committed = {record.silo: (record.loss, record.round) for record in records if record.outcome == "committed"}
+        assert all(loss is not None for loss, _ in committed.values())
+        self.told |= committed
 
 
 def test_a_policy_is_told_the_recorded_exit_and_every_participation_once() -> None:
