@@ -219,7 +219,7 @@ def test_cost_counts_teachers_and_overseas_work(
     few = replace(images, train=images.train[:-1], train_labels=images.train_labels[:-1])
     monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: few)
     uneven = new(batch=64)
-    assert {*uneven._task.silos.sizes} == {15, 16}
+    assert uneven.describe().facts["Images per silo"] == "15 to 16, 95 in all"
     assert uneven.cost(0).exchange.work_flop == 16 * 3 * flop
     # at every step the features come with the labels: no pass besides
     assert new(max_teachers=2, similarity="step").cost(0).work_flop == 8 * flop * (2 * 3 + 2 * 2)

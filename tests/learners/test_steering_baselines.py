@@ -109,7 +109,7 @@ def test_only_exchanges_that_completed_mix(new: New, participant: MakeParticipan
         participant(0, 0, peers=[b, gone]),
         participant(0, 1, peers=[a, c]),
         participant(0, 2, peers=[b]),
-        participant(0, 3, peers=[]),
+        participant(0, 3, peers=[c]),  # who did not get its model
     ]
     updates = learner.train(chain)
     done = learner.aggregate(updates)
@@ -127,6 +127,7 @@ def test_only_exchanges_that_completed_mix(new: New, participant: MakeParticipan
         (ids[0], ids[1]): third,
         (ids[2], ids[1]): third,
         (ids[1], ids[2]): third,
+        (ids[2], ids[3]): 0.0,
     }
 
 
@@ -283,6 +284,8 @@ def test_the_record_says_how_large_the_model_is_and_where_silos_steer(new: New, 
     described, parts = learner.describe(), roads.train_angles.split(16)
     counts = [[int(one.sum()) for one in (part < -0.05, part.abs() <= 0.05, part > 0.05)] for part in parts]
     assert described.silo_label_counts.tolist() == counts
+    assert not described.network.own_statistics
+    assert described.facts["Optimizer"] == "a new one at each local training"
     assert described.facts["Model"] == f"{learner.cost(0).exchange.send_bytes / 1e6:.4g} MB"
     for topology, mutual in (("contact", True), ("complete", True), ("ring", False)):
         exchange = new(DecentralisedSgd, topology).cost(0).exchange

@@ -106,9 +106,8 @@ def test_measures_the_given_state_reproducibly(
         task = ContrastiveTask(context, ContrastiveSettings(batchnorm=batchnorm, linear_probe=probe))
         assert set(task.evaluate(task.initial_state(), final=False)) == names
         assert LINEAR - {one.name for one in task.series()} == ({"linear_accuracy"} if probe == "never" else set())
-    network = task.describe({}).network
-    assert network is not None
-    assert network.own_statistics == (batchnorm == "average")
+    described: Any = task.describe({})
+    assert described.network.own_statistics == (batchnorm == "average")
     task = ContrastiveTask(context, ContrastiveSettings(batchnorm=batchnorm))
     state = create_encoder("small", seed=1).state_dict()
     copy = {name: tensor.clone() for name, tensor in state.items()}
@@ -151,19 +150,15 @@ def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pyt
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 35)
     two = passed(forward, images)
     monkeypatch.setenv("VNETSIM_CORES", "1")
-    assert torch.equal(two, passed(lambda part: encoder.features(part) * here(), images))
+    where: set[int] = set()
+    assert torch.equal(two, passed(lambda part: where.add(threading.get_ident()) or encoder.features(part), images))
+    assert where == {threading.get_ident()}
     assert torch.get_num_threads() == threads
-
-
-def here() -> bool:
-    """Return True in the main thread, and fail in any other."""
-    assert threading.current_thread() is threading.main_thread()
-    return True
 
 
 @pytest.mark.parametrize(("side", "sizes"), [(32, [2048, 952]), (2000, [128] * 2 + [44])])
 def test_passes_on_another_device_are_large_and_one_after_the_other(side: int, sizes: list[int]) -> None:
     images = torch.empty(sum(sizes), 1, side, side, dtype=torch.uint8, device="meta")
-    seen: list[int] = []
-    passed(lambda part: seen.append(len(part)) or part[:, 0, 0, 0] * here(), images)  # type: ignore[func-returns-value]
-    assert seen == sizes
+    seen: list[tuple[int, int]] = []
+    passed(lambda part: seen.append((threading.get_ident(), len(part))) or part[:, 0, 0, 0], images)
+    assert seen == [(threading.get_ident(), size) for size in sizes]
