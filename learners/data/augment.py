@@ -98,8 +98,8 @@ def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) ->
     ratio = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[1])
     wide, high = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
     fits = (wide >= 1) & (wide <= width) & (high >= 1) & (high <= height)
-    top = torch.floor(draws[2] * (height - high + 1)).minimum(height - high)
-    left = torch.floor(draws[3] * (width - wide + 1)).minimum(width - wide)
+    top = torch.floor(draws[2] * (height - high + 1))
+    left = torch.floor(draws[3] * (width - wide + 1))
     first = fits.to(torch.uint8).argmax(dim=1)[:, None]
     boxes = torch.stack([attempts.gather(1, first)[:, 0] for attempts in (top, left, high, wide)], dim=1)
     high_most, wide_most = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))

@@ -89,12 +89,12 @@ def steering_angle(aside_m: Doubles) -> Doubles:
     """Return the steering angle in [-1, 1], to the right positive, that leads to a point LOOK_AHEAD_M ahead.
 
     The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
-    wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1, and more is cut.
+    wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1.
 
     ``aside_m`` is how far to the right of the car's axis the point lies (m).
     """
     curvature = 2 * aside_m / (np.square(aside_m) + LOOK_AHEAD_M**2)
-    return np.clip(np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD, -1, 1)
+    return np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD
 
 
 def drive(

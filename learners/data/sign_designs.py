@@ -158,7 +158,7 @@ def _warning(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer
 
 def _direction(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
     ahead, left, _ = _choose(generator, len(u), 3)
-    x = np.where(ahead, u, np.where(left, -v, v))
+    x = np.where(ahead, u, v)  # to either side: an arrow is its own mirror image
     y = np.where(ahead, v, np.where(left, u, -u))
     shaft = stroke(x, y, (0, 0.55), (0, -0.3), 0.20)
     head = np.minimum(stroke(x, y, (0, -0.58), (-0.36, -0.18), 0.20), stroke(x, y, (0, -0.58), (0.36, -0.18), 0.20))

@@ -26,6 +26,7 @@ TRAIN_IMAGES = 9500
 """Training images unless ``data.train_images`` says otherwise: 100 for each of 95 silos."""
 TEST_IMAGES = 2000
 _CHUNK = 250
+"""Images of a class that are drawn together, in the processor's cache; of more, the pictures depend on this number."""
 SIDE_PX = 32
 _Y: Floats
 _X: Floats
@@ -82,7 +83,7 @@ def generate(
     images = np.empty((count, 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
     for label, name in enumerate(DESIGNS):
         members = np.flatnonzero(labels == label)
-        for start in range(0, len(members), _CHUNK):  # small enough to stay in the processor's cache
+        for start in range(0, len(members), _CHUNK):
             chunk = members[start : start + _CHUNK]
             images[chunk] = np.rint(_render(name, len(chunk), generator, np.float32(scatter))).astype(np.uint8)
     return images, labels
@@ -93,9 +94,7 @@ def _render(name: str, count: int, generator: np.random.Generator, scatter: np.f
     image = scene(generator, count)
     u, v, softness = _pose(generator, count, scatter)
     pole = np.maximum(np.abs(u) - np.float32(0.075), -v)
-    cover(
-        image, np.clip(0.5 - pole / softness, 0, 1), uniform(generator, 0.35, 0.65, count, 1) * np.ones(3, np.float32)
-    )
+    cover(image, np.clip(0.5 - pole / softness, 0, 1), uniform(generator, 0.35, 0.65, count, 1))
     fading = uniform(generator, 0, 0.25, count, 1)
     for distance, paint in DESIGNS[name](u, v, generator):
         colour = np.array(PAINTS[paint], dtype=np.float32) + uniform(generator, -0.05, 0.05, count, 3)
@@ -126,7 +125,7 @@ def uniform(generator: np.random.Generator, low: float, high: float, *shape: int
 
 
 def cover(image: Floats, coverage: Floats, colour: Floats) -> None:
-    """Paint over ``image`` in place: coverage in [0, 1] of shape (N, H, W), colour of shape (N, 3) or (N, 3, H, W)."""
+    """Paint over ``image`` in place: coverage in [0, 1], (N, H, W), by a colour, (N, 3), (N, 1) or (N, 3, H, W)."""
     paint = colour if colour.ndim == image.ndim else colour[:, :, None, None]
     image += coverage[:, None] * (paint - image)
 

@@ -92,7 +92,7 @@ class Adam:
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
         # float64 on the CPU: powers of the betas near 1 keep their digits, and one number comes from no device
-        self._steps = state["steps"].to("cpu", copy=True) if state else torch.tensor(0)
+        self._steps = state["steps"].to("cpu") if state else torch.tensor(0)
         kept = {name: tensor for name, tensor in state.items() if name != "steps"}
         for parameter in [*self._parameters.values()][:1]:
             kept = moved(kept, parameter.device)

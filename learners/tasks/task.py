@@ -358,7 +358,7 @@ class Task(ABC):
         """
         sharp = self._data.test[spread(len(self._data.test), count)].to(torch.float32) / 255
         rows = [motion_blur(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px]
-        blurred = torch.stack(rows).mul(255).round().clamp(0, 255).to(torch.uint8)
+        blurred = torch.stack(rows).mul(255).round().to(torch.uint8)
         return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
 
 

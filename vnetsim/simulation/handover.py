@@ -54,7 +54,7 @@ class Handover:
         if self._settings.policy == "drop":
             if participation.coverage is not None and participation.needs_coverage:
                 before = participation.coverage.window.rsu.id
-                handed = Handed(now_s, before, window.rsu.id, participation.stage, None, 0.0, 0.0, "drop")
+                handed = Handed(now_s, before, window.rsu.id, participation.stage, None, 0.0, "drop")
                 participation.origin.handovers.append(handed)
             owner.cut_short(participation, now_s)
             return
@@ -72,7 +72,7 @@ class Handover:
             end_s = last.begin_s + last.seconds
             handed = Handed(
                 end_s if gap else now_s, last.rsu_id, window.rsu.id, last.stage, last.moved_bytes,
-                now_s - end_s if gap else 0.0, 0.0, policy,
+                now_s - end_s if gap else 0.0, policy,
             )  # fmt: skip
             participation.origin.handovers.append(handed)
         if policy != "forward":
@@ -91,7 +91,8 @@ class Handover:
         self._gaps[participation] = gap = self._world.env.timeout(self._settings.longest_gap_s)
         gap.callbacks.append(partial(self._too_long, participation))
 
-    def _too_long(self, participation: Participation, gap: simpy.Timeout) -> None:
-        if self._gaps.pop(participation, None) is gap and participation.stage != "over":
+    def _too_long(self, participation: Participation, _: simpy.Timeout) -> None:
+        del self._gaps[participation]
+        if participation.stage != "over":
             assert isinstance(participation.owner, Aggregator)
             participation.owner.cut_short(participation, self._world.env.now)

@@ -164,7 +164,6 @@ class Recorder:
         for place, handed in enumerate(handovers):
             # what a handover ended is the last that the vehicle did
             moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
-            wires_s = seconds["backhaul"] if handed is handovers[-1] else 0.0
             self.log.handovers.append(
                 HandoverRecord(
                     handover=self.log.handovers.total,
@@ -174,7 +173,8 @@ class Recorder:
                     fate=outcome,
                     aggregator=model.aggregator,
                     link_bytes=links[place],
-                    **handed._replace(moved_bytes=moved, backhaul_s=wires_s)._asdict(),
+                    backhaul_s=seconds["backhaul"] if handed is handovers[-1] else 0.0,
+                    **handed._replace(moved_bytes=moved)._asdict(),
                 )
             )
         return row

@@ -25,7 +25,6 @@ class Handed(NamedTuple):
     stage: Stage
     moved_bytes: float | None
     gap_s: float
-    backhaul_s: float
     policy: str
 
 

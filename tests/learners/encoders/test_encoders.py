@@ -105,7 +105,7 @@ def test_initial_scale() -> None:
 
 
 def test_a_block_computes_what_torchvisions_does() -> None:
-    ours, theirs = ResidualBlock(64, 128, stride=2), create_encoder("resnet18", seed=0).get_submodule("trunk.layer2.0")
+    ours, theirs = ResidualBlock(64, 128), create_encoder("resnet18", seed=0).get_submodule("trunk.layer2.0")
     ours.load_state_dict({n.replace("downsample", "shortcut"): t for n, t in theirs.state_dict().items()})
     images = torch.rand(4, 64, 6, 6, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(ours(images), theirs(images))
