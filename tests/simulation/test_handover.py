@@ -200,6 +200,12 @@ def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_
         assert (one.participations, one.rounds) == (other.participations, other.rounds)
 
 
+def test_who_is_free_once_its_update_counts_elsewhere_is_invited_at_once(scene: Any) -> None:
+    log = handed_over(scene, "forward", 2.0, handover={"interruption_s": 0.0}, quorum=5, **EDGES).log
+    assert (of(log, "a")["r", 0.0].aggregator, of(log, "a")["r", 0.0].end_s) == ("r", 6.0)
+    assert (of(log, "a")["s", 1.75].aggregator, of(log, "a")["s", 1.75].start_s) == ("s", 6.0)
+
+
 @pytest.mark.parametrize("rule", ["first", "nearest", "strongest"])
 @pytest.mark.parametrize(
     ("policy", "kind"), [*itertools.product(POLICIES[:-1], ("single", "per-rsu")), ("multi", "per-rsu")]
@@ -216,7 +222,7 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
             windows.append(window)
     later = {"hysteresis": 2.0, "trigger_s": 0.5} if rule != "first" else {}
     settings = scene.experiment(
-        rounds=12, invited=5, quorum=2, max_staleness=1, deadline_s=40.0, compute=scene.slow,
+        rounds=12, invited=24, quorum=2, max_staleness=1, deadline_s=40.0, compute=scene.slow,
         radio={"name": "tr37885"}, association={"rule": rule, **later},
         handover={"policy": policy, "transfer": "resume"}, topology={"kind": kind},
     )  # fmt: skip
@@ -238,11 +244,16 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
         for row in handed:
             over[row.from_rsu_id] += row.link_bytes
     assert over == pytest.approx({name: use.carried_bytes for name, use in result.channels.items()}, rel=1e-12)
+    for record in invited if rule == "first" else ():
+        served_s = {t for w in windows if w.vehicle_id == record.vehicle_id for t in (w.enter_s, w.exit_s)}
+        free_s = {other.end_s for other in invited if other.vehicle_id == record.vehicle_id}
+        joint = policy == "multi"  # another RSU may have invited it
+        opened_s = {0.0, *(one.close_s for one in log.rounds if joint or one.aggregator == record.base_aggregator)}
+        assert record.start_s in served_s | free_s | opened_s, "nobody waits beside a free place"
     committed = [record for record in invited if record.outcome == "committed"]
     assert len(committed) == sum(len(who) for _, who in learning.calls)
-    for summary, who in learning.calls:
+    for _, who in learning.calls:
         assert len({participant.vehicle_id for participant in who}) == len(who), "none counts twice in a round"
-        assert all(record.aggregator == summary.aggregator for record in committed if record.round < 0)
     for row in log.handovers:
         record = next(record for record in records if record.participation == row.participation)
         assert (record.vehicle_id, record.outcome, record.aggregator) == (row.vehicle_id, row.fate, row.aggregator)

@@ -121,9 +121,13 @@ class Aggregator:
         if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, ready since
             self._open_exchange("quorum")
 
-    def offer(self, window: OpenWindow) -> None:
-        """Let an idle vehicle wait for an invitation in a window: in this round or, when it had one, in the next."""
-        self.invitations.offer(window, self.round)
+    def offer(self, window: OpenWindow) -> bool:
+        """Let an idle vehicle wait for an invitation in a window: in this round or, when it had one, in the next.
+
+        Returns:
+            whether in this one.
+        """
+        return self.invitations.offer(window, self.round)
 
     def participation(self, vehicle: Vehicle) -> Participation:
         """Return the participation in which a vehicle is."""

@@ -107,11 +107,16 @@ class Fleet:
         if not window.invited:
             self.recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
 
-    def idle(self, vehicle: Vehicle) -> None:
-        """Let a vehicle that takes part nowhere wait for an invitation where it is served."""
-        if not vehicle.served_by and vehicle.serving is not None:
-            self._binder.move(vehicle, vehicle.serving.rsu)
-            self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
+    def idle(self, vehicle: Vehicle) -> bool:
+        """Let a vehicle that takes part nowhere wait for an invitation where it is served.
+
+        Returns:
+            whether it waits for one in the open round.
+        """
+        if vehicle.served_by or vehicle.serving is None:
+            return False
+        self._binder.move(vehicle, vehicle.serving.rsu)
+        return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def cut_off(self, time_s: float) -> None:
         """Record the windows that the end of the run, at a time (s), leaves open."""

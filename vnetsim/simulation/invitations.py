@@ -48,14 +48,20 @@ class Invitations:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def offer(self, window: OpenWindow, round_index: int) -> None:
-        """Let an idle vehicle wait in a window or, when it took part in the open round, rest until the next one."""
+    def offer(self, window: OpenWindow, round_index: int) -> bool:
+        """Let an idle vehicle wait in a window or, when it took part in the open round, rest until the next one.
+
+        Returns:
+            whether it waits.
+        """
         if self._knowledge.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)
-        elif window not in self._candidates:
+            return False
+        if window not in self._candidates:
             self._candidates[window] = candidate = Candidate(window, self._knowledge)
             self._windows[candidate] = window
             insort(self._waiting, candidate, key=self._entered)
+        return True
 
     def rest(self, vehicle: Vehicle) -> None:
         """Let a vehicle rest until the next round."""

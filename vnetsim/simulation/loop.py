@@ -273,7 +273,7 @@ class _Loop:
             for _ in told.closed:
                 if self.on_round is not None:
                     self.stopped |= self.on_round(self.log) is False
-            for vehicle in told.idle:
-                self.fleet.idle(vehicle)
+            for vehicle in told.idle:  # where its update counted elsewhere, the RSU that serves it may invite it now
+                news |= self.fleet.idle(vehicle)
             news |= bool(told.closed or told.mixed)
         return news
