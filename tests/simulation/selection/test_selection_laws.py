@@ -7,10 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from vnetsim.errors import RunError
 from vnetsim.experiment import (
     ComputeSettings,
     Experiment,
@@ -192,3 +194,21 @@ def test_a_policy_is_told_the_recorded_exit_and_every_participation_once() -> No
         ]
         assert commits == len(before)
     assert any(spy.commits.values())
+
+
+@pytest.mark.parametrize("wrong", ["one twice", "one of another round", "a name"])
+def test_a_policy_that_returns_what_is_no_candidate_is_at_fault(wrong: str) -> None:
+    settings, before = experiment(), []
+
+    def select(candidates: Sequence[Candidate], free: int, context: Any) -> Iterator[Any]:  # noqa: ARG001
+        yield candidates[0]
+        if wrong == "one of another round" and context.round:
+            yield before[0]
+        before.append(candidates[0])
+        if wrong != "one of another round":
+            yield candidates[0] if wrong == "one twice" else "v1"
+
+    policy = SimpleNamespace(name="mine", source="none", select=select)
+    who = "'v1'" if wrong == "a name" else r"[\w.]+"
+    with pytest.raises(RunError, match=rf"policy 'mine' returned {who} in round \d, which is no candidate or was"):
+        played(settings, replace(simulation_plugins(settings), selection=policy))
