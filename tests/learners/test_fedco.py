@@ -125,7 +125,7 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
     key_encoder: str, new: New, context: LearnerContext, tiny: ImageSet, participant: MakeParticipant
 ) -> None:
     """MoCo's algorithm 1 with torch's own optimizer, the key encoder moved after every step."""
-    m, t, who = fedco.MOMENTUM, 0.2, participant(0, 4)
+    m, t, who = 0.99, 0.2, participant(0, 4)
     learner = new(steps=3, temperature=t, key_encoder=key_encoder)
     queue = queue_of(learner)
     f_q = copy.deepcopy(learner._task.network).train()

@@ -49,11 +49,12 @@ def step(optimizer: Any, of: Mapping[str, nn.Parameter], gradients: Mapping[str,
     ids=["sgd", "adam"],
 )
 def test_equals_torch(make: Make, theirs: Callable[..., torch.optim.Optimizer]) -> None:
-    ours, reference = parameters(start(0)), parameters(start(0))
+    small = {"vector": torch.full(SHAPES["vector"], 1e-8)}  # as small as Adam's epsilon
+    ours, reference = (parameters({**start(0), "vector": torch.zeros(SHAPES["vector"])}) for _ in range(2))
     optimizer, other = make(ours, 0.06, {}), theirs(reference.values())
     for i in range(4):
-        step(optimizer, ours, start(10 + i))
-        step(other, reference, start(10 + i))
+        step(optimizer, ours, start(10 + i) | small)
+        step(other, reference, start(10 + i) | small)
         assert all(parameter.grad is None for parameter in ours.values())
     for name, parameter in ours.items():
         torch.testing.assert_close(parameter, reference[name], rtol=1e-6, atol=1e-7)
