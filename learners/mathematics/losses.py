@@ -82,7 +82,7 @@ def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -
     return -logsigmoid(-margin).mean()
 
 
-def divergence_rows(z: Tensor, other: Tensor, *, tau: float = 1.0) -> Tensor:
+def divergence_rows(z: Tensor, other: Tensor, *, tau: float) -> Tensor:
     """Return KL(softmax(z / tau) || softmax(other / tau)) of every row in nats, shape (B,).
 
     With b = softmax(z_b / tau) and s = softmax(z_s / tau), CDL's two terms are ``divergence_rows(z_b, z_s.detach())``,

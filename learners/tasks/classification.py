@@ -66,9 +66,7 @@ class ClassificationSettings(EncoderSettings):
             all.
     """
 
-    batch: int = 16
     steps: int = 12
-    lr: float = 0.05
     local_test: Images = 500
 
 

@@ -15,6 +15,8 @@ from learners.encoders import channels_last
 from learners.engines.batched import side_by_side
 from vnetsim.learning.device import cores
 
+PENALTY = 1e-3
+"""Of the linear probe: with it weights stay finite where classes can be told apart."""
 CHUNK_VALUES = 1 << 24
 """Most values that one chunk of a pairwise computation holds (64 MiB in float32)."""
 PASS = 128
@@ -51,9 +53,7 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | N
     return torch.cat(side_by_side([partial(one, part) for part in parts], workers))
 
 
-def knn_predict(
-    queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int = 200, temperature: float = 0.1
-) -> Tensor:
+def knn_predict(queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int, temperature: float) -> Tensor:
     """Return the labels that the nearest neighbours vote for, shape (Q,).
 
     Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature)
@@ -81,14 +81,14 @@ def knn_predict(
     return torch.cat(predictions)
 
 
-def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int, l2: float = 1e-3) -> tuple[Tensor, Tensor]:
+def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
     """Return weights (D, classes) and biases (classes,) of the multinomial logistic regression.
 
-    They minimise the mean cross-entropy plus l2 / 2 times the squared weights (not the biases): a strictly convex
+    They minimise the mean cross-entropy plus PENALTY / 2 times the squared weights (not the biases): a strictly convex
     problem in the weights, solved by L-BFGS from zero, so the result depends on the data alone. The sums over images
     are taken where the features lie; what the solver itself handles has the size of the weights.
 
-    Features are float64 (M, D), labels int64 (M,) in [0, classes); ``l2`` is the strength of the penalty.
+    Features are float64 (M, D), labels int64 (M,) in [0, classes).
     """
     from scipy.optimize import minimize  # noqa: PLC0415  scipy.optimize is slow to import and used once a run
 
@@ -100,8 +100,8 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int, l2: floa
         weights = parameters[:-1]
         log_p = torch.addmm(parameters[-1], features, weights).log_softmax(dim=1)
         error = (log_p.exp() - targets) / count
-        gradient = torch.cat([features.T @ error + l2 * weights, error.sum(dim=0, keepdim=True)])
-        value = -(targets * log_p).sum() / count + l2 / 2 * weights.square().sum()
+        gradient = torch.cat([features.T @ error + PENALTY * weights, error.sum(dim=0, keepdim=True)])
+        value = -(targets * log_p).sum() / count + PENALTY / 2 * weights.square().sum()
         return float(value), gradient.ravel().cpu().numpy()
 
     start = np.zeros((width + 1) * classes)

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from learners import fedco
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, unprefixed
-from learners.fedco import INITIAL_ROUND, KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueued, queue_figures
+from learners.fedco import KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueued, queue_figures
 from learners.mathematics.losses import queue_info_nce
 from vnetsim.learning import LearnerContext, Participant, Update
 
@@ -77,8 +76,8 @@ def test_eight_vehicles_of_512_keys_replace_a_queue_of_4096(new: New, participan
 
 @given(length=st.integers(1, 12), rounds=st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=5))
 def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int]]) -> None:
-    queue = {KEYS: -torch.arange(1.0, length + 1)[:, None], ROUNDS: torch.full((length,), INITIAL_ROUND)}
-    reference = deque([(-float(i), INITIAL_ROUND) for i in range(1, length + 1)], maxlen=length)
+    queue = {KEYS: -torch.arange(1.0, length + 1)[:, None], ROUNDS: torch.full((length,), -1)}
+    reference = deque([(-float(i), -1) for i in range(1, length + 1)], maxlen=length)
     number = 0.0
     for round_, sizes in enumerate(rounds):
         sent = []
@@ -88,7 +87,7 @@ def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int
             number += size
         queue = enqueued(queue, sent, round_=round_)
     assert list(zip(queue[KEYS][:, 0].tolist(), queue[ROUNDS].tolist(), strict=True)) == list(reference)
-    ages = [len(rounds) - round_ for _, round_ in reference if round_ != INITIAL_ROUND]
+    ages = [len(rounds) - round_ for _, round_ in reference if round_ >= 0]
     metrics = queue_figures(queue, len(rounds))
     assert metrics["queue_keys"] == len(ages)
     assert metrics.get("queue_age") == (pytest.approx(np.mean(ages)) if ages else None)

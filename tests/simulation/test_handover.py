@@ -302,6 +302,12 @@ def test_in_an_overlap_it_downloads_from_all_trains_once_and_uploads_to_all(scen
         assert one.started == ("r", 0), "one training has the same random draws wherever it counts"
 
 
+def test_the_rest_of_both_windows_is_predicted_from_the_invitation_on(scene: Any) -> None:
+    _, rows, _ = in_both(scene, begin_s=5.0)
+    rests_s = {name: row.remaining_straight_s for name, row in rows.items()}
+    assert rests_s == pytest.approx({"r": (100 + 250) / 10, "s": (math.hypot(100, 100) + 250) / 12}), "over the RSU"
+
+
 def test_training_waits_for_the_slower_of_two_downloads(scene: Any) -> None:
     _, rows, told = in_both(scene, more=(scene.window("b", 0, 60, rsu_id="s"),))
     assert (rows["r"].download_s, rows["r"].wait_s, rows["r"].train_s) == (1.0, 1.0, 3.0)

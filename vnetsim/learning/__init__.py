@@ -169,7 +169,7 @@ class Network:
     returns: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    own_statistics: bool = True
+    own_statistics: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

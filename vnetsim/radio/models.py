@@ -74,9 +74,9 @@ class DrawnLink:
     place: Place
     heights_m: tuple[float, ...]
     shadowing: Callable[[float, float, float], float]
-    uniform: float = 0.0
-    blocker_m: float = 0.0
-    deviate: float = 0.0
+    uniform: float = math.nan
+    blocker_m: float = math.nan
+    deviate: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

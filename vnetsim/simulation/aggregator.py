@@ -287,7 +287,7 @@ class Aggregator:
             coverage=self.world.coverage(window),
             base=self.model,
             cost=self.world.cost(vehicle.silo),
-            predicted=self.invitations.predicted(window),
+            predicted=self.invitations.predicted(window, self.world.env.now),
             train_s=self.world.train_s(window),
         )
         participation = Participation(env=self.world.env, invitation=invitation, owner=self, beside=beside)

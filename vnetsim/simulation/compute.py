@@ -17,7 +17,7 @@ TRANSMIT_W, RECEIVE_W = 2.0, 1.0
 them. Sending radiates 0.2 W (23 dBm), which an amplifier makes of about 1 W; 1 W for the rest of the unit."""
 
 
-def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float = 0.0) -> dict[str, float]:
+def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
     """Return what a participation takes on board beyond what the vehicle takes without it, by column of the record (J).
 
     Args:

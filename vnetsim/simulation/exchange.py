@@ -59,7 +59,7 @@ class Exchanged:
     via: Literal["sidelink", "relay", ""] = ""
     outcome: Literal["completed", "cut"] | None = None
     end_s: float = math.nan
-    contact_s: float = 0.0
+    contact_s: float = field(init=False)
     moved_bytes: float = 0.0
     channel: Channel | None = field(default=None, repr=False)
     transfer: Transfer | None = field(default=None, repr=False)

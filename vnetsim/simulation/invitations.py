@@ -155,8 +155,9 @@ class Invitations:
         share: float = self._share(candidate, state)
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
-    def predicted(self, window: OpenWindow) -> Predicted:
-        """Return how long the rest of a window that was just chosen is predicted to last (s)."""
+    def predicted(self, window: OpenWindow, now_s: float) -> Predicted:
+        """Return how long the rest of a window is predicted to last now, at a time (s)."""
+        self._knowledge.at(now_s, self.planned_share)
         return Candidate(window, self._knowledge).predicted()
 
     def after_round(

@@ -116,7 +116,7 @@ class RoundSummary:
     aggregator: str = AGGREGATOR
     mixed: bool = False
     samples: int = 0
-    needed: Callable[[], Collection[ModelKey]] = field(default=tuple, compare=False, repr=False)
+    needed: Callable[[], Collection[ModelKey]] = field(default=tuple, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ class Coverage:
     channel: Channel
     backhaul: Backhaul
     link: Link
-    from_s: float = 0.0
+    from_s: float
 
 
 @dataclass(slots=True, eq=False)

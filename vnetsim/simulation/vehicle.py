@@ -75,7 +75,7 @@ class OpenWindow:
     transfers_s: tuple[float, float] | None = None
     straight_exit: tuple[int, float] | None = None
     invited: bool = False
-    chance: float = 1.0
+    chance: float = field(init=False)
 
     @property
     def enter_s(self) -> float:

@@ -57,25 +57,24 @@ def test_knn_equals_the_slow_version(seed: int, k: int, temperature: float) -> N
 
 def test_no_more_similarities_are_held_at_once_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, labels = blobs(0, 50)
-    whole = knn_predict(blobs(1, 33)[0], bank, labels, classes=3, k=7)
+    whole = knn_predict(blobs(1, 33)[0], bank, labels, classes=3, k=7, temperature=0.1)
     held = []
     topk = torch.Tensor.topk
     monkeypatch.setattr(torch.Tensor, "topk", lambda t, *a, **k: held.append(tuple(t.shape)) or topk(t, *a, **k))
     monkeypatch.setattr(evaluation, "CHUNK_VALUES", 10 * (50 + 7 * 3))
-    assert torch.equal(knn_predict(blobs(1, 33)[0], bank, labels, classes=3, k=7), whole)
+    assert torch.equal(knn_predict(blobs(1, 33)[0], bank, labels, classes=3, k=7, temperature=0.1), whole)
     assert held == [(10, 50)] * 3 + [(3, 50)]
 
 
 def test_of_equal_votes_the_lowest_label_wins() -> None:
     bank = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    assert knn_predict(bank, bank, torch.tensor([2, 1]), classes=3, k=2).tolist() == [1, 1]
+    assert knn_predict(bank, bank, torch.tensor([2, 1]), classes=3, k=2, temperature=0.1).tolist() == [1, 1]
 
 
 def test_linear_probe_equals_scikit_learn() -> None:
     features, labels = blobs(3, 200)
-    l2 = 1e-2
-    weights, biases = fit_linear_probe(features.double(), labels, classes=3, l2=l2)
-    reference = LogisticRegression(C=1 / (l2 * 200), tol=1e-8, max_iter=1000).fit(features.numpy(), labels.numpy())
+    weights, biases = fit_linear_probe(features.double(), labels, classes=3)
+    reference = LogisticRegression(C=1 / (1e-3 * 200), tol=1e-8, max_iter=1000).fit(features.numpy(), labels.numpy())
     np.testing.assert_allclose(weights, reference.coef_.T, atol=1e-3)
     centred = biases - biases.mean()
     np.testing.assert_allclose(centred, reference.intercept_ - reference.intercept_.mean(), atol=1e-3)

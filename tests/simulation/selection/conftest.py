@@ -75,13 +75,15 @@ def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
         channels={"r": SimpleNamespace(active=2)},
         **{name: known.pop(name, value) for name, value in of_world.items()},
     )
-    return Candidate(window, Knowledge(**{"world": world, "whole_paths": True, "now_s": now_s, **known}))
+    knowledge = Knowledge(**{"world": world, "whole_paths": True, **known})
+    knowledge.at(now_s)
+    return Candidate(window, knowledge)
 
 
 def context(**given: Any) -> SelectionContext:
     """Return a moment: at 0 s, round 0, 60 s to the deadline, nobody in flight, seed 0."""
     base: dict[str, Any] = {"now_s": 0.0, "round": 0, "open_s": 0.0, "deadline_s": 60.0, "in_flight": 0}
-    return SelectionContext(**{**base, "generator": np.random.default_rng(0), **given})
+    return SelectionContext(**{**base, "generator": np.random.default_rng(0), "cloud_round": 0, **given})
 
 
 class Makers:

@@ -232,7 +232,7 @@ def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_whe
             )
 
     seen = []
-    for loss in (0.0, 0.0, 1.0, 1.05, 1.3, 7.0, 42.0):
+    for loss in (0.0, 0.0, 1.0, 1.05, 1.19, 7.0, 42.0):
         play(loss, 20, "ab" if loss == 1.05 else "a")
         seen.append(chooser.memory.percentile)
     play(42.0, 19, "a")

@@ -55,7 +55,7 @@ class RoundState:
     committed: int
     close_s: float
     rules: RoundSettings
-    planned_share: float = 1.0
+    planned_share: float
     memory: Any = None
 
 

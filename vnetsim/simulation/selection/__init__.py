@@ -34,8 +34,8 @@ class SelectionContext:
         deadline_s: when it closes at the latest (s).
         in_flight: participations under way inside coverage.
         generator: the policy's own random stream.
-        memory: what the policy's ``begin`` returned; None without that method.
         cloud_round: the round that began with the cloud's last model at this aggregator; 0 without a cloud.
+        memory: what the policy's ``begin`` returned; None without that method.
         chances: where a policy whose updates are to weigh 1 / q writes each q, the probability with which it draws a
             vehicle, by the vehicle, before it returns it; together they sum to ``free``.
     """
@@ -46,8 +46,8 @@ class SelectionContext:
     deadline_s: float
     in_flight: int
     generator: np.random.Generator
+    cloud_round: int
     memory: Any = None
-    cloud_round: int = 0
     chances: dict[str, float] = field(default_factory=dict)
 
     def shuffled(self, candidates: Sequence[Candidate]) -> list[Candidate]:

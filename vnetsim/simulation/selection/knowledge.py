@@ -32,8 +32,8 @@ class Knowledge:
 
     world: World
     whole_paths: bool
-    now_s: float = 0.0
-    work_share: float = 1.0
+    now_s: float = field(init=False)
+    work_share: float = field(init=False)
     losses: dict[int, tuple[float, int]] = field(default_factory=dict)
     figures: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     commits: Counter[str] = field(default_factory=Counter)
