@@ -134,17 +134,20 @@ def test_the_bank_is_a_random_part_of_the_training_images(new: Callable[..., Any
 
 
 def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    voting = [neighbours_of(bank) for bank in (50_000, 12_500, 9_500, 2_000, 96)]
-    assert voting == [200, 50, 38, 8, 1]
+    voting = [neighbours_of(bank) for bank in (50_000, 12_500, 9_500, 2_000, 375, 96)]
+    assert voting == [200, 50, 38, 8, 2, 1]
     asked = []
     monkeypatch.setattr(
-        "learners.tasks.contrastive.knn_predict", lambda q, *_, k, **__: asked.append(k) or q[:, 0].long()
+        "learners.tasks.contrastive.knn_predict",
+        lambda q, *_, k, temperature, **__: asked.append((k, temperature)) or q[:, 0].long(),
     )
     for settings in ({"bank": 0}, {"bank": 40}):
         learner = new(FLSimCo, **settings)
         learner.evaluate(final=False)
-        assert learner.describe().facts["kNN"] == f"{asked[-1]} of {settings['bank'] or 96} clean training images vote"
-    assert asked == [1, 1]
+        assert (
+            learner.describe().facts["kNN"] == f"{asked[-1][0]} of {settings['bank'] or 96} clean training images vote"
+        )
+    assert asked == [(1, 0.1)] * 2
 
 
 def test_plain_negatives_are_the_images_themselves(

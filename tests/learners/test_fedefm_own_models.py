@@ -99,7 +99,9 @@ def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[
         "accuracy_worst": min(own),
     }
     metrics = learner.aggregate(learner.train(group(1))).metrics | learner.evaluate(final=True)
-    assert set(metrics) <= {series.name for series in learner.series()}
+    results = {series.name: series.result for series in learner.series()}
+    assert set(metrics) <= set(results)
+    assert not (results["accuracy_best"] or results["accuracy_worst"])
     assert {"emd_least", "emd_largest", "accuracy_worst"} <= set(metrics)
     # a round in which nobody committed changes nothing
     before = learner._models.newest()

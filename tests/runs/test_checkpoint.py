@@ -91,7 +91,8 @@ def test_the_digest_tells_participants_apart() -> None:
         }
         return Participant(**{**values, "level_px": 1.0, **changes})
 
-    assert digest([one()]) == digest([one()])
+    untold = dict.fromkeys(("download_s", "train_s", "upload_s", "stay_s"), 0.0)
+    assert digest([one()]) == digest([one(**untold, neighbours=0, work_share=1.0)])
     others = [], [one(), one()], [one(speed_mps=9.000000001)], [one(work_share=0.5)], [one(work_share=0.25)]
     assert len({digest([one()]), *map(digest, others)}) == 6
 

@@ -80,10 +80,13 @@ def test_by_place_a_share_is_replaced_at_each_change() -> None:
     assert (vehicle.silo, vehicle.earlier) == (1, ((0, 0.75),))
     binder.move(vehicle, rsus[2])
     assert (vehicle.silo, vehicle.earlier) == (2, ((0, 0.75**2), (1, 0.25 * 0.75)))
+    least = 1.0
     for rsu in (rsus[0], rsus[1]) * 40:
         binder.move(vehicle, rsu)
         shares = dict(vehicle.earlier)
+        least = min(least, *shares.values())
         assert len(shares) == len(vehicle.earlier)
         assert vehicle.silo not in shares
         assert 0 < sum(shares.values()) <= 0.75 + 1e-12
+    assert 1e-3 < least < 1.1e-3
     assert set(shares) <= {0, 1, 3, 4}, "what it held of the third place is forgotten"

@@ -63,6 +63,8 @@ def test_a_share_is_of_whole_steps_and_at_least_one(given: float, share: float) 
 def test_without_answers_of_its_own_it_changes_nothing() -> None:
     made, window = invitations()
     assert (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE)]) == (1.0, None, [])
+    made, _ = invitations(plan=PlannedRound(length_s=5.0))
+    assert (made.length_s(STATE), made.planned_share) == (5.0, 1.0)
 
 
 @pytest.mark.parametrize(
