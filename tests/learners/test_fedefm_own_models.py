@@ -81,7 +81,7 @@ def test_weights_are_those_of_metropolis_and_hastings(new: Callable[..., Any], g
 
 
 def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[..., Any], group: Group) -> None:
-    learner = new()
+    learner = new(lr=0.5)
     assert set(learner.evaluate(final=False)) == {"accuracy"}, "no silo has a model yet"
     updates = list(learner.train(group(0)))
     done = learner.aggregate(updates[:2])
@@ -92,6 +92,7 @@ def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[
     assert equal(dict(learner._models.newest()), mean)
     measured = learner.evaluate(final=True)
     own = [learner._task.evaluate(update.state, final=True)["accuracy"] for update in updates[:2]]
+    assert max(own) > min(own)
     assert measured == {
         **learner._task.evaluate(mean, final=True),
         "accuracy_silos": pytest.approx(np.mean(own)),
