@@ -130,6 +130,7 @@ def test_whose_update_it_becomes(policy: str, expected: dict[str, Any], scene: A
     summary, [told] = next(call for call in learning.calls if call[1])
     assert (summary.aggregator, told.base) == (expected["aggregator"], ModelKey("r", 0))
     assert (told.counted_from, told.carried, told.mixed) == (expected["counted_from"], expected["carried"], ())
+    assert (told.neighbours, told.peers) == (0, ()), "nobody exchanged"
 
 
 def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
