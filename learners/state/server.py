@@ -55,11 +55,11 @@ class Server:
         models: where vehicles start from.
         settings: how uploads become one model.
         rule: what makes the uploads of a round one model.
-        travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
         weigh: weighs the uploads.
         parameters: names of the tensors that are trained, as the uploads have them; a rule asks.
         sent: the part of a model that crosses the radio link.
         figure: what a selection policy asks of every upload; empty for nothing.
+        travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
         beside: gives the tensors of the next version that are not averaged, from those of the present one, the updates
             and the version; None where a version is its model.
 
@@ -77,11 +77,11 @@ class Server:
         settings: AveragingSettings,
         rule: AggregationRule,
         *,
-        travel: Callable[[Participant], float],
         weigh: Weigh = equally,
         parameters: Collection[str] = (),
         sent: Callable[[State], Mapping[str, Tensor]] = dict,
         figure: str = "",
+        travel: Callable[[Participant], float] = lambda _: 1.0,
         beside: Callable[[State, Sequence[Update], int], State] | None = None,
     ) -> None:
         if rule.needs_uploads and settings.aggregation != "mean":

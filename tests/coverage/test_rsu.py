@@ -66,6 +66,8 @@ def test_specifications(spec: str, expected: Rsu) -> None:
         ("1,2:inf", "the range must be between"),
         ("nan,2", "x_m must be between"),
         ("1,inf:50", "y_m must be between"),
+        ("-1.1e8,2", "x_m must be between"),
+        ("1,1.1e8:50", "y_m must be between"),
     ],
 )
 def test_bad_specifications(spec: str, message: str) -> None:

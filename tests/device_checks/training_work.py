@@ -73,7 +73,9 @@ def context(
         **tables,
     )
     streams = Streams(seed=0).child("learner")
-    return LearnerContext(**({"streams": streams, "device": device, "experiment": given} | changes))
+    return LearnerContext(
+        **({"streams": streams, "device": device, "experiment": given, "districts": 1, "pictures": True} | changes)
+    )
 
 
 def vehicles(

@@ -52,7 +52,7 @@ def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], kno
     for round_ in range(7):
         final = known and round_ == 6
         summary = RoundSummary(
-            round=round_, open_s=round_, close_s=round_ + 1, closed_by="deadline", invited=0, final=final
+            round=round_, open_s=round_, close_s=round_ + 1, closed_by="deadline", invited=0, final=final, mixed=False
         )
         training.close_round(summary, [])
     training.measure_last()
@@ -99,7 +99,9 @@ def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path: 
     """Ctrl-C comes while the next round is trained, by a learner that changes its model in place."""
     learner: Any = Counting()
     training = Training(learner, Checkpoint(Folder(tmp_path)), evaluate_every=1, begin_s=0.0, costs={})
-    training.close_round(RoundSummary(round=0, open_s=0, close_s=1, closed_by="deadline", invited=0, final=False), [])
+    training.close_round(
+        RoundSummary(round=0, open_s=0, close_s=1, closed_by="deadline", invited=0, final=False, mixed=False), []
+    )
     learner.weight += 1
     training.save()
     progress, state = Checkpoint(Folder(tmp_path)).load()

@@ -231,9 +231,9 @@ class LearnerContext:
     rule: str = DEFAULT_NAMES["aggregation"]
     aggregation: Any = None
     aggregators: tuple[str, ...] = (AGGREGATOR,)
-    districts: int = 1
+    districts: int
     figure: str = ""
-    pictures: bool = True
+    pictures: bool
     joint: bool = False
 
     @property

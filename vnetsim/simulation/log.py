@@ -114,7 +114,7 @@ class RoundSummary:
     invited: int
     final: bool
     aggregator: str = AGGREGATOR
-    mixed: bool = False
+    mixed: bool
     samples: int = 0
     needed: Callable[[], Collection[ModelKey]] = field(default=tuple, compare=False)
 

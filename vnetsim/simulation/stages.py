@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import simpy
@@ -119,7 +119,7 @@ class Work:
     """Training on board, which may be interrupted; ``total_s`` is how long all of it takes (s)."""
 
     env: simpy.Environment
-    total_s: float = 0.0
+    total_s: float = field(init=False)
     _done_s: float = 0.0
     _began_s: float = 0.0
     _timer: simpy.Timeout | None = None

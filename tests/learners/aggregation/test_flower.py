@@ -135,7 +135,8 @@ class TestWithFlower:
             "    def aggregate_fit(self, server_round, results, failures):\n"
             "        self.seen.append({'round': server_round, 'cids': [client.cid for client, _ in results]})\n"
             "        with open(self.path, 'w') as file:\n"
-            "            print(self.seen, [fit.metrics for _, fit in results], file=file)\n"
+            "            told = [fit.metrics | {'examples': fit.num_examples} for _, fit in results]\n"
+            "            print(self.seen, told, file=file)\n"
             "        return super().aggregate_fit(server_round, [results[0]], failures)\n"
         )
         told = tmp_path / "told"
@@ -144,10 +145,10 @@ class TestWithFlower:
         close({"bias": made.state["bias"]}, {"bias": state(1)["bias"]})
         seen, metrics = eval(f"({told.read_text().replace('] [', '], [')})")
         assert seen == [{"round": number, "cids": ["car0", "car1", "car2"]} for number in (1, 2)]
-        assert [tuple(one) for one in metrics] == [METRICS] * 3
+        assert [tuple(one) for one in metrics] == [(*METRICS, "examples")] * 3
         assert metrics[2] == {"vehicle_id": "car2", "silo": 12, "weight": 0.3, "staleness": 2, "level_px": 5.0,
                               "speed_mps": 22.0, "stay_s": 32.0, "download_s": 1.0, "train_s": 2.0,
-                              "upload_s": 3.0}  # fmt: skip
+                              "upload_s": 3.0, "examples": 300_000_000}  # fmt: skip
 
     def test_the_strategy_of_the_page_weighs_by_staleness_and_blur(self, tmp_path: Path) -> None:
         code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]

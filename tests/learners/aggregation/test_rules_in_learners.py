@@ -219,7 +219,7 @@ def test_what_a_rule_remembers_twice_is_saved_twice() -> None:
 def server_of(rule: Any) -> Server:
     """A server of a model of one number, whose uploads are clipped at 1."""
     models = Models({"w": torch.zeros((), dtype=torch.float64)}, max_staleness=5)
-    return Server(models, AveragingSettings(clip_norm=1.0), rule, travel=lambda _: 1.0, parameters=["w"])
+    return Server(models, AveragingSettings(clip_norm=1.0), rule, parameters=["w"])
 
 
 def upload_of(round_: int, base_round: int, value: float) -> Update:

@@ -49,7 +49,7 @@ def server(model: Any = (0.5, -2.0), *, aggregators: tuple[str, ...] = (AGGREGAT
     """A server of a model of some parameters "w" and a statistic "mean"."""
     models = Models({"w": torch.tensor(model, dtype=torch.float64), "mean": torch.zeros(1)}, max_staleness=0,
                     aggregators=aggregators)  # fmt: skip
-    given = {"settings": AveragingSettings(), "rule": Sync(), "travel": lambda _: 1.0, **given}
+    given = {"settings": AveragingSettings(), "rule": Sync(), **given}
     return Server(models, given.pop("settings"), given.pop("rule"), parameters=["w"], **given)
 
 
