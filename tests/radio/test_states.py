@@ -236,13 +236,16 @@ def test_what_disturbs_an_uplink_is_what_the_rsu_hears() -> None:
         assert model.uplink_bps(RSU, vehicle_m, state) == pytest.approx(6e6 * math.log2(1 + sinr), rel=1e-12)
 
 
-def test_line_of_sight_draws_what_it_always_drew() -> None:
+def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks() -> None:
     model = Tr37885(state="los")
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
     state = link._drawn((), "v", "r", 0)
     assert state.shadowing(0.0, 0.0, 10.0) == float(
         Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal()
     )
+    path_db = path_loss_db(math.hypot(2000, 3.4), 5.9e9, "urban")
+    shadowing_db = 3.0 * state.shadowing(0.0, 0.0, 10.0)
+    assert model.loss_db((0.0, 0.0), (2000.0, 0.0), "urban", state) == pytest.approx(path_db + shadowing_db, rel=1e-12)
 
 
 def test_rsus_350_m_apart_by_hand() -> None:

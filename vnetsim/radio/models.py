@@ -68,7 +68,7 @@ class DrawnLink:
         shadowing: standard normal, by position and the distance over which it changes (m).
         uniform: behind a vehicle where the probability of line of sight is smaller than this.
         blocker_m: height of that vehicle (m).
-        deviate: of its loss, see ``blockage_db``.
+        deviate: of its loss, see ``blockage_db``. Like the two before NaN, which blocks nothing, where none is drawn.
     """
 
     place: Place
