@@ -247,6 +247,7 @@ def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks() -> None
     shadowing_db = 3.0 * state.shadowing(0.0, 0.0, 10.0)
     loss_db = model.loss_db((0.0, 0.0), (2000.0, 0.0), "urban", replace(state, heights_m=CAR))
     assert loss_db == pytest.approx(path_db + shadowing_db, rel=1e-12)
+    assert state.place.state == "in line of sight"
 
 
 def test_rsus_350_m_apart_by_hand() -> None:
