@@ -71,7 +71,7 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
 
 
-@pytest.mark.parametrize("call", ["settings --basic", "cite", "run --help"])
+@pytest.mark.parametrize("call", ["cite", "run --help"])
 def test_a_reader_who_has_seen_enough_is_not_spoken_of(call: str) -> None:
     ours, theirs = os.pipe()
     os.close(ours)

@@ -23,7 +23,7 @@ from vnetsim.traffic.gaussian import GaussianSource
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NAMES = ("intersection", "expressway")
-LARGE = {"corridor": 8, "city": 49}  # RSUs
+LARGE = ("corridor", "city")
 MPS_PER_KMH = 1 / 3.6
 VERSION = r"SUMO netconvert (?:Version )?(\d\S*)"
 
@@ -123,7 +123,7 @@ def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run: Run, re
             assert math.dist(drive.last_m, (x, y)) > 1.2 * range_m
 
 
-@pytest.mark.parametrize(("name", "rsus"), LARGE.items())
+@pytest.mark.parametrize(("name", "rsus"), [("corridor", 8), pytest.param("city", 49, marks=pytest.mark.slow)])
 def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name: str, rsus: int, tmp_path: Path) -> None:
     outputs = ("--statistic-output", "s.xml", "--tripinfo-output", "t.xml", "--tripinfo-output.write-unfinished")
     printed = call("sumo", "-c", SCENARIOS / f"{name}.sumocfg", *outputs, folder=tmp_path)
