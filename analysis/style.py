@@ -267,7 +267,7 @@ class TimeAxis:
 
     seconds: float
     unit: str
-    begin_s: float = 0.0
+    begin_s: float
 
     @property
     def label(self) -> str:

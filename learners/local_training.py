@@ -36,7 +36,7 @@ class Start:
     participant: Participant
     base: State
     own: State
-    mixed: Sequence[tuple[float, State]] = ()
+    mixed: Sequence[tuple[float, State]]
 
     def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
         """Return them for a program whose network has the model's tensors below ``prefix``."""

@@ -48,7 +48,7 @@ class World:
     channels: Mapping[str, Channel]
     sidelinks: Mapping[str, Channel]
     backhaul: Backhaul
-    images: Mapping[int, int] = field(default_factory=dict)
+    images: Mapping[int, int]
     invited: list[Callable[[Participation], None]] = field(default_factory=list)
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 

@@ -44,8 +44,8 @@ class CellJob:
     root: Path
     experiment: Experiment
     command: Sequence[str]
-    timing_only: bool = False
-    tensorboard: bool = False
+    timing_only: bool
+    tensorboard: bool
 
     @property
     def folder(self) -> Path:

@@ -27,9 +27,9 @@ class Cell:
     """
 
     arm: str
-    condition: str = ""
+    condition: str
     experiment: Experiment
-    traffic: int = 0
+    traffic: int
 
     @property
     def words(self) -> str:
@@ -70,11 +70,11 @@ class Plan:
 
     traffics: tuple[Experiment, ...]
     cells: tuple[Cell, ...]
-    skipped: tuple[SkippedEntry, ...] = ()
-    interval: str = "sign-flip"
-    against: str = ""
-    arm_settings: tuple[str, ...] = ()
-    last_evaluations: int = 1
-    timing_only: bool = False
-    title: str = ""
-    notes: tuple[str, ...] = ()
+    skipped: tuple[SkippedEntry, ...]
+    interval: str
+    against: str
+    arm_settings: tuple[str, ...]
+    last_evaluations: int
+    timing_only: bool
+    title: str
+    notes: tuple[str, ...]

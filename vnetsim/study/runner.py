@@ -132,7 +132,7 @@ class _Study:
     traffics: Sequence[RecordedEntry]
     command: Sequence[str]
     progress: ProgressDisplay
-    tensorboard: bool = False
+    tensorboard: bool
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
