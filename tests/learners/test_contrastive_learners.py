@@ -144,9 +144,8 @@ def test_one_in_250_of_the_bank_vote(new: Callable[..., Any], monkeypatch: pytes
     for settings in ({"bank": 0}, {"bank": 40}):
         learner = new(FLSimCo, **settings)
         learner.evaluate(final=False)
-        assert (
-            learner.describe().facts["kNN"] == f"{asked[-1][0]} of {settings['bank'] or 96} clean training images vote"
-        )
+        said = f"{asked[-1][0]} of {settings['bank'] or 96} clean training images vote"
+        assert learner.describe().facts["kNN"] == said
     assert asked == [(1, 0.1)] * 2
 
 

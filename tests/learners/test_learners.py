@@ -1,7 +1,7 @@
 """Laws that every registered learner keeps, whatever its task: what the simulator relies on.
 
 A learner of a known task is tested as soon as ``pyproject.toml`` names it. A new task needs an entry in ``SETTINGS`` of
-``device_checks.tiny_rounds``.
+``device_checks.tiny_rounds``, and one in ``RESULTS``.
 """
 
 from __future__ import annotations

@@ -19,16 +19,9 @@ from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import ArrivalSelection
 
 STATE = RoundState(
-    round=3,
-    open_s=10.0,
-    now_s=12.0,
-    invited=0,
-    in_flight=0,
-    committed=0,
-    close_s=70.0,
-    rules=RoundSettings(),
+    round=3, open_s=10.0, now_s=12.0, invited=0, in_flight=0, committed=0, close_s=70.0, rules=RoundSettings(),
     planned_share=1.0,
-)
+)  # fmt: skip
 
 
 def invitations(**answers: Any) -> tuple[Invitations, Any]:

@@ -157,7 +157,7 @@ class Candidate:
         """What download, training and upload would take on board (J); None where the computer's power is not known."""
         seconds = dict(zip(("download", "training", "upload"), self.parts_s, strict=True))
         computer = self._window.vehicle.computer  # known since its training time is
-        joules = {} if computer is None else energy(defaultdict(float, seconds), computer.watts, 0.0)
+        joules = {} if computer is None else energy(defaultdict(float, seconds), computer.watts, worked_s=0.0)
         return math.fsum(joules.values()) if joules else None
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
