@@ -24,6 +24,7 @@ from analysis.style import (
     panel,
     time_axis,
 )
+from vnetsim.storage.tables import CUT_ENTRY, CUT_EXIT
 
 NO_TRAFFIC = "Not drawn: no coverage window was recorded."
 _MAX_RSUS = 12
@@ -157,7 +158,7 @@ def dwell_panel(run: RunData) -> Drawn:
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
-    cut = ((run.windows["exit_cause"] == "end") | (run.windows["entry_cause"] == "begin")).to_numpy()
+    cut = (run.windows["exit_cause"].is_in(CUT_EXIT) | run.windows["entry_cause"].is_in(CUT_ENTRY)).to_numpy()
     figure, ax = drawing(HALF_IN, 2.9, top=0.34)
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)
     bins = np.linspace(0, top, 33)

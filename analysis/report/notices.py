@@ -78,10 +78,25 @@ def on_the_clock(run: RunData) -> Iterator[str]:
 def _silent_rsus(run: RunData) -> Iterator[str]:
     seen = set(run.windows["rsu_id"].unique())
     silent = [rsu for rsu in run.rsus if rsu.id not in seen]
+    traffic = run.manifest.traffic
     for rsu in silent[:_MAX_SILENT]:
+        whom = "no vehicle"
+        cures = "its position, its range and the simulated time"
+        missed = []
+        if traffic.left_out:
+            missed.append(
+                f"{plural(traffic.left_out, 'vehicle')} near the RSUs left out by type (traffic.vehicle_types)"
+            )
+        if glimpsed := traffic.glimpsed.get(rsu.id, 0):
+            missed.append(f"{plural(glimpsed, 'vehicle')} seen there at one instant only, which is no window")
+        if traffic.silences:
+            missed.append(f"{plural(traffic.silences, 'gap')} of the recording (traffic.longest_gap_s)")
+        if missed:
+            whom = "no path of a vehicle that takes part"
+            cures = f"{', '.join(missed)}; {cures}"
         yield (
-            f"RSU {clean(rsu.id, 40)} had no traffic: no vehicle came within {rsu.range_m:g} m of "
-            f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check its position, its range and the simulated time."
+            f"RSU {clean(rsu.id, 40)} had no traffic: {whom} came within {rsu.range_m:g} m of "
+            f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check {cures}."
         )
     if len(silent) > _MAX_SILENT:
         yield f"{len(silent) - _MAX_SILENT} more RSUs had no traffic."

@@ -13,6 +13,7 @@ from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.place import map_axes
 from analysis.statistics.windows import survival
 from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, drawing, legend, panel
+from vnetsim.storage.tables import CUT_EXIT
 
 _MOST_GROUPS = 12
 _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "deadline", "stale")
@@ -136,7 +137,7 @@ def survival_panel(run: RunData) -> Drawn:
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
     lasted_s = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
-    curve = survival(lasted_s, (run.windows["exit_cause"] == "end").to_numpy())
+    curve = survival(lasted_s, run.windows["exit_cause"].is_in(CUT_EXIT).to_numpy())
     top = max(float(np.quantile(lasted_s, 0.99)), 1.0 if found is None else 1.2 * found.median_s)
     figure, ax = drawing(HALF_IN, 2.9, top=0.5)
     ax.step([0.0, *curve.time_s, top], [1.0, *curve.share, curve.share[-1]], where="post", color=BLUE, label="windows")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import count, plural, quantity
 from vnetsim.storage.run_directory import Scan
+from vnetsim.storage.tables import CUT_ENTRY, CUT_EXIT
 
 Floats = NDArray[np.float64]
 
@@ -132,10 +133,11 @@ class Dwell:
     """What so many ``windows`` say of the dwell.
 
     Args:
-        cut: how many of them the end of the run cut off: they lasted longer than was seen.
-        begun: windows left out, as their vehicles were inside before the recording began.
+        cut: how many of them the end of the run, or a gap of the recording, cut off: they lasted longer than was seen.
+        begun: windows left out, as their vehicles were inside before the recording began, or went on after a gap.
         median_s: the median (s); infinite when so many were cut that it lies beyond what was seen, NaN without windows.
         at_least_s: what the median exceeds for certain (s): the median of what was seen.
+        gaps: whether a gap is among the causes.
     """
 
     windows: int
@@ -143,6 +145,7 @@ class Dwell:
     begun: int
     median_s: float
     at_least_s: float
+    gaps: bool = False
 
     @property
     def median(self) -> str:
@@ -161,12 +164,16 @@ class Dwell:
         """How the median was reached."""
         words = f"Median dwell {self.median}"
         if self.cut:
+            cause = "the end of the run or a gap of the recording" if self.gaps else "the end of the run"
             words += (
-                f": the end of the run cut {count(self.cut)} of {plural(self.windows, 'window')} off, which the "
+                f": {cause} cut {count(self.cut)} of {plural(self.windows, 'window')} off, which the "
                 "Kaplan\u2013Meier estimate takes into account"
             )
         if self.begun:
-            words += f"; {plural(self.begun, 'window')} of vehicles that were inside from the beginning not counted"
+            gap = " or the end of a gap" * self.gaps
+            words += (
+                f"; {plural(self.begun, 'window')} of vehicles that were inside from the beginning{gap} not counted"
+            )
         return f"{words}."
 
 
@@ -205,19 +212,20 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
 
 def dwell(windows: pl.DataFrame) -> Dwell:
     """Return the median dwell by the Kaplan-Meier estimate (1958): a window cut off is known to last longer."""
-    whole = windows.filter(pl.col("entry_cause") != "begin")
+    whole = windows.filter(~pl.col("entry_cause").is_in(CUT_ENTRY))
+    gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
     if whole.is_empty() and begun:
         whole, begun = windows, 0
     seconds = (whole["exit_s"] - whole["enter_s"]).to_numpy()
-    cut = (whole["exit_cause"] == "end").to_numpy()
+    cut = whole["exit_cause"].is_in(CUT_EXIT).to_numpy()
     finite = np.isfinite(seconds)
     seconds, cut = seconds[finite], cut[finite]
     if len(seconds) == 0:
         return Dwell(windows=0, cut=0, begun=begun, median_s=math.nan, at_least_s=math.nan)
     seen = float(np.median(seconds))
     median = survival(seconds, cut).quantile_s(0.5) if cut.any() else seen
-    return Dwell(windows=len(seconds), cut=int(cut.sum()), begun=begun, median_s=median, at_least_s=seen)
+    return Dwell(windows=len(seconds), cut=int(cut.sum()), begun=begun, median_s=median, at_least_s=seen, gaps=gaps)
 
 
 def entries(windows: pl.DataFrame) -> pl.DataFrame:

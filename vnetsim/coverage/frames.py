@@ -52,7 +52,7 @@ class Observer(Protocol):
         ...
 
     def appeared(self, row: int) -> EntryCause:
-        """Return why the vehicle of a row, not seen an instant before, is now inside a disc."""
+        """Return why the vehicle of a row that goes on from no other row is now inside a disc."""
         ...
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:

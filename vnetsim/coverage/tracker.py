@@ -6,12 +6,15 @@ is outside.
 
 A vehicle that vanishes inside a disc was last seen one sample earlier, and its window ends there. The events of the
 last instant are therefore handed out only with the frames that follow: only then is it known who was still there.
+Where vehicles are sampled at times of their own, events wait in the same way for each vehicle's next row, as long as it
+may come.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,52 +55,82 @@ def events_order(event: CoverageEvent) -> tuple[float, bool, str, str]:
 
 
 class Tracker:
-    """Turns frames into coverage events; however they are cut into pieces, the events are the same."""
+    """Turns frames into coverage events; however they are cut into pieces, the events are the same.
 
-    def __init__(self, rsus: Sequence[Rsu]) -> None:
+    Args:
+        rsus: the discs.
+        longest_gap_s: rows of a vehicle that are further apart are no path (s).
+        own_clocks: whether rows of a vehicle up to ``longest_gap_s`` apart are a path. Otherwise only those at
+            successive instants are: a vehicle that is missing at one is gone.
+        infers_jumps: whether a vehicle jumped that moved by more than ``largest_move_m``. Otherwise the source knows.
+        glimpsed: counts, by RSU, the visits at one instant only.
+    """
+
+    def __init__(
+        self,
+        rsus: Sequence[Rsu],
+        *,
+        longest_gap_s: float = math.inf,
+        own_clocks: bool = False,
+        infers_jumps: bool = True,
+        glimpsed: Counter[str] | None = None,
+    ) -> None:
         self._rsus = tuple(rsus)
         self._discs = np.array([(rsu.x_m, rsu.y_m, rsu.range_m) for rsu in rsus]).reshape(-1, 3)
+        self._longest_s = longest_gap_s
+        self._own_clocks = own_clocks
+        self._infers_jumps = infers_jumps
+        self._glimpsed = Counter[str]() if glimpsed is None else glimpsed
         self._open: dict[tuple[int, int], tuple[VehiclePath, _Columns]] = {}  # by disc and vehicle
         self._held: list[CoverageEvent] = []
-        self._last: Frames | None = None
+        self._last: Frames | None = None  # the last row of each vehicle that may go on, each an instant of its own
+        self._now_s = math.nan
+        self._since_s = math.nan  # when the traffic began, or went on after a gap of all vehicles
+        self._since: EntryCause = "begin"
 
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
-        """Take the frames that follow and return, in order, the events before their last instant.
+        """Take the frames that follow and return, in order, the events that no later frame can precede.
 
         Args:
             frames: at least one instant, later than those before; of every vehicle that is in a disc, and at least of
-                those that could have been in one an instant earlier or can be in one an instant later.
+                those that could have been in one a row earlier or can be in one a row later.
             observer: the source, when it has read these frames.
         """
-        self._follow(_Drives.of(self._last, frames), observer)
-        last = len(frames.time_s) - 1
-        rows = np.flatnonzero(frames.instant == last)
+        if self._last is None:
+            self._since_s = float(frames.time_s[0])
+        drives = _Drives.of(self._last, frames, self._longest_s, self._own_clocks, self._infers_jumps)
+        self._follow(drives, frames.time_s, observer)
+        awaited = np.flatnonzero(drives.awaited)
+        time_s, x_m, y_m, speed_mps = drives.sample[awaited].T
+        self._now_s = float(frames.time_s[-1])
         self._last = Frames(
-            time_s=frames.time_s[last:],
-            instant=rows,  # where they are among the rows of these frames
-            vehicle=frames.vehicle[rows],
-            x_m=frames.x_m[rows],
-            y_m=frames.y_m[rows],
-            speed_mps=frames.speed_mps[rows],
-            moved=frames.moved[rows],
+            time_s=time_s,
+            instant=np.where(time_s == self._now_s, drives.row[awaited], -1),  # where they are among these frames' rows
+            vehicle=drives.vehicle[awaited],
+            x_m=x_m,
+            y_m=y_m,
+            speed_mps=speed_mps,
+            moved=np.zeros(len(awaited), dtype=np.bool_),
         )
-        now_s = float(frames.time_s[last])
-        due = sorted((event for event in self._held if event.time_s < now_s), key=events_order)
-        self._held = [event for event in self._held if event.time_s >= now_s]
+        certain_s = float(time_s.min(initial=self._now_s))
+        due = sorted((event for event in self._held if event.time_s < certain_s), key=events_order)
+        self._held = [event for event in self._held if event.time_s >= certain_s]
         return due
 
     def finish(self, observer: Observer) -> list[CoverageEvent]:
-        """Close every open window at the last instant with cause ``end`` and return all events still held."""
+        """Close every open window at its last row with cause ``end`` and return all events still held."""
         if self._last is not None:
             row_of = dict(zip(self._last.vehicle.tolist(), self._last.instant.tolist(), strict=True))
             for (_, vehicle), (path, _) in self._open.items():
-                self._close(path, "end", observer.edge(row_of[vehicle]))
+                self._close(path, "end", observer.edge(row_of[vehicle]) if row_of[vehicle] >= 0 else "")
             self._open.clear()
         held, self._held = sorted(self._held, key=events_order), []
         return held
 
-    def _follow(self, drives: _Drives, observer: Observer) -> None:
-        """Extend the paths by some drives, and take note of those that begin or end."""
+    def _follow(self, drives: _Drives, time_s: Floats, observer: Observer) -> None:
+        """Extend the paths by some drives at some instants (s), and take note of those that begin or end."""
+        silent = np.diff(time_s, prepend=self._now_s) > self._longest_s
+        resumed = np.maximum.accumulate(np.where(silent, np.arange(len(time_s)), -1))
         visits, all_points = drives.visits(self._discs)
         points = [memoryview(values).cast("B") for values in all_points]
         for disc, vehicle, first, last, begin, end, came, leaves in visits:
@@ -105,24 +138,40 @@ class Tracker:
             if drives.instant[first] < 0:
                 path, columns = self._open.pop(key)
             else:
-                path, columns = self._opened(drives, first, self._rsus[disc].id, observer, crossed=came)
+                resume = int(resumed[drives.instant[first]])
+                since = (self._since_s, self._since) if resume < 0 else (float(time_s[resume]), "gap")
+                path, columns = self._opened(drives, first, self._rsus[disc].id, observer, since, crossed=came)
             for column, values in zip(columns, points, strict=True):
                 column.frombytes(values[8 * begin : 8 * end])
             if drives.instant[first] >= 0:
                 self._held.append(Entered(time_s=path.time_s[0], path=path))
             if leaves:
                 self._close(path, "crossing", observer.edge(int(drives.row[last])))
-            elif drives.instant[last] == drives.instants - 1:
+            elif drives.awaited[last]:
                 self._open[key] = path, columns
             elif last + 1 < len(drives.seen) and drives.seen[last + 1]:
                 self._close(path, "teleport", "")
             else:
-                self._close(path, observer.vanished(vehicle, int(drives.instant[last]) + 1), "")
+                after = int(drives.instant[last]) + 1
+                fell_silent = self._own_clocks or silent[after]
+                self._close(path, "gap" if fell_silent else observer.vanished(vehicle, after), "")
+        if resumed[-1] >= 0:
+            self._since_s, self._since = float(time_s[resumed[-1]]), "gap"
 
     def _opened(
-        self, drives: _Drives, first: int, rsu_id: str, observer: Observer, *, crossed: bool
+        self,
+        drives: _Drives,
+        first: int,
+        rsu_id: str,
+        observer: Observer,
+        since: tuple[float, EntryCause],
+        *,
+        crossed: bool,
     ) -> tuple[VehiclePath, _Columns]:
-        """Return a path without points of who is in a disc from a row on, or passed through it just before."""
+        """Return a path without points of who is in a disc from a row on, or passed through it just before.
+
+        ``since`` is when (s) the traffic began or went on, and which.
+        """
         row = int(drives.row[first])
         cause: EntryCause
         if crossed:
@@ -130,8 +179,9 @@ class Tracker:
         elif drives.seen[first]:
             cause = "teleport"
         else:
-            # The very first instant cannot tell who departs from who was there all along.
-            cause = "begin" if drives.begins and drives.instant[first] == 0 else observer.appeared(row)
+            # The first rows cannot tell who departs from who was there all along.
+            known_s = self._longest_s if self._own_clocks else 0.0
+            cause = since[1] if drives.sample[first, 0] - since[0] <= known_s else observer.appeared(row)
         time_s, x_m, y_m, speed_mps = columns = array("d"), array("d"), array("d"), array("d")
         path = VehiclePath(
             vehicle_id=observer.vehicle_id(row),
@@ -150,38 +200,39 @@ class Tracker:
         """Take note of a path that ends at its last point; one without extent never was."""
         if path.time_s[-1] > path.time_s[0]:
             self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
-        else:  # it began at the newest instant, and that is still held
+        else:  # it began at its last row, which is still held
+            self._glimpsed[path.rsu_id] += 1
             self._held = [event for event in self._held if event.path is not path]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Drives:
-    """All rows of some frames and of the instant before them, vehicle by vehicle in order of time.
+    """All rows of some frames and those before them that may go on, vehicle by vehicle in order of time.
 
     Args:
-        instants: how many instants there are; that before them is number -1.
-        begins: whether there was none before them.
-        instant: of a row, likewise the rest.
+        instant: of a row, likewise the rest; -1 of those before the frames.
         vehicle: which vehicle.
-        row: where it is among the rows of the frames; those of the instant before are not asked for.
+        row: where it is among the rows of the frames; those before the frames are not asked for.
         sample: time, x, y and speed, shape (N, 4).
-        seen: whether its vehicle was there an instant before, in the row before.
+        seen: whether it goes on from the row before, of the same vehicle.
         driven: whether it drove from there.
-        reach_m: the longest drive within a step (m).
+        awaited: whether a row that follows may go on from it.
+        reach_m: the longest drive between two rows (m).
     """
 
-    instants: int
-    begins: bool
     instant: Integers
     vehicle: Integers
     row: Integers
     sample: Floats
     seen: NDArray[np.bool_]
     driven: NDArray[np.bool_]
+    awaited: NDArray[np.bool_]
     reach_m: float
 
     @classmethod
-    def of(cls, before: Frames | None, frames: Frames) -> _Drives:
+    def of(
+        cls, before: Frames | None, frames: Frames, longest_s: float, own_clocks: bool, infers_jumps: bool
+    ) -> _Drives:
         both = [frames] if before is None else [before, frames]
         vehicle = np.concatenate([part.vehicle for part in both])
         at_before = len(vehicle) - len(frames.vehicle)
@@ -189,28 +240,38 @@ class _Drives:
         row = np.concatenate((np.full(at_before, -1), np.arange(len(frames.vehicle))))
         order = np.lexsort((instant, vehicle))
         vehicle, instant, row = vehicle[order], instant[order], row[order]
-        times_s = np.concatenate(([math.nan if before is None else before.time_s[0]], frames.time_s))
+        time_s = np.concatenate((np.zeros(0) if before is None else before.time_s, frames.time_s[frames.instant]))[
+            order
+        ]
         x_m, y_m, speed_mps, moved = (
             np.concatenate([getattr(part, name) for part in both])[order]
             for name in ("x_m", "y_m", "speed_mps", "moved")
         )
-        sample = np.column_stack((times_s[instant + 1], x_m, y_m, speed_mps))
-        seen = np.zeros(len(vehicle), dtype=np.bool_)
-        seen[1:] = (vehicle[1:] == vehicle[:-1]) & (instant[1:] == instant[:-1] + 1)
+        sample = np.column_stack((time_s, x_m, y_m, speed_mps))
         step = np.diff(sample, axis=0)
+        same = vehicle[1:] == vehicle[:-1]
+        seen, awaited = np.zeros(len(vehicle), dtype=np.bool_), np.ones(len(vehicle), dtype=np.bool_)
+        seen[1:] = same & (step[:, 0] <= longest_s)
+        if own_clocks:
+            awaited[:-1] = ~same
+            awaited &= frames.time_s[-1] - time_s <= longest_s
+        else:
+            seen[1:] &= instant[1:] == instant[:-1] + 1
+            awaited = instant == len(frames.time_s) - 1
         length_m, allowed_m = np.zeros(len(vehicle)), np.zeros(len(vehicle))
         length_m[1:] = np.hypot(step[:, 1], step[:, 2])
         allowed_m[1:] = largest_move_m(np.maximum(speed_mps[1:], speed_mps[:-1]), step[:, 0])
-        driven = seen & ~moved & (length_m <= allowed_m)
+        driven = seen & ~moved
+        if infers_jumps:
+            driven &= length_m <= allowed_m
         return cls(
-            instants=len(frames.time_s),
-            begins=before is None,
             instant=instant,
             vehicle=vehicle,
             row=row,
             sample=sample,
             seen=seen,
             driven=driven,
+            awaited=awaited,
             reach_m=float(length_m[driven].max(initial=0.0)),
         )
 

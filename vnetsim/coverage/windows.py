@@ -16,8 +16,8 @@ from vnetsim.coverage.rsu import Rsu
 
 Floats = NDArray[np.float64]
 
-EntryCause = Literal["crossing", "departure", "teleport", "begin"]
-ExitCause = Literal["crossing", "arrival", "teleport", "end"]
+EntryCause = Literal["crossing", "departure", "teleport", "begin", "gap"]
+ExitCause = Literal["crossing", "arrival", "teleport", "end", "gap"]
 
 
 def crossings(x_m: float, y_m: float, dx_m: float, dy_m: float, radius_m: float) -> tuple[float, float]:
@@ -206,6 +206,9 @@ class TrafficInfo:
         whole_paths: whether a path is known to its end when it begins.
         plugin: name, citation and settings of a traffic source that is not built in; empty for others.
         chosen_rsu: the junction that was taken as RSU because nobody named one; empty where somebody did.
+        left_out: how many vehicles near the RSUs do not take part, by their type.
+        silences: how often a recording says nothing of a vehicle for longer than ``traffic.longest_gap_s``.
+        glimpsed: by RSU, how often a vehicle was inside at one instant only, which makes no window.
     """
 
     kind: str
@@ -223,6 +226,9 @@ class TrafficInfo:
     whole_paths: bool = False
     plugin: Mapping[str, Any] = field(default_factory=dict)
     chosen_rsu: str = ""
+    left_out: int = 0
+    silences: int = 0
+    glimpsed: Mapping[str, int] = field(default_factory=dict)
 
 
 class TrafficStream(Protocol):

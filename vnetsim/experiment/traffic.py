@@ -37,6 +37,9 @@ class TrafficSettings:
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
         vehicle_types: vehicles that take part, by vType id or vClass; ``motor`` are those with a motor that drive on
             roads, ``all`` are all. Of a recording that does not tell types all vehicles are taken.
+        longest_gap_s: how far apart two rows of a vehicle of a recording may be and still be a path (s), whatever rows
+            others have in between; a window ends at a longer gap. None is three times the recording's step, and there
+            a vehicle that is missing where all are sampled at the same instants is gone.
     """
 
     gui: bool = False
@@ -52,6 +55,7 @@ class TrafficSettings:
     end_s: SimulatedS | None = None
     warmup_s: SimulatedS = 0.0
     vehicle_types: tuple[str, ...] = ("motor",)
+    longest_gap_s: Annotated[float | None, Within(1e-3, 1e6, "s", "more than a week is no path")] = None
 
     def __post_init__(self) -> None:
         check_bounds("traffic", self)

@@ -79,6 +79,9 @@ class TrafficEntry:
     vehicles: str = ""
     heights_m: dict[str, float] = field(default_factory=dict)
     plugin: PluginEntry | None = None
+    left_out: int = 0
+    silences: int = 0
+    glimpsed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

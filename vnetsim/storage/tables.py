@@ -40,6 +40,8 @@ def _columns(row: type) -> tuple[Column, ...]:
     return tuple(found)
 
 
+CUT_ENTRY, CUT_EXIT = ("begin", "gap"), ("end", "gap")
+"""Causes of entry and of exit that leave open how long a vehicle was inside: windows that are cut off."""
 WINDOWS = (
     Column("window", INTEGER, "", "index, in order of exit"),
     Column("vehicle_id", TEXT, "", "vehicle"),
@@ -47,8 +49,8 @@ WINDOWS = (
     Column("rsu_id", TEXT, "", "RSU"),
     Column("enter_s", REAL, "s", "first instant inside the disc"),
     Column("exit_s", REAL, "s", "first instant outside the disc again"),
-    Column("entry_cause", TEXT, "", "crossing, departure, teleport or begin"),
-    Column("exit_cause", TEXT, "", "crossing, arrival, teleport or end"),
+    Column("entry_cause", TEXT, "", "crossing, departure, teleport, begin or gap"),
+    Column("exit_cause", TEXT, "", "crossing, arrival, teleport, end or gap"),
     Column("entry_edge", TEXT, "", "edge at entry, empty where unknown"),
     Column("exit_edge", TEXT, "", "edge at exit, empty where unknown"),
     Column("entry_speed_mps", REAL, "m/s", "speed at entry"),

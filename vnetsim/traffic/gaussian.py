@@ -33,7 +33,17 @@ _PATH_POINTS = 9
 _BLOCK = 256
 DIRECTIONS = ("north", "east", "south", "west")
 """Whence vehicles come: the four arms of a crossing; the first from bearing 0 degrees."""
-_NOT_OF_THE_MODEL = ("begin_s", "warmup_s", "vehicle_types", "rsu", "rsu_spacing_m", "net", "gui", "seed")
+_NOT_OF_THE_MODEL = (
+    "begin_s",
+    "warmup_s",
+    "vehicle_types",
+    "rsu",
+    "rsu_spacing_m",
+    "net",
+    "longest_gap_s",
+    "gui",
+    "seed",
+)
 """Settings of ``traffic`` for road nets and SUMO."""
 
 

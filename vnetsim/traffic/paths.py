@@ -21,6 +21,7 @@ from vnetsim.coverage.windows import (
     window_of,
 )
 from vnetsim.errors import InputError
+from vnetsim.traffic.vehicle_types import TypeFilter
 
 Path = tuple[VehiclePath, ExitCause]
 """A whole path inside one disc, from the entry to the exit, and why it ends."""
@@ -45,13 +46,19 @@ class OpenedTraffic:
     rsus: tuple[Rsu, ...]
     time_s: float
     _info: TrafficInfo
-    _late_note: Callable[[], str] = str
+    _types: TypeFilter | None = None
 
     @property
     def info(self) -> TrafficInfo:
         """What the record says of this traffic; who was left out shows only while it is read."""
-        note = self._late_note()
-        return dataclasses.replace(self._info, notes=(*self._info.notes, note)) if note else self._info
+        if self._types is None:
+            return self._info
+        notes = tuple(note for note in (self._types.note(), *self._late_notes()) if note)
+        return dataclasses.replace(self._info, notes=(*self._info.notes, *notes), left_out=self._types.left_out)
+
+    def _late_notes(self) -> Iterable[str]:
+        """Return what else shows only while it is read."""
+        return ()
 
     def close(self) -> None:
         """Release what is held; may be called twice."""

@@ -18,7 +18,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 from vnetsim.traffic.paths import PathTraffic
 
-_RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types")
+_RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types", "longest_gap_s")
 """Settings of traffic that say what was recorded."""
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
@@ -64,6 +64,9 @@ class ReplayTraffic(PathTraffic):
             lanes=tuple(np.column_stack(lane) for lane in lanes),
             heights_m=recorded.heights_m,
             whole_paths=True,
+            left_out=recorded.left_out,
+            silences=recorded.silences,
+            glimpsed=recorded.glimpsed,
         )
         file = "experiment.toml"
         table = directory.settings().get("traffic", {}) if directory.holds(file) else {}

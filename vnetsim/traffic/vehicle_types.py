@@ -118,6 +118,11 @@ class TypeFilter:
             self._left_out.setdefault(key, set()).add(vehicle_id)
         return verdict
 
+    @property
+    def left_out(self) -> int:
+        """How many vehicles do not take part."""
+        return sum(map(len, self._left_out.values()))
+
     def describe(self) -> str:
         """Return in words who takes part, for the record."""
         if ALL in self._wanted:
@@ -161,7 +166,10 @@ class Verdicts:
         self._found = np.zeros(0, dtype=np.int8)  # 1 takes part, -1 does not, 0 not asked yet
 
     def of(
-        self, vehicle: NDArray[np.int64], kind: Callable[[int], tuple[str, str | None, str | None, float | None]]
+        self,
+        vehicle: NDArray[np.int64],
+        kind: Callable[[int], tuple[str, str | None, str | None, float | None]],
+        near: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.bool_]:
         """Return for each row whether its vehicle takes part.
 
@@ -169,16 +177,17 @@ class Verdicts:
             vehicle: the vehicle of each row.
             kind: gives a row's vehicle id, its type, None for one without, which takes part, and its class and height
                 (m), None where only the type is known.
+            near: the rows that are asked about, None for all; a vehicle not asked about yet takes part.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:
             self._found = np.append(self._found, np.zeros(missing, dtype=np.int8))
-        unknown = np.flatnonzero(self._found[vehicle] == 0)
+        unknown = np.flatnonzero((self._found[vehicle] == 0) & (True if near is None else near))
         for row in unknown[np.unique(vehicle[unknown], return_index=True)[1]].tolist():
             name, type_id, vehicle_class, height_m = kind(row)
             takes = type_id is None or self._types.takes(name, type_id, vehicle_class, height_m)
             self._found[vehicle[row]] = 1 if takes else -1
-        return self._found[vehicle] > 0
+        return self._found[vehicle] >= 0
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from vnetsim.simulation.log import Rows
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 from vnetsim.storage.rows import ParticipationRecord
+from vnetsim.storage.tables import CUT_EXIT
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -46,8 +47,8 @@ class Knowledge:
         self.now_s, self.work_share = now_s, work_share
 
     def left(self, vehicle: Vehicle, window: Window) -> None:
-        """Take note of a window that ended; one that the end of the traffic cut off tells nothing."""
-        if window.exit_cause != "end":
+        """Take note of a window that ended; one that was cut off tells nothing."""
+        if window.exit_cause not in CUT_EXIT:
             key = window.rsu_id, vehicle.approach
             count, total_s = self.dwells.get(key, (0, 0.0))
             self.dwells[key] = count + 1, total_s + window.exit_s - window.enter_s

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from vnetsim.errors import InputError
+from vnetsim.traffic.fcd.clocks import on_a_clock
 from vnetsim.traffic.fcd.tables import FcdPart, csv_parts, parquet_parts
 from vnetsim.traffic.sumo.config import is_true
 from vnetsim.xml_files import XmlFile
@@ -34,27 +35,32 @@ def read_fcd(path: Path) -> Iterator[FcdPart]:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
             time with finite values and each vehicle once per step; what comes before was yielded.
     """
+    before_s = -math.inf
+    for part in on_a_clock(_numbered(path)):
+        if fault := _fault(part, before_s):
+            step, what = fault
+            if step:
+                yield part.between(0, step)
+            raise InputError(f"{part.where[step]}: {what}")
+        before_s = float(part.time_s[-1])
+        yield part
+    if before_s == -math.inf:
+        raise InputError(f"{path}: the recording is empty: it has no time step.")
+
+
+def _numbered(path: Path) -> Iterator[FcdPart]:
+    """Yield the parts of a file, with a number for each vehicle id."""
     name = path.name.removesuffix(".gz")
     reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
     numbers: dict[str, int] = {}
-    before_s = -math.inf
     try:
-        for columns in reader(path):
-            vehicle = np.array([numbers.setdefault(name, len(numbers)) for name in columns.ids], dtype=np.int64)
-            part = replace(columns, vehicle=vehicle)
-            if fault := _fault(part, before_s):
-                step, what = fault
-                if step:
-                    yield part.until(step)
-                raise InputError(f"{part.where[step]}: {what}")
-            before_s = float(part.time_s[-1])
-            yield part
+        for part in reader(path):
+            vehicle = np.array([numbers.setdefault(name, len(numbers)) for name in part.ids], dtype=np.int64)
+            yield replace(part, vehicle=vehicle)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: damaged or cut off in the middle of the gzip stream: {error}.") from error
     except OSError as error:
         raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
-    if before_s == -math.inf:
-        raise InputError(f"{path}: the recording is empty: it has no time step.")
 
 
 def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -22,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vnetsim.coverage.frames import Frames
+from vnetsim.coverage.frames import Frames, Integers
 from vnetsim.coverage.placement import coordinates, place_rsus
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
-from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, TrafficInfo
+from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, Left, TrafficInfo
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
@@ -46,6 +47,10 @@ _PERSONS_UNKNOWN = (
 )
 
 
+_GAPS = 3.0
+"""The longest gap, unless the setting says it, is so many steps."""
+_ROUNDED = 1.01
+"""Times are rounded: a gap of so many times the longest is no longer one."""
 _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a drive counts as driven, unlike live"
 
 
@@ -71,35 +76,54 @@ class FcdTraffic(OpenedTraffic):
                 "or with --rsu JUNCTION[:range_m] and --set traffic.net=FILE.net.xml."
             )
         self._types = TypeFilter(settings)
-        self._late_note = self._types.note
         net = NetFile(Path(settings.net) if settings.net else None)
         self._path = path
         self.rsus, notes = place_rsus(settings, net, settings.net)
         files: list[Path | str] = [path, *([net.path] if net.path else []), *settings.rsu_files]
         parts = read_fcd(path)
-        first: list[FcdPart] = []
-        for part in parts:  # two steps are read ahead: they show the format, the first instant and the step
-            first.append(part)
-            if sum(len(one.time_s) for one in first) > 1:
-                break
-        times_s = np.concatenate([part.time_s for part in first]).tolist()
-        self._parts: Iterator[FcdPart] | None = chain(first, parts)
-        begin_s = times_s[0] if settings.begin_s is None else settings.begin_s
-        self._begin_s = max(times_s[0], begin_s + settings.warmup_s)
+        first = next(parts)
+        self._parts: Iterator[FcdPart] | None = chain((first,), parts)
+        clock = first.clock
+        self._own_clocks = not clock.common or settings.longest_gap_s is not None
+        self._longest_gap_s = settings.longest_gap_s
+        if self._longest_gap_s is None:
+            self._longest_gap_s = _GAPS * clock.step_s if clock.step_s else math.inf
+        begin_s = float(first.time_s[0]) if settings.begin_s is None else settings.begin_s
+        self._begin_s = max(float(first.time_s[0]), begin_s + settings.warmup_s)
         self._end_s = math.inf if settings.end_s is None else settings.end_s
+        self._glimpsed, self._gaps = Counter[str](), 0
         self.time_s = self._begin_s
         self._info = TrafficInfo(
             kind="fcd",
             begin_s=self._begin_s,
             end_s=None,
-            step_s=times_s[1] - times_s[0] if len(times_s) > 1 else None,
+            step_s=clock.step_s,
             seed=None,
             inputs=tuple(str(resolved(file)) for file in files),
-            notes=notes if first[0].persons_known else (*notes, _PERSONS_UNKNOWN),
+            notes=(*notes, *self._notes(first)),
             lanes=net.lanes(self.rsus),
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
             heights_m=self._types.heights_m,
+            glimpsed=self._glimpsed,
         )
+
+    def _notes(self, first: FcdPart) -> Iterator[str]:
+        """Yield what the first part shows."""
+        if not first.persons_known:
+            yield _PERSONS_UNKNOWN
+        if not first.clock.common:
+            yield (
+                "The vehicles of the recording are sampled each at times of its own, every "
+                f"{first.clock.step_s:g} s in the median: a path goes on over up to {self._longest_gap_s:g} s without "
+                "a row (traffic.longest_gap_s)."
+            )
+
+    def _late_notes(self) -> Iterator[str]:
+        if self._gaps:
+            yield (
+                f"{self._gaps} windows begin or end where the recording says nothing of their vehicle for longer than "
+                f"{self._longest_gap_s:g} s (traffic.longest_gap_s): they count as cut off there."
+            )
 
     def close(self) -> None:
         """Close the file; may be called twice."""
@@ -114,18 +138,20 @@ class FcdTraffic(OpenedTraffic):
         parts, self._parts = self._parts, None
         if parts is None:
             raise InputError(f"{self._path}: this recording was closed or already read; open it again.")
-        tracker = Tracker(self.rsus)
-        recorded = _Recorded(self.rsus, self._types, self._info.step_s or 0.0)
+        longest_s, own_clocks = _ROUNDED * self._longest_gap_s, self._own_clocks
+        tracker = Tracker(self.rsus, longest_gap_s=longest_s, own_clocks=own_clocks, glimpsed=self._glimpsed)
+        recorded = _Recorded(self.rsus, self._types, self._info.step_s or 0.0, longest_s, own_clocks=own_clocks)
         last_s = -math.inf
         for whole in parts:
-            part = whole.until(int(np.searchsorted(whole.time_s, self._end_s)))  # as SUMO's, the last begins before it
+            # as SUMO's, the last begins before the end
+            part = whole.between(0, int(np.searchsorted(whole.time_s, self._end_s)))
             if not len(part.time_s):
                 break
             last_s = float(part.time_s[-1])
             frames = recorded.frames(part, self._begin_s)
             if frames is not None:
                 self.time_s = last_s
-                yield from tracker.advance(frames, recorded)
+                yield from self._counted(tracker.advance(frames, recorded))
         if last_s < self._begin_s:
             raise InputError(
                 f"{self._path}: the recording ends at {last_s:g} s, before {self._begin_s:g} s, where traffic.begin_s "
@@ -133,10 +159,17 @@ class FcdTraffic(OpenedTraffic):
             )
         recorded.check_units(str(self._path), enough_m=0.0)
         self._types.refuse_nobody(str(self._path))
-        yield from tracker.finish(recorded)
+        self._info = dataclasses.replace(self._info, silences=recorded.silences)
+        yield from self._counted(tracker.finish(recorded))
         # A row tells where vehicles are when a step begins; the last step is as long as any, as in the live simulation.
         self.time_s += self._info.step_s or 0.0
         self._info = dataclasses.replace(self._info, end_s=self.time_s)
+
+    def _counted(self, events: list[CoverageEvent]) -> list[CoverageEvent]:
+        """Return events, and count those windows that begin or end at a gap."""
+        windows = [event.window for event in events if isinstance(event, Left)]
+        self._gaps += sum("gap" in (window.entry_cause, window.exit_cause) for window in windows)
+        return events
 
 
 class _Recorded:
@@ -144,12 +177,28 @@ class _Recorded:
 
     Args:
         rsus: vehicles further from all of them than they can drive in a step are left out.
+        step_s: between rows of a vehicle (s).
+        longest_s: rows of a vehicle that are further apart are no path (s).
+        own_clocks: whether vehicles are sampled each at times of its own.
+
+    Attributes:
+        silences: how often a vehicle comes again after it was silent for longer; with one clock, how often all do.
     """
 
-    def __init__(self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float) -> None:
+    def __init__(
+        self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float, longest_s: float, *, own_clocks: bool
+    ) -> None:
         self._rsus = rsus
         self._types = types
-        self._vehicles = 0  # seen so far
+        self._longest_s = longest_s
+        self._own_clocks = own_clocks
+        self.silences = 0
+        self._steps = 0  # before the newest part
+        # by number of the recorded id: when and at which step it was seen last, and which vehicle it is
+        self._seen_s, self._seen_step, self._is = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._kinds: list[str] = []  # the type of each vehicle when it was seen first, "" where unknown
+        self._known: dict[tuple[int, str], int] = {}  # vehicles by id and type, of ids with several types
+        self._names: dict[int, str] = {}  # of vehicles whose id was another's before
         self._verdicts = Verdicts(types)
         self._time_s = math.nan
         self._step_s = step_s
@@ -162,22 +211,23 @@ class _Recorded:
         Raises:
             InputError: positions are geographical degrees.
         """
-        self._part, vehicle = part, part.vehicle
-        self._new = np.zeros(len(vehicle), dtype=np.bool_)
-        new = np.flatnonzero(vehicle >= self._vehicles)
-        self._new[new[np.unique(vehicle[new], return_index=True)[1]]] = True
-        self._vehicles = max(self._vehicles, int(vehicle.max(initial=-1)) + 1)
+        self._part = part
+        self._vehicle = vehicle = self._identified(part)
         if self._driven_m < _ENOUGH_M:
             self._measure(part)
             self.check_units(part.where[0], enough_m=_ENOUGH_M)
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         self._time_s = float(part.time_s[-1])
+        self.silences += 0 if self._own_clocks else int((gaps_s > self._longest_s).sum())
         self._fastest_mps = max(self._fastest_mps, float(part.speed_mps.max(initial=0.0)))
-        reach_m = float(largest_move_m(self._fastest_mps, float(np.nanmax(gaps_s, initial=self._step_s))))
+        longest_s = self._longest_s if self._own_clocks else float(np.nanmax(gaps_s, initial=self._step_s))
+        reach_m = float(largest_move_m(self._fastest_mps, min(longest_s, self._longest_s)))
         self._skipped = int(np.searchsorted(part.time_s, begin_s))
         rows = np.flatnonzero(part.step >= self._skipped)
-        rows = rows[self._near(part.x_m[rows], part.y_m[rows], reach_m)]
-        self._rows = rows = rows[self._verdicts.of(vehicle[rows], lambda row: self._kind(int(rows[row])))]
+        near = self._near(part.x_m[rows], part.y_m[rows], reach_m)
+        if not self._own_clocks:  # else the rows of a vehicle must not skip one
+            rows, near = rows[near], near[near]
+        self._rows = rows = rows[self._verdicts.of(vehicle[rows], lambda row: self._kind(int(rows[row])), near)]
         if self._skipped == len(part.time_s):
             return None
         return Frames(
@@ -190,13 +240,64 @@ class _Recorded:
             moved=np.zeros(len(rows), dtype=np.bool_),
         )
 
+    def _identified(self, part: FcdPart) -> Integers:
+        """Return the vehicle of each row, and take note of who is new and who comes again."""
+        self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
+        order = np.argsort(part.vehicle, kind="stable")
+        number, step = part.vehicle[order], part.step[order]
+        time_s, step = part.time_s[step], step + self._steps
+        self._steps += len(part.time_s)
+        if not len(order):
+            return order
+        missing = int(number[-1]) + 1 - len(self._is)
+        if missing > 0:
+            self._seen_s = np.append(self._seen_s, np.full(missing, -math.inf))
+            self._seen_step, self._is = (np.append(one, np.full(missing, -2)) for one in (self._seen_step, self._is))
+        first = np.r_[True, number[1:] != number[:-1]]
+        last = np.roll(first, -1)
+        before_s = np.where(first, self._seen_s[number], np.roll(time_s, 1))
+        back = time_s - before_s > self._longest_s
+        if not self._own_clocks:
+            back |= step - np.where(first, self._seen_step[number], np.roll(step, 1)) > 1
+        starts = np.flatnonzero(first | back)
+        found = self._is[number[starts]]
+        for at in np.flatnonzero(back[starts]).tolist():
+            row = int(order[starts[at]])
+            same_id = at > 0 and number[starts[at]] == number[starts[at - 1]]
+            found[at] = self._identity(row, int(found[at - 1] if same_id else found[at]))
+        is_vehicle = np.repeat(found, np.diff(starts, append=len(order)))
+        self._seen_s[number[last]], self._seen_step[number[last]] = time_s[last], step[last]
+        self._is[number[last]] = is_vehicle[last]
+        vehicle = np.empty_like(is_vehicle)
+        vehicle[order] = is_vehicle
+        return vehicle
+
+    def _identity(self, row: int, before: int) -> int:
+        """Return the vehicle of a row whose id is new, or was gone; ``before`` is what it was, negative for new."""
+        number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
+        known = "" if before < 0 else self._kinds[before]
+        if before >= 0 and (not type_id or not known or type_id == known):
+            self.silences += self._own_clocks
+            return before
+        if before >= 0:
+            self._known.setdefault((number, known), before)
+        found = self._known.get((number, type_id), len(self._kinds))
+        if found == len(self._kinds):
+            self._new[row] = True
+            self._kinds.append(type_id)
+            if before >= 0:
+                self._known[number, type_id] = found
+                self._names[found] = f"{self._part.ids[row]} ({type_id})"
+        return found
+
     def _measure(self, part: FcdPart) -> None:
         """Add up how far vehicles drove by their speeds, and how far they moved."""
         order = np.lexsort((part.step, part.vehicle))
         vehicle, step, speed_mps = part.vehicle[order], part.step[order], part.speed_mps[order]
-        drives = (vehicle[1:] == vehicle[:-1]) & (step[1:] == step[:-1] + 1)
+        time_s = np.diff(part.time_s[step])
+        drives = (vehicle[1:] == vehicle[:-1]) & (time_s <= self._longest_s)
         drives &= np.minimum(speed_mps[1:], speed_mps[:-1]) > _SLOW_MPS
-        driven_m = (speed_mps[1:] + speed_mps[:-1]) / 2 * np.diff(part.time_s[step])
+        driven_m = (speed_mps[1:] + speed_mps[:-1]) / 2 * time_s
         self._driven_m += float(driven_m[drives].sum())
         self._moved_m += float(np.hypot(np.diff(part.x_m[order]), np.diff(part.y_m[order]))[drives].sum())
 
@@ -214,7 +315,7 @@ class _Recorded:
 
     def vehicle_id(self, row: int) -> str:
         """Return its recorded id."""
-        return str(self._part.ids[int(self._rows[row])])
+        return self._name(int(self._rows[row]))
 
     def vehicle_type(self, row: int) -> str:
         """Return its recorded type."""
@@ -226,14 +327,20 @@ class _Recorded:
         return lane.rpartition("_")[0]
 
     def appeared(self, row: int) -> EntryCause:
-        """Return ``teleport`` for a vehicle seen before, elsewhere or a while ago, else ``departure``."""
-        return "departure" if self._new[self._rows[row]] else "teleport"
+        """Return why a vehicle seen before is inside: ``gap`` where each has a clock of its own, else ``teleport``."""
+        if self._new[self._rows[row]]:
+            return "departure"
+        return "gap" if self._own_clocks else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
         """Return ``teleport`` for a vehicle that is elsewhere now, else ``arrival``."""
         at = self._skipped + instant
         present = slice(*np.searchsorted(self._part.step, (at, at + 1)))
-        return "teleport" if (self._part.vehicle[present] == vehicle).any() else "arrival"
+        return "teleport" if (self._vehicle[present] == vehicle).any() else "arrival"
+
+    def _name(self, row: int) -> str:
+        """Return the id of the vehicle of a row of the part."""
+        return self._names.get(int(self._vehicle[row])) or str(self._part.ids[row])
 
     def _near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:
         """Return who is in a disc, or could be within one step."""
@@ -247,7 +354,7 @@ class _Recorded:
 
     def _kind(self, row: int) -> tuple[str, str | None, None, None]:
         """Return the id and the type of the vehicle of a row of the part, None where it has none."""
-        type_id, name = self._part.types[row] or None, self._part.ids[row]
+        type_id, name = self._part.types[row] or None, self._name(row)
         if not type_id and not (self._types.by_default or self._types.takes_all):
             raise InputError(
                 f"{self._part.where[self._part.step[row]]}: vehicle '{name}' has no type in this recording; "

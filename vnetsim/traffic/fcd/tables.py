@@ -33,6 +33,21 @@ _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
 _UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
 """Which line of a text file a row is."""
+OF_ROWS = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle")
+"""The columns of a part that have a row for each vehicle in a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """When a recording's vehicles are sampled.
+
+    Args:
+        step_s: between rows of a vehicle: the median over vehicles of each one's median (s); None where unknown.
+        common: whether all are sampled at the same instants.
+    """
+
+    step_s: float | None
+    common: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,6 +66,7 @@ class FcdPart:
         types: see ``lanes``.
         persons_known: whether the recording tells persons from vehicles.
         vehicle: a number for each vehicle id, in order of first appearance.
+        clock: when the recording's vehicles are sampled.
     """
 
     time_s: Floats
@@ -64,12 +80,14 @@ class FcdPart:
     types: Sequence[str | None]
     persons_known: bool = True
     vehicle: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    clock: Clock = Clock(step_s=None, common=True)
 
-    def until(self, step: int) -> FcdPart:
-        """Return the steps before ``step``."""
-        rows = int(np.searchsorted(self.step, step))
-        of_rows = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle")
-        return replace(self, time_s=self.time_s[:step], **{name: getattr(self, name)[:rows] for name in of_rows})
+    def between(self, first: int, end: int) -> FcdPart:
+        """Return the steps from ``first`` on, before ``end``."""
+        rows = slice(*np.searchsorted(self.step, (first, end)))
+        of_rows = {name: getattr(self, name)[rows] for name in OF_ROWS}
+        of_rows["step"] = of_rows["step"] - first
+        return replace(self, time_s=self.time_s[first:end], where=self.where[first:end], **of_rows)
 
 
 def csv_parts(path: Path) -> Iterator[FcdPart]:

@@ -51,6 +51,14 @@ class SumoNet:
     progress: ProgressDisplay | None
 
     @cached_property
+    def longest_jump_m(self) -> float:
+        """How far a vehicle may be moved across a junction in no time (m), where the net has no internal lanes."""
+        if any(lane.startswith(":") for lane in self.api.lane.getIDList()):
+            return 0.0
+        shapes = [np.array(self.api.junction.getShape(name)) for name in self._junctions]
+        return max((float(np.hypot(*np.ptp(shape[:, :2], axis=0))) for shape in shapes if len(shape)), default=0.0)
+
+    @cached_property
     def _junctions(self) -> list[str]:
         return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
 

@@ -5,6 +5,7 @@ Only the modules of ``vnetsim.traffic.sumo`` talk to SUMO.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -50,7 +51,7 @@ class SumoTraffic(OpenedTraffic):
         self._settings = settings
         self._repeat = repeat
         self._types = TypeFilter(settings)
-        self._late_note = self._types.note
+        self._glimpsed = Counter[str]()
         self._session: SumoSession | None = None
         self._play: Pass | None = None
         self._progress = progress
@@ -94,7 +95,7 @@ class SumoTraffic(OpenedTraffic):
             around, fastest_mps = surroundings(api, place, rsu)
             lanes |= around
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
-            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0)
+            self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0 + net.longest_jump_m)
             if not around:
                 placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
         inputs = (
@@ -115,6 +116,7 @@ class SumoTraffic(OpenedTraffic):
             lanes=tuple(lanes.values()),
             vehicles=self._types.describe(),
             heights_m=self._types.heights_m,
+            glimpsed=self._glimpsed,
             chosen_rsu="" if self._settings.rsu or net.rsu_pois() else self.rsus[0].id,
         )
 
@@ -141,6 +143,7 @@ class SumoTraffic(OpenedTraffic):
                 suffix,
                 warmup_s=self._settings.warmup_s,
                 types=self._types,
+                glimpsed=self._glimpsed,
             )
             for time_s, events in play.batches(shift_s):
                 self.time_s = max(time_s, self.time_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, Queue
@@ -49,10 +50,12 @@ class Pass:
         *,
         warmup_s: float,
         types: TypeFilter,
+        glimpsed: Counter[str],
     ) -> None:
         self._session = session
         self._warmup_ms = round(warmup_s * 1000)
-        self._rsus = rsus
+        # SUMO tells who teleports; a vehicle may drive far in a step where a net has no internal lanes
+        self._tracker = Tracker(rsus, infers_jumps=False, glimpsed=glimpsed)
         self.duration_s = 0.0
         api = session.api
         each = list(zip(anchors(api, rsus), radii_m, strict=True))
@@ -73,7 +76,7 @@ class Pass:
         Raises:
             RunError: SUMO failed; what it sent before was yielded.
         """
-        tracker, time_s = Tracker(self._rsus), -math.inf
+        tracker, time_s = self._tracker, -math.inf
         self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
         self._reader.start()
         try:

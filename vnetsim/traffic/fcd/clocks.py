@@ -1,0 +1,128 @@
+"""The clock of a recording, or the clocks of its vehicles: when vehicles are sampled, told from its first rows.
+
+SUMO samples all vehicles at the same instants. Converted tracks may have instants that rounding sets apart, which are
+made one; or each vehicle reports at times of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vnetsim.coverage.frames import Integers
+from vnetsim.errors import InputError
+from vnetsim.traffic.fcd.tables import OF_ROWS, Clock, FcdPart
+
+_HEAD = 1 << 16
+"""So many rows, or steps, of a recording show its clock."""
+_SAME = 0.01
+"""Instants that are apart by up to such a share of the step are one."""
+_FOLLOWS, _FEW, _FEW_FOLLOW = 0.95, 100, 0.5
+"""Vehicles share a clock where, in the mean over vehicles, such a share of their rows follow at the next instant. Of
+fewer rows than this, half: one teleport counts for much among them."""
+
+
+def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
+    """Yield parts of a recording with its clock, and instants that rounding set apart as one.
+
+    Raises:
+        InputError: the recording is damaged; what comes before was yielded.
+    """
+    head: list[FcdPart] = []
+    fault: InputError | None = None
+    try:
+        for part in parts:
+            head.append(part)
+            if sum(max(len(one.step), len(one.time_s)) for one in head) >= _HEAD:
+                break
+    except InputError as error:
+        fault = error
+    if head:
+        clock = _clock_of(head)
+        same_s = _SAME * (clock.step_s or 0.0)
+        for part in _merged(_followed(head, parts, fault), same_s) if clock.common else _followed(head, parts, fault):
+            yield replace(part, clock=clock)
+    elif fault is not None:
+        raise fault
+
+
+def _followed(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError | None) -> Iterator[FcdPart]:
+    yield from head
+    if fault is not None:
+        raise fault
+    yield from parts
+
+
+def _clock_of(head: list[FcdPart]) -> Clock:
+    instants_s = np.concatenate([part.time_s for part in head])
+    before = np.cumsum([0, *(len(part.time_s) for part in head)])
+    step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])
+    vehicle = np.concatenate([part.vehicle for part in head])
+    order = np.argsort(vehicle, kind="stable")
+    vehicle, step = vehicle[order], step[order]
+    own_s = np.diff(instants_s[step])
+    found = (vehicle[1:] == vehicle[:-1]) & (own_s > 0)
+    whose, own_s = vehicle[1:][found], own_s[found]
+    if not len(own_s):
+        ahead_s = np.diff(instants_s)
+        ahead_s = ahead_s[ahead_s > 0]
+        return Clock(step_s=round(float(np.median(ahead_s)), 9) if len(ahead_s) else None, common=True)
+    _, first, count = np.unique(whose, return_index=True, return_counts=True)
+    step_s = round(float(np.median(own_s[np.lexsort((own_s, whose))][first + (count - 1) // 2])), 9)
+    instant = np.cumsum(np.abs(np.diff(instants_s, prepend=instants_s[0])) > _SAME * step_s)[step]
+    follows = np.diff(instant)[found] == 1
+    share = (np.add.reduceat(follows, first, dtype=np.float64) / count).mean()
+    return Clock(step_s=step_s, common=bool(share >= (_FEW_FOLLOW if len(own_s) < _FEW else _FOLLOWS)))
+
+
+def _merged(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
+    """Yield parts in which instants up to ``same_s`` (s) after another are that one."""
+    before: FcdPart | None = None
+    fault: InputError | None = None
+    while fault is None:
+        try:
+            part = next(parts, None)
+        except InputError as error:  # what is complete comes first
+            part, fault = None, error
+        if before is not None:
+            if part is not None and abs(part.time_s[0] - before.time_s[-1]) <= same_s:
+                last = int(_starts(before, same_s)[-1])  # this instant goes on
+                part = _joined(before.between(last, len(before.time_s)), part)
+                before = before.between(0, last)
+            if len(before.time_s):
+                yield _one_each(before, same_s)
+        if part is None:
+            break
+        before = part
+    if fault is not None:
+        raise fault
+
+
+def _starts(part: FcdPart, same_s: float) -> Integers:
+    """Return the steps of a part with which an instant begins."""
+    found: Integers = np.flatnonzero(np.r_[True, ~(np.abs(np.diff(part.time_s)) <= same_s)])
+    return found
+
+
+def _one_each(part: FcdPart, same_s: float) -> FcdPart:
+    """Return a part with one step an instant."""
+    starts = _starts(part, same_s)
+    if len(starts) == len(part.time_s):
+        return part
+    instant = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(part.time_s)))
+    where = [part.where[start] for start in starts]
+    return replace(part, time_s=part.time_s[starts], where=where, step=instant[part.step])
+
+
+def _joined(first: FcdPart, second: FcdPart) -> FcdPart:
+    """Return two parts that follow each other as one."""
+    second = replace(second, step=second.step + len(first.time_s))
+    pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("time_s", "where", *OF_ROWS)}
+    both: dict[str, Any] = {
+        name: np.concatenate(pair) if isinstance(pair[0], np.ndarray) else [*pair[0], *pair[1]]
+        for name, pair in pairs.items()
+    }
+    return replace(first, **both)
