@@ -70,3 +70,27 @@ def test_a_recording_takes_short_teleports_for_drives_and_says_so(
     assert {w.exit_cause for w in windows_of(recording, rsu=rsu) if w.vehicle_id in "fg"} == {"crossing"}
     traffic = vnetsim.mobility(recording, rsu=rsu, out=tmp_path / "recorded", progress=False)
     assert "counts as driven, unlike live" in build_report(traffic.path).path.read_text()
+
+
+ACROSS = """<routes><vType id="car"/>
+  <flow id="w" type="car" begin="0" end="40" period="8" from="left1A1" to="C1right1" departSpeed="max"/>
+  <flow id="s" type="car" begin="3" end="40" period="8" from="bottom1B0" to="B2top1" departSpeed="max"/></routes>"""
+
+
+def test_who_passes_a_junction_without_lanes_in_no_time_drove_there(
+    windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    """In a disc that holds the junction, one in its middle, and one beside it that cars come to from far outside."""
+    grid = ("--grid", "--grid.number", 3, "--grid.length", 400, "--grid.attach-length", 300)
+    wide = ("--default.junctions.radius", 50, "--no-internal-links", "--output-file", tmp_path / "net.net.xml")
+    sumo_tool("netgenerate", *grid, *wide, cwd=tmp_path)
+    (tmp_path / "net.rou.xml").write_text(ACROSS)
+    config = tmp_path / "net.sumocfg"
+    config.write_text(
+        '<configuration><input><net-file value="net.net.xml"/><route-files value="net.rou.xml"/></input>'
+        '<time><end value="120"/></time></configuration>'
+    )
+    for rsu, number in (("B1:150", 10), ("705,705:30", 10), ("765,700:10", 5)):
+        windows = windows_of(config, rsu=(rsu,))
+        assert {(w.entry_cause, w.exit_cause) for w in windows} == {("crossing", "crossing")}
+        assert len({w.vehicle_id for w in windows}) == len(windows) == number

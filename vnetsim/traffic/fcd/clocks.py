@@ -17,7 +17,7 @@ from vnetsim.errors import InputError
 from vnetsim.traffic.fcd.tables import OF_ROWS, Clock, FcdPart
 
 _HEAD = 1 << 16
-"""So many rows, or steps, of a recording show its clock."""
+"""So many rows of a recording, two of each vehicle on average, show its clock; or so many steps where nobody is."""
 _SAME = 0.01
 """Instants that are apart by up to such a share of the step are one."""
 _FOLLOWS, _FEW, _FEW_FOLLOW = 0.95, 100, 0.5
@@ -33,10 +33,13 @@ def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
     """
     head: list[FcdPart] = []
     fault: InputError | None = None
+    rows = steps = vehicles = 0
     try:
         for part in parts:
             head.append(part)
-            if sum(max(len(one.step), len(one.time_s)) for one in head) >= _HEAD:
+            rows, steps = rows + len(part.step), steps + len(part.time_s)
+            vehicles = max(vehicles, int(part.vehicle.max(initial=-1)) + 1)
+            if max(rows, steps) >= _HEAD and rows >= 2 * vehicles:
                 break
     except InputError as error:
         fault = error
