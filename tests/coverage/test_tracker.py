@@ -36,7 +36,12 @@ class Reasons:
         self._time_s: list[float] = []
         self.asked: list[tuple[str, str]] = []
 
-    def frames(self, part: Sequence[tuple[float, list[Sample]]], moved: Container[str] = frozenset()) -> Frames:
+    def frames(
+        self,
+        part: Sequence[tuple[float, list[Sample]]],
+        moved: Container[str] = frozenset(),
+        resumed: Container[float] = (),
+    ) -> Frames:
         """Return instants as the tracker wants them."""
         rows = [(instant, *sample) for instant, (_, samples) in enumerate(part) for sample in samples]
         self._ids, self._time_s = [row[1] for row in rows], [time_s for time_s, _ in part]
@@ -51,6 +56,7 @@ class Reasons:
             y_m=y_m,
             speed_mps=speed_mps,
             moved=np.array([name in moved for name in self._ids], dtype=bool),
+            resumed=np.array([time_s in resumed for time_s in self._time_s], dtype=bool),
         )
 
     def vehicle_id(self, row: int) -> str:
@@ -78,13 +84,14 @@ def track(
     reasons: Reasons | None = None,
     moved: Container[str] = frozenset(),
     together: int = 3,
+    resumed: Container[float] = (),
     **gaps: Any,
 ) -> list[CoverageEvent]:
     """Return all events; they are of those vehicles and discs, and tell what the source says of them."""
     reasons = reasons or Reasons()
     tracker = Tracker(rsus, **gaps)
     parts = [frames[at : at + together] for at in range(0, len(frames), together)]
-    events = [e for part in parts for e in tracker.advance(reasons.frames(part, moved), reasons)]
+    events = [e for part in parts for e in tracker.advance(reasons.frames(part, moved, resumed), reasons)]
     events += tracker.finish(reasons)
     check_events(events)
     seen, discs = {sample[0] for _, near in frames for sample in near}, {rsu.id for rsu in rsus}
@@ -340,7 +347,7 @@ def test_a_gap_of_all_ends_windows_and_begins_them() -> None:
     present = [(0.0, "ab"), (1.0, "ab"), (4.0, "ab"), (7.5, "ac"), (8.5, "ac"), (9.5, "a"), (10.5, "a")]
     frames = [(time_s, [inside[name] for name in names]) for time_s, names in present]
     for together in (1, 2, 7):
-        found = track(frames, reasons=Reasons(), together=together, longest_gap_s=3.0)
+        found = track(frames, reasons=Reasons(), together=together, longest_gap_s=3.0, resumed={7.5})
         windows = [event.window for event in found if isinstance(event, Left)]
         assert sorted((w.vehicle_id, w.enter_s, w.exit_s, w.entry_cause, w.exit_cause) for w in windows) == [
             ("a", 0.0, 4.0, "begin", "gap"),

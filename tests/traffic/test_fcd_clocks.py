@@ -143,6 +143,20 @@ def test_two_recordings_behind_each_other_are_not_one_path(suffix: str, tmp_path
     assert "2 windows begin or end where the recording says nothing of their vehicle for longer than 3 s" in note
 
 
+def test_while_nobody_is_there_no_row_is_missing(tmp_path: Path) -> None:
+    """As with SUMO's --fcd-output.skip-empty; of several who are gone at once, the recording paused."""
+    rows = [
+        (t, name, x_m, "car")
+        for begin_s, name in ((0, "a"), (100, "b"))
+        for t, x_m in ((begin_s, 0.0), (begin_s + 1, 5.0))
+    ]
+    path = record(tmp_path / "v.csv", rows, 5.0)  # type: ignore[arg-type]
+    assert causes(read(path)[0]) == [("a", 0, 1, "begin", "arrival"), ("b", 100, 101, "departure", "end")]
+    rows += [(t, "c", x_m, kind) for t, _, x_m, kind in rows[:2]]
+    path = record(tmp_path / "v.csv", sorted(rows), 5.0)  # type: ignore[arg-type]
+    assert {row[3:] for row in causes(read(path)[0])} == {("begin", "gap"), ("gap", "end")}
+
+
 def test_an_id_that_comes_again_as_another_type_is_another_vehicle(tmp_path: Path) -> None:
     def drive(begin_s: float, kind: str) -> list[Row]:
         return [(float(begin_s + i), "v", -200.0 + 20 * i, kind) for i in range(21)]

@@ -25,6 +25,7 @@ class Frames:
         y_m: see ``x_m``.
         speed_mps: speed (m/s).
         moved: whether the source knows that it did not drive here since the instant before (a teleport).
+        resumed: whether, before an instant, the traffic was not seen for a while, shape (T,); None where it always was.
     """
 
     time_s: Floats
@@ -34,6 +35,7 @@ class Frames:
     y_m: Floats
     speed_mps: Floats
     moved: NDArray[np.bool_]
+    resumed: NDArray[np.bool_] | None = None
 
 
 class Observer(Protocol):

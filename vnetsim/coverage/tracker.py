@@ -84,7 +84,6 @@ class Tracker:
         self._open: dict[tuple[int, int], tuple[VehiclePath, _Columns]] = {}  # by disc and vehicle
         self._held: list[CoverageEvent] = []
         self._last: Frames | None = None  # the last row of each vehicle that may go on, each an instant of its own
-        self._now_s = math.nan
         self._since_s = math.nan  # when the traffic began, or went on after a gap of all vehicles
         self._since: EntryCause = "begin"
 
@@ -99,20 +98,21 @@ class Tracker:
         if self._last is None:
             self._since_s = float(frames.time_s[0])
         drives = _Drives.of(self._last, frames, self._longest_s, self._own_clocks, self._infers_jumps)
-        self._follow(drives, frames.time_s, observer)
+        silent = np.zeros(len(frames.time_s), dtype=np.bool_) if frames.resumed is None else frames.resumed
+        self._follow(drives, frames.time_s, silent, observer)
         awaited = np.flatnonzero(drives.awaited)
         time_s, x_m, y_m, speed_mps = drives.sample[awaited].T
-        self._now_s = float(frames.time_s[-1])
+        now_s = float(frames.time_s[-1])
         self._last = Frames(
             time_s=time_s,
-            instant=np.where(time_s == self._now_s, drives.row[awaited], -1),  # where they are among these frames' rows
+            instant=np.where(time_s == now_s, drives.row[awaited], -1),  # where they are among these frames' rows
             vehicle=drives.vehicle[awaited],
             x_m=x_m,
             y_m=y_m,
             speed_mps=speed_mps,
             moved=np.zeros(len(awaited), dtype=np.bool_),
         )
-        certain_s = float(time_s.min(initial=self._now_s))
+        certain_s = float(time_s.min(initial=now_s))
         due = sorted((event for event in self._held if event.time_s < certain_s), key=events_order)
         self._held = [event for event in self._held if event.time_s >= certain_s]
         return due
@@ -127,9 +127,11 @@ class Tracker:
         held, self._held = sorted(self._held, key=events_order), []
         return held
 
-    def _follow(self, drives: _Drives, time_s: Floats, observer: Observer) -> None:
-        """Extend the paths by some drives at some instants (s), and take note of those that begin or end."""
-        silent = np.diff(time_s, prepend=self._now_s) > self._longest_s
+    def _follow(self, drives: _Drives, time_s: Floats, silent: NDArray[np.bool_], observer: Observer) -> None:
+        """Extend the paths by some drives, and take note of those that begin or end.
+
+        ``time_s`` are the instants, and before those of ``silent`` the traffic was not seen for a while.
+        """
         resumed = np.maximum.accumulate(np.where(silent, np.arange(len(time_s)), -1))
         visits, all_points = drives.visits(self._discs)
         points = [memoryview(values).cast("B") for values in all_points]

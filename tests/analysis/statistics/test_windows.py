@@ -92,6 +92,11 @@ def test_a_window_cut_off_lasted_longer():
     assert (found.median_s, found.cut, found.windows, found.at_least_s) == (6.0, 2, 5, 4.0)
     assert found.brief == "6.00\u202fs (2 of 5 cut off)"
     assert "the end of the run cut 2 of 5 windows off" in found.sentence
+    gaps = lasting([1.0, 2.0, 3.0, 4.0, 6.0, 8.0], cut={2, 3}, begun={0}).with_columns(
+        pl.col("entry_cause", "exit_cause").replace({"end": "gap", "begin": "gap"})
+    )
+    assert (dwell(gaps).median_s, dwell(gaps).cut, dwell(gaps).begun) == (6.0, 2, 1)
+    assert "the end of the run or a gap of the recording cut 2 of 5 windows off" in dwell(gaps).sentence
 
 
 @pytest.mark.parametrize("cut", [{0, 1, 2}, {1, 2}])

@@ -75,7 +75,7 @@ class FcdTraffic(OpenedTraffic):
                 f"{path}: {problem}; name RSUs with --rsu x,y[:range_m], "
                 "or with --rsu JUNCTION[:range_m] and --set traffic.net=FILE.net.xml."
             )
-        self._types = TypeFilter(settings)
+        self._types: TypeFilter = TypeFilter(settings)
         net = NetFile(Path(settings.net) if settings.net else None)
         self._path = path
         self.rsus, notes = place_rsus(settings, net, settings.net)
@@ -85,9 +85,8 @@ class FcdTraffic(OpenedTraffic):
         self._parts: Iterator[FcdPart] | None = chain((first,), parts)
         clock = first.clock
         self._own_clocks = not clock.common or settings.longest_gap_s is not None
-        self._longest_gap_s = settings.longest_gap_s
-        if self._longest_gap_s is None:
-            self._longest_gap_s = _GAPS * clock.step_s if clock.step_s else math.inf
+        default_s = _GAPS * clock.step_s if clock.step_s else math.inf
+        self._longest_gap_s = default_s if settings.longest_gap_s is None else settings.longest_gap_s
         begin_s = float(first.time_s[0]) if settings.begin_s is None else settings.begin_s
         self._begin_s = max(float(first.time_s[0]), begin_s + settings.warmup_s)
         self._end_s = math.inf if settings.end_s is None else settings.end_s
@@ -212,13 +211,14 @@ class _Recorded:
             InputError: positions are geographical degrees.
         """
         self._part = part
+        gaps_s = np.diff(part.time_s, prepend=self._time_s)
+        resumed = self._resumed(part, np.flatnonzero(gaps_s > self._longest_s))
         self._vehicle = vehicle = self._identified(part)
         if self._driven_m < _ENOUGH_M:
             self._measure(part)
             self.check_units(part.where[0], enough_m=_ENOUGH_M)
-        gaps_s = np.diff(part.time_s, prepend=self._time_s)
         self._time_s = float(part.time_s[-1])
-        self.silences += 0 if self._own_clocks else int((gaps_s > self._longest_s).sum())
+        self.silences += 0 if self._own_clocks else int(resumed.sum())
         self._fastest_mps = max(self._fastest_mps, float(part.speed_mps.max(initial=0.0)))
         longest_s = self._longest_s if self._own_clocks else float(np.nanmax(gaps_s, initial=self._step_s))
         reach_m = float(largest_move_m(self._fastest_mps, min(longest_s, self._longest_s)))
@@ -238,7 +238,27 @@ class _Recorded:
             y_m=part.y_m[rows],
             speed_mps=part.speed_mps[rows],
             moved=np.zeros(len(rows), dtype=np.bool_),
+            resumed=resumed[self._skipped :],
         )
+
+    def _resumed(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
+        """Return before which steps, of those after a long silence of all, the recording paused.
+
+        Where one vehicle at most was there before, and another one after, the road may have been empty.
+        """
+        resumed = np.zeros(len(part.time_s), dtype=np.bool_)
+        for step in steps.tolist():
+            last_s = float(part.time_s[step - 1]) if step else self._time_s
+            since_s = last_s - self._longest_s if self._own_clocks else last_s
+            first = int(np.searchsorted(part.time_s, since_s))
+            before, after = (
+                set(part.vehicle[slice(*np.searchsorted(part.step, ends))].tolist())
+                for ends in ((first, step), (step, step + 1))
+            )
+            if since_s <= self._time_s:
+                before.update(np.flatnonzero(self._seen_s >= since_s).tolist())
+            resumed[step] = max(len(before), len(after)) > 1 or not before.isdisjoint(after)
+        return resumed
 
     def _identified(self, part: FcdPart) -> Integers:
         """Return the vehicle of each row, and take note of who is new and who comes again."""

@@ -50,7 +50,7 @@ class SumoTraffic(OpenedTraffic):
             raise InputError(f"{config}: no such file.")
         self._settings = settings
         self._repeat = repeat
-        self._types = TypeFilter(settings)
+        self._types: TypeFilter = TypeFilter(settings)
         self._glimpsed = Counter[str]()
         self._session: SumoSession | None = None
         self._play: Pass | None = None
