@@ -10,6 +10,7 @@ import polars as pl
 from analysis.formatting import clean, count, duration, percent, plural, quantity, si
 from analysis.loading import RunData
 from analysis.statistics.windows import dwell, entries
+from vnetsim.coverage.rsu import degrees_hint
 
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
@@ -96,7 +97,7 @@ def _silent_rsus(run: RunData) -> Iterator[str]:
             cures = f"{', '.join(missed)}; {cures}"
         yield (
             f"RSU {clean(rsu.id, 40)} had no traffic: {whom} came within {rsu.range_m:g} m of "
-            f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check {cures}."
+            f"({rsu.x_m:.6g}, {rsu.y_m:.6g}). Check {cures}.{degrees_hint(rsu.x_m, rsu.y_m)}"
         )
     if len(silent) > _MAX_SILENT:
         yield f"{len(silent) - _MAX_SILENT} more RSUs had no traffic."

@@ -26,6 +26,9 @@ class Net:
     def junction_position(self, junction_id: str) -> tuple[float, float]:
         return self._junctions[junction_id]
 
+    def projected(self, *_: float) -> tuple[float, float] | None:
+        return None
+
     def rsu_pois(self) -> Sequence[Poi]:
         return self._pois
 

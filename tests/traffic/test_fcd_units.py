@@ -1,4 +1,4 @@
-"""Recordings in degrees are refused, recordings of a small net in metres never."""
+"""Recordings in degrees are projected or refused, recordings of a small net in metres never."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
 
 WindowsOf = Callable[..., list[Window]]
 PLACED = (
@@ -28,6 +30,31 @@ def test_degrees(
     sumo_tool("sumo", "-c", mixed_scenario, "-n", net, "--fcd-output", path, "--fcd-output.geo", cwd=tmp_path)
     with pytest.raises(InputError, match=r"geo\.\w+.*: positions are in degrees: .*Record without --fcd-output\.geo"):
         windows_of(path, rsu=("11.2654,44.4855:250",))
+    plain = tmp_path / f"plain.{suffix}"
+    sumo_tool("sumo", "-c", mixed_scenario, "-n", net, "--fcd-output", plain, cwd=tmp_path)
+    expected = windows_of(plain, rsu=("300,300:120",))
+    for rsu in ("300,300:120", "11.2674156,44.48550785:120"):
+        windows = windows_of(path, rsu=(rsu,), net=str(net))
+        assert [w.vehicle_id for w in windows] == [w.vehicle_id for w in expected]
+        assert [w.enter_s for w in windows] == pytest.approx([w.enter_s for w in expected], abs=0.5)
+
+
+def test_a_live_rsu_in_degrees(mixed_scenario: Path, tmp_path: Path) -> None:
+    for name, location, place in (("placed", PLACED, "11.2674156,44.48550785"), ("nowhere", "", "11.3,13.7")):
+        net = re.sub(r"<location [^>]*>", location, (mixed_scenario.parent / "mixed.net.xml").read_text())
+        (tmp_path / f"{name}.net.xml").write_text(net)
+        config = mixed_scenario.read_text().replace("mixed.net.xml", f"{name}.net.xml")
+        (tmp_path / f"{name}.sumocfg").write_text(config.replace("mixed.rou", f"{mixed_scenario.parent}/mixed.rou"))
+        settings = TrafficSettings(rsu=(f"{place}:1",))
+        traffic = open_traffic(Experiment(scenario=str(tmp_path / f"{name}.sumocfg"), traffic=settings))
+        traffic.close()
+        (rsu,), notes = traffic.rsus, " ".join(traffic.info.notes)
+        if location:
+            assert (rsu.x_m, rsu.y_m) == (pytest.approx(300, abs=0.01), pytest.approx(300, abs=0.01))
+            assert "is read as longitude and latitude; it is at (300.0, 300.0) m" in notes
+        else:
+            assert (rsu.x_m, rsu.y_m) == (11.3, 13.7)
+            assert "no road within 1.3 m; it sees no traffic. x,y are metres of the net; this looks like longi" in notes
 
 
 @pytest.mark.parametrize("period_s", [1, 10])

@@ -30,6 +30,13 @@ def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
+def _columns(_: object, tokens: Sequence[object]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in _split(_, tokens)]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("expected NAME=COLUMN, with commas between several, as time=Global_Time,id=Vehicle_ID.")
+    return {name.strip(): column.strip() for name, _, column in pairs}
+
+
 OutputPath = Annotated[Path | None, Parameter(group=OUTPUT)]
 Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui.")]
 Trust = Annotated[
@@ -55,7 +62,13 @@ class TrafficOptions:
             POIs of type rsu. Repeatable. Default: the scenario's POIs of type rsu, else the busiest signalised
             junction.
         rsu_spacing: Least distance (m) between the RSUs of --rsu all-signalised; busier junctions first.
-        net: Net file that names the junctions of an FCD recording.
+        net: Net file of an FCD recording: for RSUs by junction, and positions in longitude and latitude.
+        columns: Columns of a recording that is a table, where they are not timestep_time, vehicle_id, vehicle_x,
+            vehicle_y, vehicle_speed (and vehicle_lane, vehicle_type), as time=NAME,id=NAME,x=NAME,y=NAME,speed=NAME
+            (lane=NAME,type=NAME). Speeds that are not there, or left out by speed=, are computed from the positions.
+        time_unit: Of a recording: s (default), ms, or the seconds of one unit, as 1/25 for frames of a camera.
+        length_unit: Of a recording's positions: m (default) or ft.
+        speed_unit: Of a recording's speeds: m/s (default), km/h, ft/s or mph.
         begin: Begin at this time (s) of the scenario. Default: the scenario's own begin.
         end: End at this time (s). Default: the scenario's own end.
         warmup: Simulate this time (s) first, while the net fills; windows and rounds begin after it (default 0).
@@ -63,13 +76,21 @@ class TrafficOptions:
             Default motor: no bicycles, pedestrians, trams, trains or ships.
     """
 
-    rsu: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="")] = ()
+    # a place may begin with a minus
+    rsu: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", allow_leading_hyphen=True)] = ()
     rsu_spacing: TrafficNumber = None
     net: TrafficText = None
     begin: TrafficNumber = None
     end: TrafficNumber = None
     warmup: TrafficNumber = None
     vehicle_types: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", converter=_split)] = ()
+    columns: Annotated[
+        dict[str, str] | None,
+        Parameter(group=TRAFFIC, negative="", converter=_columns, accepts_keys=False, n_tokens=1),
+    ] = None
+    time_unit: TrafficText = None
+    length_unit: TrafficText = None
+    speed_unit: TrafficText = None
 
     def settings(self, *, gui: bool = False) -> dict[str, Any]:
         """Return the options as arguments of ``vnetsim.run``, None for those that were not given."""
@@ -82,6 +103,10 @@ class TrafficOptions:
             "traffic__end_s": self.end,
             "traffic__warmup_s": self.warmup,
             "traffic__vehicle_types": self.vehicle_types or None,
+            "traffic__columns": self.columns or None,
+            "traffic__time_unit": self.time_unit,
+            "traffic__length_unit": self.length_unit,
+            "traffic__speed_unit": self.speed_unit,
         }
 
 

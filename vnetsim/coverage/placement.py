@@ -19,6 +19,8 @@ _LISTED = 40
 NO_RSU = "The scenario has no RSU"
 """How the note begins that tells of a junction taken as one."""
 ALL_SIGNALISED = "all-signalised"
+BESIDE_M = 1000.0
+"""A longitude and latitude so far from a net (m), or nearer, is a place of it; one further away is none."""
 POSITION = Within(-1e8, 1e8, "m", "the Earth's circumference is 4e7 m")
 ENVIRONMENTS = ("urban", "highway")
 """What may surround an RSU."""
@@ -52,6 +54,10 @@ class RoadNet(Protocol):
 
     def junction_position(self, junction_id: str) -> tuple[float, float]:
         """Return x and y of a junction (m)."""
+        ...
+
+    def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
+        """Return x and y (m) of a place in or beside the net; None elsewhere, and where the net does not say."""
         ...
 
     def rsu_pois(self) -> Sequence[Poi]:
@@ -94,7 +100,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
                 found = _signalised(spec, range_m, settings.rsu_spacing_m, net, where)
                 notes.append(f"{len(found)} signalised junctions are RSUs.")
             else:
-                found = [_from_spec(spec, range_m, net, where)]
+                found = [_from_spec(spec, range_m, net, where, notes)]
             rsus += [replace(rsu, environment=common) for rsu in found]
     else:
         rsus = [_from_poi(poi, range_m, where) for poi in pois]
@@ -145,13 +151,19 @@ def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, whe
     return rsus
 
 
-def _from_spec(spec: str, default_m: float, net: RoadNet, where: str) -> Rsu:
+def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
     if not spec.strip():
         raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
     position = coordinates(spec)
     if position is not None:
         head, colon, tail = spec.partition(":")
         range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
+        degrees = abs(position[0]) <= 180 and abs(position[1]) <= 90
+        if degrees and (metres := net.projected(*position)):
+            notes.append(
+                f"RSU {head.strip()} is read as longitude and latitude; it is at ({metres[0]:.1f}, {metres[1]:.1f}) m."
+            )
+            position = metres
         return Rsu(id=head.strip(), x_m=position[0], y_m=position[1], range_m=range_m)
     known = set(net.junction_ids())
     junction, range_m = spec, default_m

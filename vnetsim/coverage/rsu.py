@@ -25,3 +25,10 @@ class Rsu:
     y_m: float
     range_m: float
     environment: str = ""
+
+
+def degrees_hint(x_m: float, y_m: float) -> str:
+    """Return what to say of an RSU without traffic whose place looks like longitude and latitude; empty for another."""
+    if abs(x_m) <= 180 and abs(y_m) <= 90 and x_m % 1 and y_m % 1:
+        return " x,y are metres of the net; this looks like longitude and latitude, which the net does not place."
+    return ""

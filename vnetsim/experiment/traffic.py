@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
-from vnetsim.errors import unknown_name
+from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.errors.paths import is_rsu_file
 
@@ -16,6 +16,20 @@ REACH_M = 250.0
 """Coverage radius of an RSU in a road net, where nothing else is said."""
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")
 Reach = Annotated[float, REACH]
+RECORDED: Mapping[str, str] = {
+    "time": "timestep_time",
+    "id": "vehicle_id",
+    "x": "vehicle_x",
+    "y": "vehicle_y",
+    "speed": "vehicle_speed",
+    "lane": "vehicle_lane",
+    "type": "vehicle_type",
+    "edge": "vehicle_edge",
+}
+"""What a table that is a recording holds, and SUMO's names of the columns; the first four it must have."""
+OF_RECORDINGS = ("columns", "time_unit", "length_unit", "speed_unit", "longest_gap_s")
+"""Settings of ``traffic`` for recordings alone."""
+_TIME_UNIT = Within(1e-9, 1e4, "s", "a nanosecond; hours and more are hardly a clock")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +45,14 @@ class TrafficSettings:
             signalised junction.
         rsu_spacing_m: least distance between the RSUs of ``all-signalised`` (m), the busier ones first; 0 takes all.
         range_m: coverage radius of an RSU that names none (m); None is 250 m, of the Gaussian model's 500 m.
-        net: net file for FCD recordings whose RSU is named by junction; empty for none.
+        net: net file of an FCD recording, whose RSU may then be named by junction or by longitude and latitude; empty
+            for none.
+        columns: names of the columns of a recording that is a table, where they are not SUMO's, by ``time``, ``id``,
+            ``x``, ``y``, ``speed``, ``lane``, ``type`` and ``edge``; an empty name leaves a column out. Speeds that are
+            not recorded are computed from the positions.
+        time_unit: of a recording: ``s``, ``ms``, or the seconds of one unit, as ``1/25`` for frames of a camera.
+        length_unit: of a recording's positions.
+        speed_unit: of a recording's speeds.
         begin_s: time of the scenario at which to begin (s); None is the scenario's own begin.
         end_s: time of the scenario at which to end (s); None is the scenario's own end, of the Gaussian model 900 s.
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
@@ -56,9 +77,17 @@ class TrafficSettings:
     warmup_s: SimulatedS = 0.0
     vehicle_types: tuple[str, ...] = ("motor",)
     longest_gap_s: Annotated[float | None, Within(1e-3, 1e6, "s", "more than a week is no path")] = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    time_unit: str = "s"
+    length_unit: Literal["m", "ft"] = "m"
+    speed_unit: Literal["m/s", "km/h", "ft/s", "mph"] = "m/s"
 
     def __post_init__(self) -> None:
         check_bounds("traffic", self)
+        for name in self.columns:
+            if name not in RECORDED:
+                raise unknown_name("column", name, RECORDED, where="traffic.columns")
+        _ = self.time_unit_s  # refused here, not in the middle of a run
         begin_s, end_s = self.begin_s or 0.0, math.inf if self.end_s is None else self.end_s
         require(
             begin_s + self.warmup_s < end_s,
@@ -66,6 +95,20 @@ class TrafficSettings:
             f"({self.warmup_s:g} s).",
         )
         require(bool(self.vehicle_types), 'traffic.vehicle_types: name at least one, or "all".')
+
+    @property
+    def time_unit_s(self) -> float:
+        """How many seconds a unit of a recording's time is."""
+        number, _, parts = {"s": "1", "ms": "0.001"}.get(self.time_unit, self.time_unit).partition("/")
+        try:
+            unit_s = float(number) / float(parts or 1)
+        except (ValueError, ZeroDivisionError):
+            raise InputError(
+                "traffic.time_unit must be s, ms, or the seconds of one unit, such as 0.04 or 1/25, got "
+                f"'{self.time_unit}'."
+            ) from None
+        _TIME_UNIT.check("traffic.time_unit", unit_s)
+        return unit_s
 
     @property
     def rsu_files(self) -> tuple[str, ...]:

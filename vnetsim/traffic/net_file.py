@@ -1,4 +1,4 @@
-"""The road net of a recording, read from its ``.net.xml`` without SUMO: junctions and lanes."""
+"""The road net of a recording, read from its ``.net.xml`` without SUMO: where it lies, junctions and lanes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vnetsim.coverage.placement import Poi
+from vnetsim.coverage.placement import BESIDE_M, Poi
 from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.errors import InputError
+from vnetsim.traffic.projection import Place
 from vnetsim.xml_files import XmlFile
 
 
@@ -21,6 +22,7 @@ class NetFile:
 
     Args:
         path: the file; None for a recording without one, of which nothing is known.
+        place: where it lies; None where it does not say so in UTM.
 
     Raises:
         InputError: when it is missing or no net.
@@ -29,7 +31,9 @@ class NetFile:
     path: Path | None
     _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
     _signalised: dict[str, int] = field(default_factory=dict, init=False)
-    _lanes: list[NDArray[np.float64]] = field(default_factory=list, init=False)
+    place: Place | None = field(default=None, init=False)
+    _corners_m: tuple[float, ...] = field(default=(), init=False)
+    _lanes: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.path is None:
@@ -53,10 +57,13 @@ class NetFile:
             self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
             if attributes.get("type", "").startswith("traffic_light"):
                 self._signalised[attributes["id"]] = len(attributes.get("incLanes", "").split())
+        elif name == "location":
+            self.place = Place.of(attributes.get("projParameter", ""), attributes.get("netOffset", ""))
+            self._corners_m = tuple(float(part) for part in attributes["convBoundary"].split(",")) if self.place else ()
         elif name == "lane":
             points = [point.split(",")[:2] for point in attributes["shape"].split()]
             x_m, y_m = np.array(points, dtype=np.float64).T  # a shape of other than points does not come apart
-            self._lanes.append(np.column_stack((x_m, y_m)))
+            self._lanes[attributes["id"]] = np.column_stack((x_m, y_m))
 
     def junction_ids(self) -> Sequence[str]:
         """Return the junctions, without the internal ones."""
@@ -65,6 +72,24 @@ class NetFile:
     def junction_position(self, junction_id: str) -> tuple[float, float]:
         """Return x and y of a junction (m)."""
         return self._junctions[junction_id]
+
+    def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
+        """Return x and y (m) of a place in or beside the net; None elsewhere, and for a net that is nowhere."""
+        found = self.all_projected(np.array([longitude]), np.array([latitude]))
+        return None if found is None else (float(found[0][0]), float(found[1][0]))
+
+    def all_projected(
+        self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return x and y (m) of places of which half or more are in or beside the net; see ``projected``."""
+        degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
+        if self.place is None or not degrees.all():
+            return None
+        west_m, south_m, east_m, north_m = self._corners_m
+        x_m, y_m = self.place.project(longitude, latitude)
+        inside = (x_m >= west_m - BESIDE_M) & (x_m <= east_m + BESIDE_M)
+        inside &= (y_m >= south_m - BESIDE_M) & (y_m <= north_m + BESIDE_M)
+        return (x_m, y_m) if len(inside) and inside.mean() >= 0.5 else None
 
     def rsu_pois(self) -> Sequence[Poi]:
         """Return nothing: a net file holds no points of interest."""
@@ -79,10 +104,15 @@ class NetFile:
         lanes = self._signalised
         return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
 
+    def shape(self, lane_id: str) -> NDArray[np.float64] | None:
+        """Return a lane's polyline, two points or more (points, 2) in m; None where the net has no such lane."""
+        lane = self._lanes.get(lane_id)
+        return lane if lane is None or len(lane) > 1 else np.repeat(lane, 2, axis=0)
+
     def lanes(self, rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
         """Return the lanes with a point within 1.3 ranges of an RSU, as polylines (points, 2) in m."""
 
         def near(lane: NDArray[np.float64], rsu: Rsu) -> np.bool_:
             return (np.hypot(lane[:, 0] - rsu.x_m, lane[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
 
-        return tuple(lane for lane in self._lanes if any(near(lane, rsu) for rsu in rsus))
+        return tuple(lane for lane in self._lanes.values() if any(near(lane, rsu) for rsu in rsus))

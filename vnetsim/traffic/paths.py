@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, pairwise
 
+import numpy as np
+
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import events_order
 from vnetsim.coverage.windows import (
@@ -38,6 +40,30 @@ def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[Coverag
         heapq.heappush(leaving, (events_order(left), index, left))
     while leaving:
         yield heapq.heappop(leaving)[2]
+
+
+class PathSpeeds:
+    """Counts the paths of windows whose speeds are not those that they drive."""
+
+    def __init__(self) -> None:
+        self._windows = self._unlike = 0
+
+    def see(self, event: CoverageEvent) -> None:
+        """Hold the length of a path that has ended against its speeds and times."""
+        if isinstance(event, Left):
+            path = event.window
+            driven_m, told_m = path.path_length_m, float(np.trapezoid(path.path_speed_mps, path.path_time_s))
+            self._windows += 1
+            self._unlike += not told_m / 2 <= driven_m <= 2 * told_m
+
+    def note(self, units: str) -> str:
+        """Return what to say of more than half of the paths, with what to do about the units; empty for nothing."""
+        if 2 * self._unlike <= self._windows:
+            return ""
+        return (
+            f"{self._unlike} of {self._windows} paths are less than half or more than twice as long as their speeds "
+            f"and times say: {units}."
+        )
 
 
 class OpenedTraffic:

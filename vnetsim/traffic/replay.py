@@ -14,11 +14,12 @@ from vnetsim.coverage.windows import TrafficInfo, VehiclePath, Window
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.experiment.traffic import OF_RECORDINGS
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 from vnetsim.traffic.paths import PathTraffic
 
-_RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types", "longest_gap_s")
+_RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types", *OF_RECORDINGS)
 """Settings of traffic that say what was recorded."""
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 

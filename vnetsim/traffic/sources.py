@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vnetsim.coverage.windows import CoverageEvent, Left, TrafficInfo, TrafficStream
+from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
@@ -16,7 +16,9 @@ from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, source_file
 from vnetsim.scenario.settings_file import chosen
+from vnetsim.traffic.paths import PathSpeeds
 
+_UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"
 _ROUNDING = 1.01
 """How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
 
@@ -47,19 +49,19 @@ class OwnTraffic:
         self.rsus = tuple(traffic.rsus)
         if not self.rsus:
             raise InputError(f"traffic source '{record['name']}': it has no RSU.")
-        self._windows = self._unlike = 0
+        self._speeds = PathSpeeds()
         file = source_file(scenario)
         self._inputs = () if file is None else (str(resolved(file)),)
 
     @property
     def info(self) -> TrafficInfo:
         """What the record says of this traffic, the source's name and file included."""
-        info = self._traffic.info
+        info, note = self._traffic.info, self._speeds.note(_UNITS)
         return dataclasses.replace(
             info,
             kind=self._record["name"],
             inputs=(*info.inputs, *self._inputs),
-            notes=(*info.notes, *self._notes()),
+            notes=(*info.notes, note) if note else info.notes,
             plugin=self._record,
         )
 
@@ -94,16 +96,4 @@ class OwnTraffic:
                 f"{who} leads {away_m:g} m away from RSU '{rsu.id}', whose range is {rsu.range_m:g} m: a path lies "
                 "inside the disc, from the exact entry to the exit (m)."
             )
-        if isinstance(event, Left):
-            driven_m, told_m = event.window.path_length_m, float(np.trapezoid(path.speed_mps, path.time_s))
-            self._windows += 1
-            self._unlike += not told_m / 2 <= driven_m <= 2 * told_m
-
-    def _notes(self) -> tuple[str, ...]:
-        if 2 * self._unlike <= self._windows or not self._windows:
-            return ()
-        note = (
-            f"{self._unlike} of {self._windows} paths are less than half or more than twice as long as their speeds "
-            "and times say: speed_mps is in m/s, time_s in s, x_m and y_m in m."
-        )
-        return (note,)
+        self._speeds.see(event)

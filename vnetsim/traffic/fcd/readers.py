@@ -9,34 +9,51 @@ import gzip
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
+from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
+from vnetsim.experiment.traffic import TrafficSettings
 from vnetsim.traffic.fcd.clocks import on_a_clock
-from vnetsim.traffic.fcd.tables import FcdPart, csv_parts, parquet_parts
+from vnetsim.traffic.fcd.speeds import with_speeds
+from vnetsim.traffic.fcd.tables import FcdPart, csv_parts, parquet_parts, seconds
+from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.sumo.config import is_true
 from vnetsim.xml_files import XmlFile
 
 _FARTHEST = 1e10
 """No coordinate (m), speed (m/s) or time (s) of a recording is beyond; their squares are still finite."""
+METRES = {"m": 1.0, "ft": 0.3048}
+METRES_PER_SECOND = {"m/s": 1.0, "km/h": 1 / 3.6, "ft/s": 0.3048, "mph": 0.44704}
 _STEPS, _ROWS = 64, 50_000
 """So many steps of an XML file are a part, or those that reach so many rows."""
 
 
-def read_fcd(path: Path) -> Iterator[FcdPart]:
-    """Yield the steps of a recording, its format known by its name.
+def read_fcd(path: Path, settings: TrafficSettings, net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the steps of a recording in m and s, its format known by its name.
+
+    Args:
+        path: the file.
+        settings: say what the columns of a table are called, and which units the recording has.
+        net: where positions in degrees are, if it says so.
+        notes: takes what the reader has to say of the recording, while it is read.
 
     Raises:
         InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
-            time with finite values and each vehicle once per step; what comes before was yielded.
+            time with finite positions and each vehicle once per step; what comes before was yielded.
     """
+    return with_speeds(_placed(_checked(path, settings, notes), net, notes), notes)
+
+
+def _checked(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the steps of a recording; speeds that it has not are NaN."""
     before_s = -math.inf
-    for part in on_a_clock(_numbered(path)):
+    for part in on_a_clock(_numbered(path, settings, notes)):
         if fault := _fault(part, before_s):
             step, what = fault
             if step:
@@ -48,15 +65,40 @@ def read_fcd(path: Path) -> Iterator[FcdPart]:
         raise InputError(f"{path}: the recording is empty: it has no time step.")
 
 
-def _numbered(path: Path) -> Iterator[FcdPart]:
-    """Yield the parts of a file, with a number for each vehicle id."""
+def _placed(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield parts with degrees as metres of the net, if the first positions are degrees of it."""
+    project: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None
+    seen = False
+    for part in parts:
+        if not seen and len(part.ids):
+            seen = True
+            if net.place is not None and net.all_projected(part.x_m, part.y_m) is not None:
+                project = net.place.project
+                notes.append("Positions are longitudes and latitudes, projected as the net says.")
+        if project is None:
+            yield part
+        else:
+            x_m, y_m = project(part.x_m, part.y_m)
+            yield replace(part, x_m=x_m, y_m=y_m)
+
+
+def _numbered(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the parts of a file in m and s, with a number for each vehicle id."""
     name = path.name.removesuffix(".gz")
     reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
+    time_s, length_m = settings.time_unit_s, METRES[settings.length_unit]
+    speed_mps = math.nan if settings.columns.get("speed") == "" else METRES_PER_SECOND[settings.speed_unit]
     numbers: dict[str, int] = {}
     try:
-        for part in reader(path):
-            vehicle = np.array([numbers.setdefault(name, len(numbers)) for name in part.ids], dtype=np.int64)
-            yield replace(part, vehicle=vehicle)
+        for part in reader(path, settings.columns, notes):
+            yield replace(
+                part,
+                vehicle=np.array([numbers.setdefault(name, len(numbers)) for name in part.ids], dtype=np.int64),
+                time_s=part.time_s * time_s,
+                x_m=part.x_m * length_m,
+                y_m=part.y_m * length_m,
+                speed_mps=part.speed_mps * speed_mps,
+            )
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: damaged or cut off in the middle of the gzip stream: {error}.") from error
     except OSError as error:
@@ -67,7 +109,7 @@ def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
     """Return the first step that cannot be after one at ``before_s`` (s), and why."""
     earlier_s = np.append(before_s, part.time_s[:-1])
     found = [
-        (step, f"time {part.time_s[step]} is not finite, or too far away.")
+        (step, f"time {part.time_s[step]} is not finite, or too far away; --time-unit names other units than s, as ms.")
         for step in np.flatnonzero(~(np.abs(part.time_s) <= _FARTHEST))[:1].tolist()
     ]
     for step in np.flatnonzero(part.time_s <= earlier_s)[:1].tolist():
@@ -79,7 +121,11 @@ def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
         row = int(np.setdiff1d(np.arange(len(pairs)), first)[0])
         step = int(part.step[row])
         found.append((step, f"vehicle '{part.ids[row]}' occurs twice at time {part.time_s[step]:g} s."))
-    for quantity, values in (("x", part.x_m), ("y", part.y_m), ("speed", part.speed_mps)):
+    for quantity, values in (
+        ("x", part.x_m),
+        ("y", part.y_m),
+        ("speed", np.nan_to_num(part.speed_mps, posinf=np.inf, neginf=-np.inf)),
+    ):
         for row in np.flatnonzero(~(np.abs(values) <= _FARTHEST))[:1].tolist():
             step, value = int(part.step[row]), values[row]
             what = f"is {value:g}, which no place is" if math.isfinite(value) else "is missing or not finite"
@@ -115,7 +161,8 @@ class _XmlHandler:
         self._depth += 1
         try:
             if self._depth == 3 and name == "vehicle":
-                x_m, y_m, speed_mps = float(attributes["x"]), float(attributes["y"]), float(attributes["speed"])
+                x_m, y_m = float(attributes["x"]), float(attributes["y"])
+                speed_mps = float(attributes.get("speed", math.nan))
                 lane, type_id = attributes.get("lane"), attributes.get("type")
                 self._rows.append((attributes["id"], x_m, y_m, speed_mps, lane, type_id))
             elif self._depth == 1 and name != "fcd-export":
@@ -125,7 +172,7 @@ class _XmlHandler:
             elif self._depth == 2:
                 if name != "timestep":
                     raise InputError(f"{self.file.where}: expected <timestep>, found <{name}>.")
-                self._times_s.append(float(attributes["time"]))
+                self._times_s.append(seconds(attributes["time"]))
                 self._where.append(self.file.where)
         except KeyError as error:
             raise InputError(f"{self.file.where}: <{name}> has no attribute {error}.") from None
@@ -160,7 +207,9 @@ class _XmlHandler:
         self._clear()
 
 
-def _xml_parts(path: Path) -> Iterator[FcdPart]:
+def _xml_parts(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Iterator[FcdPart]:
+    if any(columns.values()):
+        raise InputError(f"{path}: traffic.columns names columns of tables; an XML recording has its own names.")
     handler = _XmlHandler(path)
     try:
         for _ in handler.file.pieces():

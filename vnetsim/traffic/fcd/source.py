@@ -7,8 +7,8 @@ time: it is recorded as an arrival, at the same instant at which the live simula
 within one step is known by a displacement that no speed explains; one shorter than that (about 50 m and a drive) looks
 like a drive, which the live simulation knows better, from SUMO.
 
-Positions must be in net coordinates (m). A recording made with ``--fcd-output.geo`` holds degrees and is refused: its
-vehicles hardly move.
+Positions are net coordinates (m). Degrees, as of ``--fcd-output.geo``, are projected if the net says where it lies.
+Else they are refused, and so are other units that do not agree with speeds and times.
 """
 
 from __future__ import annotations
@@ -31,15 +31,12 @@ from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Float
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
+from vnetsim.traffic.fcd.checks import Agreement
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.net_file import NetFile
-from vnetsim.traffic.paths import OpenedTraffic
+from vnetsim.traffic.paths import OpenedTraffic, PathSpeeds
 from vnetsim.traffic.vehicle_types import TypeFilter, Verdicts
-
-_ENOUGH_M, _SLOW_MPS, _SHARE = 200.0, 1.0, 1e-3
-"""Vehicles that drove so far, at more than this speed, have moved by less than such a share of it where positions are
-degrees: one is at least 1.9 km even of longitude at 89 degrees north."""
 
 _PERSONS_UNKNOWN = (
     "The recording has neither lanes nor edges: persons and containers in it, unless of SUMO's own types, cannot be "
@@ -51,6 +48,10 @@ _GAPS = 3.0
 """The longest gap, unless the setting says it, is so many steps."""
 _ROUNDED = 1.01
 """Times are rounded: a gap of so many times the longest is no longer one."""
+_UNITS = (
+    "their rows are too far apart in time, or in other units than m/s, s and m, which --speed-unit, --time-unit and "
+    "--length-unit name"
+)
 _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a drive counts as driven, unlike live"
 
 
@@ -80,7 +81,9 @@ class FcdTraffic(OpenedTraffic):
         self._path = path
         self.rsus, notes = place_rsus(settings, net, settings.net)
         files: list[Path | str] = [path, *([net.path] if net.path else []), *settings.rsu_files]
-        parts = read_fcd(path)
+        self._agreement, self._speeds = Agreement(net), PathSpeeds()
+        self._read_notes: list[str] = []
+        parts = read_fcd(path, settings, net, self._read_notes)
         first = next(parts)
         self._parts: Iterator[FcdPart] | None = chain((first,), parts)
         clock = first.clock
@@ -118,6 +121,9 @@ class FcdTraffic(OpenedTraffic):
             )
 
     def _late_notes(self) -> Iterator[str]:
+        yield from self._read_notes
+        yield self._agreement.note()
+        yield self._speeds.note(_UNITS)
         if self._gaps:
             yield (
                 f"{self._gaps} windows begin or end where the recording says nothing of their vehicle for longer than "
@@ -147,6 +153,7 @@ class FcdTraffic(OpenedTraffic):
             if not len(part.time_s):
                 break
             last_s = float(part.time_s[-1])
+            self._agreement.check(part)
             frames = recorded.frames(part, self._begin_s)
             if frames is not None:
                 self.time_s = last_s
@@ -156,7 +163,7 @@ class FcdTraffic(OpenedTraffic):
                 f"{self._path}: the recording ends at {last_s:g} s, before {self._begin_s:g} s, where traffic.begin_s "
                 "and traffic.warmup_s have the windows begin."
             )
-        recorded.check_units(str(self._path), enough_m=0.0)
+        self._agreement.finish(str(self._path))
         self._types.refuse_nobody(str(self._path))
         self._info = dataclasses.replace(self._info, silences=recorded.silences)
         yield from self._counted(tracker.finish(recorded))
@@ -165,7 +172,9 @@ class FcdTraffic(OpenedTraffic):
         self._info = dataclasses.replace(self._info, end_s=self.time_s)
 
     def _counted(self, events: list[CoverageEvent]) -> list[CoverageEvent]:
-        """Return events, and count those windows that begin or end at a gap."""
+        """Return events, and count those windows that begin or end at a gap, or have other speeds than positions."""
+        for event in events:
+            self._speeds.see(event)
         windows = [event.window for event in events if isinstance(event, Left)]
         self._gaps += sum("gap" in (window.entry_cause, window.exit_cause) for window in windows)
         return events
@@ -202,21 +211,17 @@ class _Recorded:
         self._time_s = math.nan
         self._step_s = step_s
         self._fastest_mps = 0.0
-        self._driven_m = self._moved_m = 0.0
 
     def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
         """Return the frames of a part of the recording from ``begin_s`` (s) on; None before that.
 
         Raises:
-            InputError: positions are geographical degrees.
+            InputError: a vehicle has no type, where types were asked for.
         """
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._resumed(part, np.flatnonzero(gaps_s > self._longest_s))
         self._vehicle = vehicle = self._identified(part)
-        if self._driven_m < _ENOUGH_M:
-            self._measure(part)
-            self.check_units(part.where[0], enough_m=_ENOUGH_M)
         self._time_s = float(part.time_s[-1])
         self.silences += 0 if self._own_clocks else int(resumed.sum())
         self._fastest_mps = max(self._fastest_mps, float(part.speed_mps.max(initial=0.0)))
@@ -309,29 +314,6 @@ class _Recorded:
                 self._known[number, type_id] = found
                 self._names[found] = f"{self._part.ids[row]} ({type_id})"
         return found
-
-    def _measure(self, part: FcdPart) -> None:
-        """Add up how far vehicles drove by their speeds, and how far they moved."""
-        order = np.lexsort((part.step, part.vehicle))
-        vehicle, step, speed_mps = part.vehicle[order], part.step[order], part.speed_mps[order]
-        time_s = np.diff(part.time_s[step])
-        drives = (vehicle[1:] == vehicle[:-1]) & (time_s <= self._longest_s)
-        drives &= np.minimum(speed_mps[1:], speed_mps[:-1]) > _SLOW_MPS
-        driven_m = (speed_mps[1:] + speed_mps[:-1]) / 2 * time_s
-        self._driven_m += float(driven_m[drives].sum())
-        self._moved_m += float(np.hypot(np.diff(part.x_m[order]), np.diff(part.y_m[order]))[drives].sum())
-
-    def check_units(self, where: str, *, enough_m: float) -> None:
-        """Refuse geographical degrees, once vehicles have driven so far (m).
-
-        Raises:
-            InputError: they hardly moved.
-        """
-        if self._driven_m >= enough_m and 0 < self._moved_m < _SHARE * self._driven_m:
-            raise InputError(
-                f"{where}: positions are in degrees: vehicles drove {self._driven_m:.3g} m by their speeds and moved "
-                f"by {self._moved_m:.2g}. Record without --fcd-output.geo."
-            )
 
     def vehicle_id(self, row: int) -> str:
         """Return its recorded id."""

@@ -1,5 +1,8 @@
 """Successive time steps of a recording as columns, and recordings that are tables, CSV or Parquet.
 
+Columns may have any names (``traffic.columns``), and rows may come by vehicle in place of by time: they are then sorted
+in memory.
+
 SUMO 1.28 writes persons and containers into the columns of vehicles: with an edge and no lane, where a vehicle has a
 lane and no edge. A mesoscopic simulation gives all of them an edge and no lane; such a table is refused. A table with
 neither column tells persons apart only if they are of SUMO's own types.
@@ -10,7 +13,8 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
@@ -23,12 +27,19 @@ import polars as pl
 from vnetsim.coverage.frames import Integers
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
+from vnetsim.experiment.traffic import RECORDED
 from vnetsim.storage.run_directory import damage_as_input_error
 
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13
 _NUMBERS = ("timestep_time", "vehicle_x", "vehicle_y", "vehicle_speed")
-_REQUIRED = ("timestep_time", "vehicle_id", "vehicle_x", "vehicle_y", "vehicle_speed")
-_OPTIONAL = ("vehicle_lane", "vehicle_type", "vehicle_edge")
+_REQUIRED = tuple(RECORDED[name] for name in ("time", "id", "x", "y"))
+_WANTED = (
+    "timestep_time (s, or hh:mm:ss), vehicle_id, vehicle_x and vehicle_y (m), vehicle_speed (m/s; without it, speeds "
+    "are computed from the positions)"
+)
+_COMMAS = "Commas in the recording's numbers are read as decimal points."
+_OTHER_NAMES = "--columns time=NAME,id=NAME,x=NAME,y=NAME,speed=NAME"
+_UNITS = "--time-unit, --length-unit and --speed-unit"
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
 _UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
@@ -90,47 +101,121 @@ class FcdPart:
         return replace(self, time_s=self.time_s[first:end], where=self.where[first:end], **of_rows)
 
 
-def csv_parts(path: Path) -> Iterator[FcdPart]:
-    """Yield the steps of a CSV recording, plain or gzipped."""
+def seconds(text: str) -> float:
+    """Return a time (s), of a number or SUMO's ``[days:]hours:minutes:seconds``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if found := re.fullmatch(r"(-?)(?:(\d+):)?(\d+):(\d+):(\d+\.?\d*)", text.strip()):
+        days, hours, minutes = (int(part or 0) for part in found.groups()[1:4])
+        return (-1 if found[1] else 1) * (86400 * days + 3600 * hours + 60 * minutes + float(found[5]))
+    return float(text)
+
+
+def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the steps of a CSV recording, plain or gzipped, whose columns have such names (``traffic.columns``).
+
+    What is not as SUMO writes it is added to ``notes``.
+    """
     with (
         gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
         if path.suffix == ".gz"
         else path.open(encoding="utf-8-sig", errors="replace", newline="")
     ) as file:
         header = file.readline().rstrip("\r\n")
+        if "\0" in header:
+            raise InputError(f"{path}: the text is UTF-16; write it anew as UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW.")
         separator = max(";,\t", key=header.count)
-        names = header.split(separator)
-        wanted = _columns(path, names)
-        yield from _parts(path, wanted, _csv_batches(path, csv.reader(file, delimiter=separator), names, wanted))
+        names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
+        wanted = _columns(path, names, columns)
+        batches = _csv_batches(path, csv.reader(file, delimiter=separator, skipinitialspace=True), names, wanted)
+        time = names.index(wanted["timestep_time"])
+        rows = pl.scan_csv(
+            path,
+            glob=False,
+            has_header=False,
+            skip_rows=1,
+            separator=separator,
+            infer_schema=False,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+        )
+        if separator != ",":
+            batches = _decimal_points(batches, notes)
+        yield from _parts(path, wanted, batches if _in_order(rows, time) else _sorted(path, batches, notes))
 
 
-def parquet_parts(path: Path) -> Iterator[FcdPart]:
-    """Yield the steps of a Parquet recording."""
+def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the steps of a Parquet recording; see ``csv_parts``."""
+    table = pl.scan_parquet(path, glob=False)
     with damage_as_input_error(path, _UNREADABLE):
-        schema = pl.scan_parquet(path, glob=False).collect_schema()
-    names = _columns(path, schema.names())
-    for name in _REQUIRED:
-        if not (schema[name].is_numeric() or schema[name] == pl.String):
-            raise InputError(f"{path}: column '{name}' holds {schema[name]}; write numbers or text, times in seconds.")
-    yield from _parts(path, names, _parquet_batches(path, names))
+        schema = table.collect_schema()
+    wanted = _columns(path, schema.names(), columns)
+    for name, column in wanted.items():
+        if name in (*_REQUIRED, *_NUMBERS) and not (schema[column].is_numeric() or schema[column] == pl.String):
+            raise InputError(
+                f"{path}: column '{column}' holds {schema[column]}; write numbers or text, times in seconds."
+            )
+    batches = _parquet_batches(path, wanted)
+    in_order = _in_order(table, schema.names().index(wanted["timestep_time"]))
+    yield from _parts(path, wanted, batches if in_order else _sorted(path, batches, notes))
 
 
-def _columns(path: Path, found: Sequence[str]) -> list[str]:
-    """Return which of the columns are looked at.
+def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """Return which columns are looked at: the table's names by SUMO's.
 
     Raises:
         InputError: one is missing.
     """
-    for name in _REQUIRED:
-        if name not in found:
-            shown = ", ".join(found[:20]) or "none"
-            raise InputError(f"{path}: not an FCD table: column '{name}' is missing; it has {shown}.")
-    return [name for name in (*_REQUIRED, *_OPTIONAL) if name in found]
+    names = {ours: renamed.get(short, ours) for short, ours in RECORDED.items()}
+    needed = [names[name] for name in _REQUIRED] + [name for name in renamed.values() if name]
+    missing = [name for name in dict.fromkeys(needed) if name not in found]
+    if missing:
+        shown = ", ".join(found[:20]) or "none"
+        raise InputError(
+            f"{path}: not an FCD table: no column {', '.join(map(repr, missing))}; it has {shown}. A recording has the "
+            f"columns {_WANTED}. Name others with {_OTHER_NAMES}, and their units with {_UNITS}."
+        )
+    return {ours: name for ours, name in names.items() if name in found}
 
 
-def _csv_batches(path: Path, rows: Any, names: list[str], wanted: list[str]) -> Iterator[pl.DataFrame]:
+def _in_order(rows: pl.LazyFrame, time: int) -> bool:
+    """Return whether the times of a table, its column ``time`` from 0, never decrease, as far as they can be read."""
+    texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
+    try:
+        back = rows.select((texts.cast(pl.Float64, strict=False).diff() < 0).any()).collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError):  # what is damaged is told when it is reached
+        return True
+    return not back.item()
+
+
+def _decimal_points(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield rows whose numbers have a point where they have a decimal comma."""
+    for rows in batches:
+        pointed = rows.with_columns(
+            pl.col(name).str.replace(r"^([^.,]*),([^.,]*)$", "$1.$2") for name in _NUMBERS if name in rows.columns
+        )
+        if _COMMAS not in notes and not pointed.equals(rows):
+            notes.append(_COMMAS)
+        yield pointed
+
+
+def _sorted(path: Path, batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield all rows by time, those of one time in the order that they have."""
+    notes.append("The recording is not in order of time; its rows were sorted in memory.")
+    whole = []
+    for batch in batches:
+        rows, fault = _numbers(path, batch)
+        if fault is not None:
+            raise fault
+        whole.append(rows)
+    yield from pl.concat(whole).sort("timestep_time", maintain_order=True).iter_slices(_BATCH_ROWS)
+
+
+def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     fault: InputError | None = None
-    cells = itemgetter(*map(names.index, wanted))
+    cells = itemgetter(*map(names.index, wanted.values()))
     schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
 
     def numbered() -> Iterator[tuple[int | str, ...]]:
@@ -139,8 +224,10 @@ def _csv_batches(path: Path, rows: Any, names: list[str], wanted: list[str]) -> 
             for row in rows:
                 line = rows.line_num + 1  # the header was read before the rows were counted
                 if len(row) != len(names):
-                    cut = f"{len(row)} columns instead of {len(names)}; the file may be cut off"
-                    fault = InputError(f"{path}:{line}: {cut}.")
+                    why = (
+                        "the file may be cut off" if len(row) < len(names) else "decimal commas need another separator"
+                    )
+                    fault = InputError(f"{path}:{line}: {len(row)} columns instead of {len(names)}; {why}.")
                     return
                 yield line, *cells(row)
         except csv.Error as error:
@@ -153,10 +240,13 @@ def _csv_batches(path: Path, rows: Any, names: list[str], wanted: list[str]) -> 
         raise fault
 
 
-def _parquet_batches(path: Path, names: list[str]) -> Iterator[pl.DataFrame]:
+def _parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     table = pl.scan_parquet(path, glob=False).select(
         pl.lit(None, pl.Int64).alias(_LINE),
-        *(pl.col(name) if name in _NUMBERS else pl.col(name).cast(pl.String) for name in names),
+        *(
+            pl.col(column).alias(name) if name in _NUMBERS else pl.col(column).cast(pl.String).alias(name)
+            for name, column in wanted.items()
+        ),
     )
     offset = 0
     while True:
@@ -168,7 +258,7 @@ def _parquet_batches(path: Path, names: list[str]) -> Iterator[pl.DataFrame]:
         offset += batch.height
 
 
-def _parts(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
+def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
     """Yield the steps of a table that comes in batches of rows.
 
     Raises:
@@ -201,27 +291,45 @@ def _parts(path: Path, names: list[str], batches: Iterator[pl.DataFrame]) -> Ite
 
 def _numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
     """Return rows with their numbers, NaN where one is missing, up to the first text that is none, and that fault."""
-    numbers = rows.with_columns(
-        pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
-        if rows.schema[name] == pl.String
-        else pl.col(name).cast(pl.Float64)
-        for name in _NUMBERS
-    )
     first, fault = rows.height, None
+    numbers = rows
     for name in _NUMBERS:
-        if rows.schema[name] == pl.String:
-            wrong = (numbers[name].is_null() & (rows[name].str.strip_chars() != "")).arg_true()
-            if len(wrong) and wrong[0] < first:
-                first = wrong[0]
-                fault = InputError(f"{_where(path, rows[_LINE][first])}: {name} '{rows[name][first]}' is not a number.")
+        if name not in rows.columns:
+            values = pl.Series(name, np.full(rows.height, math.nan))
+        elif rows.schema[name] != pl.String:
+            values = rows[name].cast(pl.Float64)
+        else:
+            texts = rows[name].str.strip_chars()
+            values = texts.cast(pl.Float64, strict=False)
+            if (odd := values.is_null() & (texts != "")).any():
+                if name == "timestep_time":
+                    values = _times(texts)
+                wrong = (values.is_null() & odd).arg_true()
+                if len(wrong) and wrong[0] < first:
+                    first = wrong[0]
+                    where = _where(path, rows[_LINE][first])
+                    commas = "; write it without commas" if "," in rows[name][first] else ""
+                    fault = InputError(f"{where}: {name} '{rows[name][first]}' is not a number{commas}.")
+        numbers = numbers.with_columns(values)
     return numbers.head(first).with_columns(pl.col(_NUMBERS).fill_null(math.nan)), fault
+
+
+def _times(texts: pl.Series) -> pl.Series:
+    """Return times (s) of texts, null for those that are none."""
+    found: dict[str, float | None] = {}
+    for text in texts.unique():
+        try:
+            found[text] = seconds(text)
+        except ValueError:
+            found[text] = None
+    return texts.replace_strict(found, return_dtype=pl.Float64)
 
 
 def _where(path: Path, line: int | None) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
-def _person(names: list[str]) -> pl.Expr:
+def _person(names: Mapping[str, str]) -> pl.Expr:
     """Return which rows are persons or containers."""
     laneless = pl.col("vehicle_lane").fill_null("") == "" if "vehicle_lane" in names else pl.lit(value=True)
     if "vehicle_edge" in names:
@@ -233,7 +341,7 @@ def _person(names: list[str]) -> pl.Expr:
     return pl.lit(value=False)
 
 
-def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: list[str]) -> FcdPart:
+def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str, str]) -> FcdPart:
     """Return the steps that begin at ``starts``, of which the last ends with the rows."""
     step = np.repeat(np.arange(len(starts)), np.diff([*starts, rows.height]))
     found = rows.filter("vehicle")

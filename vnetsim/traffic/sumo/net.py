@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vnetsim.coverage.placement import Poi
+from vnetsim.coverage.placement import BESIDE_M, Poi
 from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
@@ -70,6 +70,16 @@ class SumoNet:
         """Return x and y of a junction (m)."""
         x_m, y_m = self.api.junction.getPosition(junction_id)[:2]
         return x_m, y_m
+
+    def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
+        """Return x and y (m) of a place in or beside the net; None elsewhere, and for a net that is nowhere."""
+        try:
+            x_m, y_m = self.api.simulation.convertGeo(longitude, latitude, fromGeo=True)
+        except self.api.TraCIException:
+            return None
+        (west_m, south_m), (east_m, north_m) = self.api.simulation.getNetBoundary()
+        inside = west_m - BESIDE_M <= x_m <= east_m + BESIDE_M and south_m - BESIDE_M <= y_m <= north_m + BESIDE_M
+        return (x_m, y_m) if inside and (x_m, y_m) != (longitude, latitude) else None  # SUMO's answer of a net nowhere
 
     def rsu_pois(self) -> Sequence[Poi]:
         """Return the points of interest of type ``rsu``, by id."""

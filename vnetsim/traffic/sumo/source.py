@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from vnetsim.coverage.placement import place_rsus
+from vnetsim.coverage.rsu import degrees_hint
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import resolved
@@ -97,7 +98,9 @@ class SumoTraffic(OpenedTraffic):
             # 10 % and 5 m more: lane changes, and lanes drawn longer than their nominal length
             self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0 + net.longest_jump_m)
             if not around:
-                placed = (*placed, f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.")
+                hint = degrees_hint(rsu.x_m, rsu.y_m)
+                silent = f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.{hint}"
+                placed = (*placed, silent)
         inputs = (
             self._config,
             *(path for paths in files.values() for path in paths),
