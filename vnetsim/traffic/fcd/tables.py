@@ -41,6 +41,8 @@ _COMMAS = "Commas in the recording's numbers are read as decimal points."
 _OTHER_NAMES = "--columns time=NAME,id=NAME,x=NAME,y=NAME,speed=NAME"
 _UNITS = "--time-unit, --length-unit and --speed-unit"
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
+_BACK = 0.5
+"""Rows are not in order where a time goes back by more than so many times the mean step ahead; less is rounding."""
 _UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
 """Which line of a text file a row is."""
@@ -181,10 +183,12 @@ def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> di
 
 
 def _in_order(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether the times of a table, its column ``time`` from 0, never decrease, as far as they can be read."""
+    """Return whether times, of a column from 0, go back by no more than rounding, as far as they can be read."""
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:
-        back = rows.select((texts.cast(pl.Float64, strict=False).diff() < 0).any()).collect(engine="streaming")
+        ahead = rows.select(texts.cast(pl.Float64, strict=False).diff().alias("ahead"))
+        steps = pl.col("ahead").filter(pl.col("ahead") > 0)
+        back = ahead.select(-pl.col("ahead").min() > _BACK * steps.mean().fill_null(0.0)).collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError):  # what is damaged is told when it is reached
         return True
     return not back.item()
