@@ -18,6 +18,7 @@ from torch.nn.functional import normalize
 
 from learners.encoders.precision import Convolutional, layer_shapes
 from vnetsim.errors import InputError, unknown_name
+from vnetsim.learning.global_generators import seeded as seeded_globally
 from vnetsim.learning.kinds import ENCODERS, EncoderTrunk
 from vnetsim.learning.model_record import ModelRecord
 from vnetsim.plugins import is_class, plugin_errors
@@ -296,10 +297,9 @@ def seeded(build: Callable[[], Network], *, seed: int) -> Network:
 def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
     """Return what ``build`` builds, on the CPU, with the weights that its modules draw for themselves.
 
-    They draw from torch's global generator, which is seeded for it and then left as it was before.
+    They draw from the global generators, which are seeded for it and then left as they were before.
     """
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
+    with seeded_globally(seed):
         return build()
 
 

@@ -5,7 +5,8 @@ a second vehicle keeps it busy. A vehicle's arithmetic then does not depend on t
 vehicles are stacked: their weights get a dimension more, and every operation serves all of them. Whether that is faster
 than one after the other depends on network, batch and device; there a run measures it in its first steps.
 
-Neither lets a vehicle's result depend on who else is trained, nor on how many fit into memory.
+Neither lets a vehicle's result depend on who else is trained, nor on how many fit into memory. Vehicles whose network
+draws from the global generators, which threads and stacks share, are trained one after the other, each from its seed.
 """
 
 from __future__ import annotations
@@ -38,12 +39,19 @@ from learners.engines.programs import (
     device_of,
     fitting,
     read,
+    train_alone,
     train_one,
 )
 from learners.engines.stacked import stackable, train_stacked
 from vnetsim.learning.device import cores, out_of_memory
+from vnetsim.learning.global_generators import GlobalGenerators, seeded
 
 LOGGER = logging.getLogger(__name__)
+
+ONE_BY_ONE = (
+    "vnetsim: the network draws random numbers in its forward pass: vehicles are trained one after the other, each "
+    "from its own seed."
+)
 
 LARGE_STEP_BYTES = 2**28
 """From here on a step keeps two cores as busy as two steps would, or busier: ResNet-18 from about 16 images on."""
@@ -116,8 +124,14 @@ class SideBySideEngine:
         most = max([1, *(needed[i] for i in small)])
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
-            calls = [partial(self._trained, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small]
+            train, before = train_alone if workers == 1 else train_one, GlobalGenerators()
+            calls = [partial(self._trained, train, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small]
             done = {i: one for i, one in zip(small, side_by_side(calls, workers), strict=True) if one is not None}
+            if before.moved:  # by several threads in any order
+                before.restore()
+                self._workers = workers = 1
+                LOGGER.warning(ONE_BY_ONE)
+                continue
             results |= zip(done, read(list(done.values())), strict=True)
             small = [i for i in small if i not in done]
             if small and workers == 1:
@@ -129,11 +143,13 @@ class SideBySideEngine:
         results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
         return [results[i] for i in range(len(jobs))]
 
-    def _trained(self, job: TrainingJob, networks: SimpleQueue[nn.Module]) -> Trained | None:
+    def _trained(
+        self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob, networks: SimpleQueue[nn.Module]
+    ) -> Trained | None:
         """Return the result of a job; None where memory did not allow it."""
         network = networks.get()
         try:
-            return fitting(train_one, job, network)
+            return fitting(train, job, network)
         finally:
             networks.put(network)
 
@@ -147,16 +163,22 @@ class SideBySideEngine:
     def _bytes_of(self, job: TrainingJob) -> int:
         key = job.program, job.program.count(job.training.silo)  # a small silo's step says nothing of a large one's
         if key not in self._step_bytes:
-            self._step_bytes[key] = step_bytes(job, copy.deepcopy(job.program.network))
+            with seeded(0):  # a trial leaves them as they are
+                self._step_bytes[key] = step_bytes(job, copy.deepcopy(job.program.network))
         return self._step_bytes[key]
 
 
 class StackedEngine:
-    """Trains vehicles in stacks of so many at most; see ``learners.engines.stacked``."""
+    """Trains vehicles in stacks of so many at most; see ``learners.engines.stacked``.
+
+    Attributes:
+        draws: whether the network was found to draw from the global generators: nothing is stacked then.
+    """
 
     def __init__(self, *, largest: int = 1024) -> None:
         self._largest = largest
         self._alone = SequentialEngine()
+        self.draws = False
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
@@ -172,9 +194,20 @@ class StackedEngine:
 
     def _trained(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results of a stack, a single vehicle's without one; none where stacks have to be smaller."""
-        if len(jobs) == 1:
+        if len(jobs) == 1 or self.draws:
             return self._alone.train(jobs)
-        trained = fitting(train_stacked, jobs)
+        before = GlobalGenerators()
+        try:
+            trained = fitting(train_stacked, jobs)
+        except RuntimeError as error:
+            if "randomness" not in str(error):  # vmap refuses what draws from torch's generators
+                raise
+            trained, self.draws = None, True
+        self.draws = self.draws or before.moved  # Python's and NumPy's are drawn from once for the whole stack
+        if self.draws:
+            before.restore()
+            LOGGER.warning(ONE_BY_ONE)
+            return self._alone.train(jobs)
         if trained is not None:
             return trained
         self._largest = (len(jobs) + 1) // 2
@@ -219,6 +252,8 @@ class MeasuredEngine:
                 raise
             found["batched"] = math.inf
             why = f" {type(error).__name__}: {error}".partition("\n")[0]
+        if getattr(self._engines["batched"], "draws", False):
+            found["batched"] = math.inf
         self.seconds = found
         LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.choice, why)
 
@@ -236,7 +271,7 @@ class MeasuredEngine:
     def choice(self) -> str:
         """What was chosen and why, for the record; empty until it is settled."""
         if math.inf in self.seconds.values():
-            return "sequential (the first steps of several vehicles at once failed)"
+            return "sequential (several vehicles cannot be trained at once)"
         times = ", ".join(f"{name} {seconds_ * 1e3:.3g} ms" for name, seconds_ in self.seconds.items())
         return times and f"{self.chosen} (first steps on this device, a vehicle: {times})"
 

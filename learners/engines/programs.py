@@ -5,6 +5,7 @@ loss, the optimizer. All of it is per vehicle and knows nothing of other vehicle
 and runs them, one by one here (the reference), or many at a time (``learners.engines.batched``), to the same result.
 
 A local training is a function of the tensors it starts from, its silo and its seed; nothing of one reaches another.
+That holds for networks that draw from the global generators too, as dropout does: see ``train_alone``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from learners.engines.optimizers import Optimizer, Rate
 from learners.mathematics.mixing import mixed_on_board
 from vnetsim.errors import RunError
 from vnetsim.learning.device import all_finite, out_of_memory
+from vnetsim.learning.global_generators import seeded
 
 Tensors = Mapping[str, Tensor]
 State = Tensors
@@ -30,6 +32,8 @@ State = Tensors
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
+OF_NETWORKS = 0x5DEECE66D
+"""Makes of a job's seed that of what its network draws, which is not to follow the draw of its images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +169,7 @@ class SequentialEngine:
         """
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
-        trained = fitting(train_one, job, self._workspaces[job.program])
+        trained = fitting(train_alone, job, self._workspaces[job.program])
         if trained is None:
             raise RunError(
                 f"out of memory: the training of a single vehicle (silo {job.training.silo}) does not fit; lower "
@@ -182,6 +186,12 @@ def fitting(call: Callable[Given, Result], *arguments: Given.args, **named: Give
         if not out_of_memory(error):
             raise
         return None
+
+
+def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
+    """Return what ``train_one`` does, the global generators seeded for it; no other thread may draw from them."""
+    with seeded(job.training.seed ^ OF_NETWORKS, device_of(network)):
+        return train_one(job, network)
 
 
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize, one_hot
 from learners.encoders import channels_last
 from learners.engines.batched import side_by_side
 from vnetsim.learning.device import cores
+from vnetsim.learning.global_generators import GlobalGenerators
 
 PENALTY = 1e-3
 """Of the linear probe: with it weights stay finite where classes can be told apart."""
@@ -36,8 +37,8 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | N
     On a CPU passes go side by side, each on one core, for the reason that vehicles do (``learners.engines.batched``):
     two cores that share one pass of small convolutions spend a third of their time waiting for each other.
 
-    ``forward`` takes float images in [0, 1] and changes nothing, as a network in evaluation mode. ``rows`` says which
-    of the images, in what order.
+    ``forward`` takes float images in [0, 1] and changes nothing, as a network in evaluation mode. One that draws from
+    the global generators makes its passes in order. ``rows`` says which of the images, in what order.
     """
     on_cpu = images.device.type == "cpu"
     size = PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel())
@@ -50,7 +51,12 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | N
 
     if workers == 1:
         return torch.cat([one(part) for part in parts])
-    return torch.cat(side_by_side([partial(one, part) for part in parts], workers))
+    calls, before = [partial(one, part) for part in parts], GlobalGenerators()
+    found = side_by_side(calls, workers)
+    if before.moved:
+        before.restore()
+        found = side_by_side(calls, 1)
+    return torch.cat(found)
 
 
 def knn_predict(queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int, temperature: float) -> Tensor:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from small_runs import interrupted_at
 
+from learners.flsimco import FLSimCo
 from vnetsim.cli.lookup import kinds, word
+from vnetsim.learning.global_generators import GlobalGenerators
 from vnetsim.plugins import Kind
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
+ResultsOf = Callable[[Path], dict[str, bytes]]
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "plugins"
 QUICK = (
     *("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "learning.steps=2"),
@@ -85,6 +91,56 @@ def test_a_data_set_and_an_encoder_are_used_and_recorded(cli: Cli, scenarios: Pa
     # three convolutions of 8, 16 and 32 channels with their norms, and the projection
     convolutions = sum(9 * a * b + b + 2 * b for a, b in ((3, 8), (8, 16), (16, 32)))
     assert manifest["learner"]["parameters"] == convolutions + 32 * 128 + 128
+
+
+RANDOM = """
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+class Trunk(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.dropout, self.second = nn.Conv2d(3, 4, 3, 2), nn.Dropout2d(), nn.Conv2d(4, 4, 3, 2)
+        self.projection = torch.randn(4, 1, 1)  # stands in no file
+
+    def forward(self, images):
+        noise = torch.rand(len(images), 1, 1, 1)  # in evaluation as well
+        return self.second(self.dropout(self.first(images + noise)).relu()) * self.projection * (1 + random.random())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random:
+    \"\"\"Draws wherever it can.\"\"\"
+
+    name = source = "random"
+
+    def build(self):
+        return Trunk(), 4
+"""
+
+
+def test_an_encoder_that_draws_gives_the_same_bits_for_a_seed_also_resumed(
+    cli: Cli, scenarios: Path, results_of: ResultsOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "random_encoder.py").write_text(RANDOM)
+    monkeypatch.setenv("VNETSIM_CORES", "2")
+    monkeypatch.setattr("learners.tasks.evaluation.PASS", 20)
+    own = f"learning.encoder={tmp_path / 'random_encoder.py'}:Random"
+    command = ("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, "--set", own, "--out")
+    before = GlobalGenerators()
+    assert cli(*command, tmp_path / "run").status == 0
+    assert not before.moved
+    torch.rand(7)
+    random.random()
+    with interrupted_at(FLSimCo, "aggregate", 1):
+        assert cli(*command, tmp_path / "again").status == 130
+    assert cli("resume", tmp_path / "again", "--trust").status == 0
+    first, again = results_of(tmp_path / "run"), results_of(tmp_path / "again")
+    assert {name for name in first if first[name] != again[name]} == set()
 
 
 def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:

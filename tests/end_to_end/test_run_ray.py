@@ -23,6 +23,8 @@ import os
 import signal
 from pathlib import Path
 
+import torch
+
 from learners.fedavg import FedAvg
 from learners.federated import FederatedLearner, federated_averaging
 from learners.tasks.contrastive import ContrastiveTask
@@ -31,7 +33,10 @@ TRIGGER = Path({trigger!r})
 
 
 class Fragile(FederatedLearner):
-    """Kills the process that trains it, not that of the run, or Ray's on the machine, its parent; once."""
+    """Kills the process that trains it, not that of the run, or Ray's on the machine, its parent; once.
+
+    Its loss draws from torch's global generator.
+    """
 
     name, task, paper, Settings = FedAvg.name, FedAvg.task, FedAvg.paper, FedAvg.Settings
 
@@ -44,7 +49,7 @@ class Fragile(FederatedLearner):
                 killed = os.getppid() if TRIGGER.read_text() == "raylet" else os.getpid()
                 TRIGGER.unlink()
                 os.kill(killed, signal.SIGKILL)
-            return task.loss(model, batch, base)
+            return task.loss(model, batch, base) * (0.5 + torch.rand(()))
 
         return federated_averaging(context, settings, task, loss=loss)
 '''

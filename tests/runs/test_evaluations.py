@@ -11,6 +11,7 @@ import torch
 
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import Aggregation, ModelKey, Series, Update
+from vnetsim.random_streams import Streams
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.round_handler import Training
 from vnetsim.simulation.log import Mixing, RoundSummary
@@ -48,7 +49,9 @@ class Counting:
 def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], known: bool, tmp_path: Path) -> None:
     """The untrained model and the last one always, also where the traffic ends before another round closes."""
     learner: Any = Counting()
-    training = Training(learner, Checkpoint(Folder(tmp_path)), evaluate_every=every, begin_s=0.0, costs={})
+    training = Training(
+        learner, Checkpoint(Folder(tmp_path)), evaluate_every=every, begin_s=0.0, costs={}, streams=Streams(seed=0)
+    )
     for round_ in range(7):
         final = known and round_ == 6
         summary = RoundSummary(
@@ -81,7 +84,13 @@ def test_below_a_cloud_no_model_is_measured_once_it_is_the_clouds(tmp_path: Path
     """The traffic ends after a round that was not to be evaluated, and the cloud has averaged what it made."""
     names = ("a", "b", CLOUD)
     training = Training(
-        cast("Any", Several()), Checkpoint(Folder(tmp_path)), evaluate_every=2, begin_s=0.0, costs={}, aggregators=names
+        cast("Any", Several()),
+        Checkpoint(Folder(tmp_path)),
+        evaluate_every=2,
+        begin_s=0.0,
+        costs={},
+        aggregators=names,
+        streams=Streams(seed=0),
     )
     for name in ("a", "b"):
         summary = RoundSummary(
@@ -98,7 +107,9 @@ def test_below_a_cloud_no_model_is_measured_once_it_is_the_clouds(tmp_path: Path
 def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path: Path) -> None:
     """Ctrl-C comes while the next round is trained, by a learner that changes its model in place."""
     learner: Any = Counting()
-    training = Training(learner, Checkpoint(Folder(tmp_path)), evaluate_every=1, begin_s=0.0, costs={})
+    training = Training(
+        learner, Checkpoint(Folder(tmp_path)), evaluate_every=1, begin_s=0.0, costs={}, streams=Streams(seed=0)
+    )
     training.close_round(
         RoundSummary(round=0, open_s=0, close_s=1, closed_by="deadline", invited=0, final=False, mixed=False), []
     )

@@ -13,6 +13,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
+from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
 from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.plugins.checked import checked
@@ -139,7 +140,8 @@ class Assembly:
 
 def _made(learner: Chosen, context: LearnerContext) -> Learner:
     """Return a new learner whose every answer is held to the protocol, and so is that of its class."""
-    made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)
+    with seeded(context.streams.integer("creation"), context.device):
+        made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)
     return checked(made, LEARNERS.name, Learner)
 
 

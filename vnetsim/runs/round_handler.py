@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.learning.faults import aggregated, model_shapes, trained
+from vnetsim.learning.global_generators import seeded
+from vnetsim.random_streams import Streams
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copied, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import SPREAD
@@ -44,6 +47,8 @@ class Training:
         clock: measures how long training, evaluation and checkpoints take.
         costs: payload and work by silo where they are not the learner's own (``equal_schedule``); else empty.
         aggregators: all that have a model.
+        streams: seed the global generators whenever the learner is asked to train or to measure.
+        device: whose generator is among them.
 
     Attributes:
         metric_rows: rows of the table ``metrics`` so far.
@@ -61,8 +66,11 @@ class Training:
         costs: Mapping[int, Cost],
         clock: Clock | None = None,
         aggregators: Sequence[str] = (AGGREGATOR,),
+        streams: Streams,
+        device: str = "cpu",
     ) -> None:
         self._learner = learner
+        self._streams, self._device = streams, device
         self._checkpoint = checkpoint
         self._evaluate_every = evaluate_every
         self._costs = dict(costs)
@@ -77,7 +85,7 @@ class Training:
                     f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
                 ) from error
         else:
-            self._progress = TrainingHistory(initial=self._measured(aggregators[0], final=False))
+            self._progress = TrainingHistory(initial=self._measured(aggregators[0], 0, final=False))
             state = learner.state_dict()
             checkpoint.save(self._progress, state)
         self._unsaved: tuple[TrainingHistory, Mapping[str, Any]] | None = None
@@ -151,7 +159,7 @@ class Training:
                     self._models.merge(sources, into)
             if due:
                 with self._clock.part("evaluation"):
-                    metrics |= self._measured(mixing.aggregator, final=mixing.final)
+                    metrics |= self._measured(mixing.aggregator, mixing.round + 1, final=mixing.final)
             finished = self._add(FinishedRound(participants=who, metrics=metrics, mixing=True))
         if mixing.aggregator == CLOUD:
             self.closed[CLOUD] += 1
@@ -170,7 +178,7 @@ class Training:
             if newest.final or (self._cloud and name != CLOUD):
                 continue
             with self._clock.part("evaluation"):
-                found = self._measured(name, final=True)
+                found = self._measured(name, newest.round, final=True)
             metrics = {metric: value for metric, value in found.items() if metric not in newest.metrics}
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
@@ -207,7 +215,7 @@ class Training:
         return finished
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
-        with self._clock.part("training"):
+        with self._clock.part("training"), self._seeded("training", summary.aggregator, summary.round):
             updates = trained(self._learner, participants, self._shapes) if participants else []
             aggregation = aggregated(
                 self._learner,
@@ -220,7 +228,8 @@ class Training:
         due = summary.final or (summary.round + 1) % self._evaluate_every == 0
         if due and (self._cloud or not summary.mixed):  # neighbours' averages are measured once they are made
             with self._clock.part("evaluation"):
-                metrics |= self._measured(summary.aggregator, final=summary.final and not self._cloud)
+                final = summary.final and not self._cloud
+                metrics |= self._measured(summary.aggregator, summary.round + 1, final=final)
             metrics |= {} if self._cloud else self._spread()
         return FinishedRound(
             participants=who,
@@ -239,11 +248,16 @@ class Training:
         with self._clock.part("evaluation"):
             return {SPREAD.name: self._models.spread(self._rsus)}
 
-    def _measured(self, aggregator: str, *, final: bool) -> Mapping[str, float]:
+    def _measured(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
         """Return the metrics of an aggregator's newest model; a learner of one model is not asked whose."""
-        if aggregator == AGGREGATOR:
-            return self._learner.evaluate(final=final)
-        return self._learner.evaluate(final=final, aggregator=aggregator)
+        with self._seeded("evaluation", aggregator, round_):
+            if aggregator == AGGREGATOR:
+                return self._learner.evaluate(final=final)
+            return self._learner.evaluate(final=final, aggregator=aggregator)
+
+    def _seeded(self, *names: object) -> AbstractContextManager[None]:
+        """Return a block in which what draws from the global generators follows from the run's seed and ``names``."""
+        return seeded(self._streams.integer(*names), self._device)
 
 
 def _rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:

@@ -135,7 +135,19 @@ def start_run(
         handler = Untrained(learner, costs) if timing_only else None
         events = EventFile(run.path) if tensorboard else None
         session = _Session(
-            assembly, run, traffic, learner, costs, manifest, clock, progress, on_round, handler, names, events
+            assembly,
+            run,
+            traffic,
+            learner,
+            costs,
+            manifest,
+            clock,
+            progress,
+            on_round,
+            handler,
+            names,
+            events,
+            device,
         )
         with kept(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
@@ -230,6 +242,7 @@ class _Session:
     training: Training | Untrained | None
     aggregators: tuple[str, ...]
     events: EventFile | None
+    device: str
     log: SimulationLog | None = None
 
     def __post_init__(self) -> None:
@@ -277,6 +290,8 @@ class _Session:
                 clock=self.clock,
                 costs=self.costs,
                 aggregators=self.aggregators,
+                streams=self.assembly.streams.child("global generators"),
+                device=self.device,
             )
             self.clock.mark("first evaluation")
         training = self.training

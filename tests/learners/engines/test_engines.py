@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning.global_generators import GlobalGenerators
 
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
     ("fedco", {"key_encoder": "rsu"}),
@@ -315,6 +317,45 @@ def test_silos_of_different_sizes_and_step_sizes(engine: Engine) -> None:
         torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
     assert engine.train([]) == []
     assert jobs[0].base["weight"].item() == 2.0
+
+
+def keep_half(slopes: torch.Tensor) -> torch.Tensor:
+    """Stochastic depth as torchvision has it, one draw an image."""
+    return slopes * torch.empty_like(slopes).bernoulli_(0.5)
+
+
+RANDOM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dropout": nn.Dropout(0.5),
+    "stochastic depth": keep_half,
+    "torch.rand": lambda slopes: slopes * torch.rand(len(slopes), device=slopes.device),
+    "random.random": lambda slopes: slopes * random.random(),
+    "numpy.random": lambda slopes: slopes * float(np.random.rand()),  # noqa: NPY002 - as a user may
+}
+
+
+@pytest.mark.parametrize("draw", RANDOM.values(), ids=RANDOM)
+def test_what_a_network_draws_follows_from_the_jobs_seed_alone(
+    draw: Callable[[torch.Tensor], torch.Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Random(Slope):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return draw(super().forward(images))
+
+    jobs = toy_jobs(*[5] * 6)
+    program = replace(jobs[0].program, network=Random())
+    jobs = [replace(job, program=program) for job in jobs]
+    before = GlobalGenerators()
+    expected = [flat(one) for one in SequentialEngine().train(jobs)]
+    engines = {**{name: make() for name, make in ENGINES.items()}, "measured": MeasuredEngine()}
+    for name, engine in engines.items():
+        for order in (range(6), range(5, -1, -1)):
+            found = dict(zip(order, engine.train([jobs[i] for i in order]), strict=True))
+            assert all(torch.equal(flat(found[i]), expected[i]) for i in order), name
+    assert not before.moved, "those of the process are left as they were"
+    assert caplog.messages.count(batched.ONE_BY_ONE) == 4  # by three workers, two stacks and the measured
+    assert engines["measured"].choice == "sequential (several vehicles cannot be trained at once)"  # type: ignore[attr-defined]
+    plain = [flat(one) for one in SequentialEngine().train(toy_jobs(*[5] * 6))]
+    assert not any(torch.equal(ours, theirs) for ours, theirs in zip(expected, plain, strict=True))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from learners.tasks import evaluation
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 from learners.tasks.evaluation import fit_linear_probe, knn_predict, linear_probe_accuracy, passed
 from vnetsim.learning import LearnerContext
+from vnetsim.learning.global_generators import seeded
 
 LINEAR = {"knn_accuracy", "linear_accuracy"}
 
@@ -153,6 +154,19 @@ def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pyt
     assert torch.equal(two, passed(lambda part: where.add(threading.get_ident()) or encoder.features(part), images))
     assert where == {threading.get_ident()}
     assert torch.get_num_threads() == threads
+
+
+def test_passes_that_draw_are_made_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.zeros(70, 3, 8, 8, dtype=torch.uint8)
+    monkeypatch.setattr("learners.tasks.evaluation.PASS", 10)
+    found = []
+    for cores in ("3", "1"):
+        monkeypatch.setenv("VNETSIM_CORES", cores)
+        with seeded(5):
+            found.append(passed(lambda part: part[:, 0, 0, 0] + torch.rand(len(part)), images))
+    with seeded(5):
+        expected = torch.cat([torch.rand(10) for _ in range(7)])
+    assert all(torch.equal(one, expected) for one in found)
 
 
 @pytest.mark.parametrize(("side", "sizes"), [(32, [2048, 952]), (2000, [128] * 2 + [44])])
