@@ -282,7 +282,7 @@ class ContrastiveDivergence:
         if not (all(map(math.isfinite, lengths)) and lengths[1] > 0):
             return {}
         figures = {"gradient_ratio": lengths[0] / lengths[1]}
-        if lengths[0] > 0:
+        if lengths[0] > 0 and math.isfinite(product):
             figures["gradient_cosine"] = product / (lengths[0] * lengths[1])
         return figures
 

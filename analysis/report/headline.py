@@ -7,7 +7,7 @@ import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import Curve, RunData, curves
-from analysis.report.notices import STAGES
+from analysis.report.notices import STAGES, not_finite
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
@@ -93,6 +93,9 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
         if invited:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
+        rejected, updates = not_finite(run)
+        if rejected:
+            rows.append(("Updates not finite", f"{count(rejected)} of {count(updates)}"))
         rows += [*_data(run), *_backhaul(run), *_energy(run)]
     return rows
 
@@ -158,8 +161,12 @@ def finding(run: RunData) -> str:
 
 
 def _lost(outcome: str) -> str:
-    late = {"deadline": "were cut off by the deadline of their round", "stale": "were too late for their round"}
-    return f"left coverage {STAGES[outcome][0]}" if outcome in STAGES else late.get(outcome, "came to nothing")
+    others = {
+        "deadline": "were cut off by the deadline of their round",
+        "stale": "were too late for their round",
+        "rejected": "gave an update that was not finite",
+    }
+    return f"left coverage {STAGES[outcome][0]}" if outcome in STAGES else others.get(outcome, "came to nothing")
 
 
 _LEADING = {

@@ -58,6 +58,7 @@ def notices(run: RunData) -> list[str]:
             )
     found = [
         *on_the_clock(run),
+        *_not_finite(run),
         *lines,
         *_no_streets(run),
         *_nobodys_computers(run),
@@ -117,9 +118,26 @@ def _no_exchange(run: RunData) -> Iterator[str]:
         )
 
 
+def not_finite(run: RunData) -> tuple[int, int]:
+    """Return how many updates were not finite, and so rejected, and how many there were."""
+    of = {name: run.participations.filter(outcome=name).height for name in ("rejected", "committed")}
+    return of["rejected"], sum(of.values())
+
+
+def _not_finite(run: RunData) -> Iterator[str]:
+    rejected, updates = not_finite(run)
+    if rejected:
+        learner = run.manifest.learner
+        rate = "learning.lr" if learner is None or "lr" in learner.settings else "the learner's step size"
+        yield f"{count(rejected)} of {plural(updates, 'update')} were not finite: lower {rate}."
+
+
 def _over_early(run: RunData) -> Iterator[str]:
     """Say where the rounds were over before most vehicles could have crossed the disc."""
     found = dwell(run.windows)
+    rejected, updates = not_finite(run)
+    if 2 * rejected > updates:  # more of the same would not help
+        return
     if run.learning and run.manifest.ended_by == "rounds" and 2 * found.cut > found.windows:
         made = run.manifest.traffic
         took = duration((run.manifest.time_s or made.begin_s) - made.begin_s)

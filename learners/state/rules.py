@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError, NotFiniteError, RunError
 from vnetsim.learning import AGGREGATOR, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
 from vnetsim.learning.device import all_finite
@@ -16,6 +16,7 @@ from vnetsim.plugins.checked import checked
 
 MEMORY = "aggregation."
 """Beginning of the names of what a rule remembers in a learner's state."""
+NOT_FINITE = "has values that are not finite"
 
 
 def rule_of(context: LearnerContext) -> AggregationRule:
@@ -50,7 +51,8 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
     """
     problem = _problem(made, given, sent)
     if problem:
-        raise RunError(f"aggregation rule '{name}' failed in aggregate {when}: {problem}.")
+        fault = NotFiniteError if problem.endswith(NOT_FINITE) else RunError
+        raise fault(f"aggregation rule '{name}' failed in aggregate {when}: {problem}.")
     shares = [float(share) for share in made.shares]
     total = math.fsum(shares)
     # what sums to 1 but for rounding stays as it is
@@ -74,7 +76,7 @@ def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -
             return f"{words} is {has}, expected {wanted}"
     if not all_finite([tensors.values()])[0]:
         bad = next(words for words, tensor in tensors.items() if not tensor.isfinite().all())
-        return f"{bad} has values that are not finite"
+        return f"{bad} {NOT_FINITE}"
     if len(made.shares) != len(given.uploads):
         return f"it returned {len(made.shares)} shares for {len(given.uploads)} uploads"
     wrong = [share for share in made.shares if not (math.isfinite(share) and share >= 0)]

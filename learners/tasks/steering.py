@@ -25,6 +25,7 @@ from vnetsim.learning import Description, LearnerContext, Series
 
 STATISTICS_FRAMES = 256
 """Training frames on which BatchNorm statistics are estimated for evaluation."""
+LARGEST = torch.finfo(torch.float32).max
 
 
 LOSS = training_loss("Squared error of the steering angle")
@@ -236,7 +237,10 @@ class SteeringTask(Task):
 
 
 def _errors(error: Tensor) -> dict[str, float]:
-    """Return the errors over all test frames: sqrt(sum of squares / number), and the mean of the moduli."""
-    error = error.to(torch.float64)
+    """Return the errors over all test frames: sqrt(sum of squares / number), and the mean of the moduli.
+
+    An angle that overflowed, as a diverged model's may, counts as the largest number of single precision.
+    """
+    error = error.to(torch.float64).nan_to_num(nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
     square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
     return {"rmse": math.sqrt(square), "mae": modulus}

@@ -10,6 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load_file
+from small_runs import TINY
 
 from vnetsim.learning import Participant, Update
 from vnetsim.storage.run_directory import RunDirectory
@@ -67,6 +69,32 @@ def test_a_learner_that_raises_is_named_with_round_and_vehicle(
 
 def with_state(update: Update, **state: Any) -> Update:
     return replace(update, state=state)
+
+
+def test_a_steering_learner_that_diverges_keeps_the_last_finite_model(cli: Cli, tmp_path: Path) -> None:
+    settings = {**TINY, "rounds": 3, "learning.optimizer": "sgd", "learning.lr": 30, "data.image_px": 20}
+    given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    done = cli("run", "gaussian", "--learner", "fedavg-steering", *given, "--out", tmp_path / "run")
+    assert done.status == 0
+    assert re.search(r"note: [24] of 6 updates were not finite: lower\s+learning.lr", done.out)
+    run = RunDirectory(tmp_path / "run")
+    rmse = run.read("metrics").filter(name="rmse")["value"].to_list()
+    assert len(rmse) == 4
+    assert rmse[0] < 1
+    assert rmse[-1] == torch.finfo(torch.float32).max, "the angles overflow, the weights do not"
+    tensors = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_a_metric_that_is_not_finite_keeps_the_rounds_before_and_says_what_helps(
+    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    figures = iter([1.0, 0.5, math.nan])
+    spoil(toy, monkeypatch, "evaluate", lambda _: {"distance": next(figures)})
+    line = refused(*RUN, "--out", tmp_path / "run", status=1)
+    assert "failed in evaluate: its 'distance' is nan; what is no finite number is to be left out" in line
+    assert "If training diverged, start again with a lower learning.lr; if the code is at fault, mend it" in line
+    assert RunDirectory(tmp_path / "run").read("rounds").height == 1
 
 
 W = torch.zeros(4, dtype=torch.float64)

@@ -31,6 +31,10 @@ class RunError(VnetsimError):
     """The run failed although its input was accepted: full disk, simulator crash, non-finite model. Exit status 1."""
 
 
+class NotFiniteError(RunError):
+    """A learner came to a number that is not finite. Going on with the same settings comes to it again."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """Return the error for a name that does not exist, listing those that do and the nearest one, whatever its case.
 

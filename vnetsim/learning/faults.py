@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vnetsim.errors import RunError
+from vnetsim.errors import NotFiniteError, RunError
 from vnetsim.learning import AGGREGATOR, Aggregation, Learner, Participant, Update
 from vnetsim.learning.device import all_finite, out_of_memory
 
@@ -114,7 +114,8 @@ def aggregated(learner: Learner, updates: Sequence[Update], when: str, into: str
     }
     for name, value in figures.items():
         if not (_is_number(value) and math.isfinite(value)):
-            raise _fault(learner, when, f"its '{name}' is {value!r}; what is no finite number is to be left out")
+            problem = f"its '{name}' is {value!r}; what is no finite number is to be left out"
+            raise NotFiniteError(f"learner '{learner.name}' failed {when}: {problem}.")
     return result
 
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from types import CodeType, NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from vnetsim.errors import RunError
+from vnetsim.errors import NotFiniteError, RunError
 from vnetsim.errors.bounds import Within, bounds_of
 from vnetsim.plugins import is_users, plugin_errors
 
@@ -37,6 +37,10 @@ def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
 
 class _MisfitError(Exception):
     """What an answer is, and what was expected."""
+
+
+class _NotFiniteMisfitError(_MisfitError):
+    """A figure is no finite number."""
 
 
 class _Checked:
@@ -91,7 +95,8 @@ class _Checked:
         except _MisfitError as misfit:
             place = place_of(method)
             protocol = f"{self._protocol.__module__}.{self._protocol.__name__}"
-            raise RunError(f"{kind} '{name}' failed in {when}: {misfit}; see {protocol}.{place}") from None
+            fault = NotFiniteError if isinstance(misfit, _NotFiniteMisfitError) else RunError
+            raise fault(f"{kind} '{name}' failed in {when}: {misfit}; see {protocol}.{place}") from None
         lazy = get_origin(expected) in (collections.abc.Iterable, collections.abc.Iterator)
         return self._each(fitted, when) if lazy else fitted
 
@@ -206,7 +211,7 @@ def _entry(key: Any, value: Any) -> float:
     try:
         return float(_number(value, float))
     except _MisfitError:
-        raise _MisfitError(f"its '{key}' is {value!r}; what is no finite number is to be left out") from None
+        raise _NotFiniteMisfitError(f"its '{key}' is {value!r}; what is no finite number is to be left out") from None
 
 
 def _need(holds: bool, value: Any, words: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.coverage.windows import Left, TrafficStream
-from vnetsim.errors import RunError, VnetsimError
+from vnetsim.errors import NotFiniteError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import located
@@ -133,5 +133,10 @@ def kept(
         # somebody may have removed the folder
         if isinstance(error, RunError) and (run.path / "manifest.json").is_file():
             mended = "; after a change of a plug-in's file, with --accept-changed-plugin too" if trust else ""
-            raise RunError(f"{error} Once the cause is removed, go on with: {command}{mended}") from error
+            cure = "Once the cause is removed,"
+            if isinstance(error, NotFiniteError):
+                cure = (
+                    "If training diverged, start again with a lower learning.lr; if the code is at fault, mend it and"
+                )
+            raise RunError(f"{error} {cure} go on with: {command}{mended}") from error
         raise

@@ -4,6 +4,7 @@ import tomli_w
 from small_runs import write_table
 
 from analysis.loading import load
+from analysis.report.headline import finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from vnetsim.storage.run_directory import RunDirectory
@@ -65,6 +66,9 @@ def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run, kind, wa
         lines = [line for line in notices(load(run)) if "rounds were over" in line]
         words = f"The rounds were over after 26.4\u202fs, sooner than most vehicles leave: raise rounds{cure}."
         assert lines == [words] * told
+    rejected = directory.read("participations").with_columns(outcome=pl.lit("rejected"))
+    write_table(directory, "participations", rejected.rows())
+    assert not any("raise rounds" in line for line in notices(load(run))), "more of the same"
 
 
 def test_too_stale(told):
@@ -116,6 +120,16 @@ def test_nobody_committed_or_all_were_late(told):
         "None of 30 invited participations committed: the model is as it was at the beginning.",
         "30 of 30 invited were cut off by the round's deadline: raise round.deadline_s.",
     ]
+
+
+def test_updates_that_were_not_finite(told, tmp_path):
+    few = told(outcomes={"committed": 4, "rejected": 1}, speed_mps=FAST)
+    assert few == ["1 of 5 updates were not finite: lower learning.lr."]
+    all_of_them = told(outcomes={"rejected": 10}, speed_mps=FAST)
+    assert all_of_them[0] == "10 of 10 updates were not finite: lower learning.lr."
+    data = load(tmp_path / "run")
+    assert dict(headline(data))["Updates not finite"] == "10 of 10"
+    assert "most others gave an update that was not finite (10)" in finding(data)
 
 
 def test_images_that_stay_sharp(told):
