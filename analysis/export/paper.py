@@ -92,7 +92,9 @@ def _of_run(folder: Path) -> Files:
     )
     frames = {"metrics": run.metrics, "rounds": run.rounds, "participations": run.participations}
     inputs, told = _inputs(folder, [run])
-    moved = _moved(tomllib.loads(run.experiment_text), {path: name for path, (name, _) in inputs.items()})
+    names = {path: name for path, (name, _) in inputs.items()}
+    names |= {Path(path).name: names[path] for path in run.manifest.plugin_files.values() if path in names}
+    moved = _moved(tomllib.loads(run.experiment_text), names)
     told.append("\n`vnetsim run experiment.toml` in this folder runs with the inputs that were copied.")
     files = dict(inputs.values()) | _files(folder, ".", "manifest.json")
     files["experiment.toml"] = tomli_w.dumps(moved).encode()
@@ -229,7 +231,10 @@ def _moved(value: Any, names: Mapping[str, str]) -> Any:
         return {key: _moved(one, names) for key, one in value.items()}
     if isinstance(value, list):
         return [_moved(one, names) for one in value]
-    return names.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        file, colon, cls = value.rpartition(":")
+        return f"{names[file]}:{cls}" if colon and file in names else names.get(value, value)
+    return value
 
 
 def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]) -> bytes:

@@ -95,7 +95,8 @@ def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
     assert cli("run", mine / "e.toml", *small).status == 0
     run = next(Path("runs").iterdir())
     assert run.name == "gaussian-FedProx-seed0"
-    assert f'learner = "{mine / "prox.py"}:FedProx"' in (run / "experiment.toml").read_text()
+    assert 'learner = "prox.py:FedProx"' in (run / "experiment.toml").read_text()
+    assert RunDirectory(run).manifest()["plugin_files"] == {"learner": str(mine / "prox.py")}
     assert list(RunDirectory(run).manifest()["inputs"]) == [str(mine / "prox.py")]
 
     # a replay, and a run that was killed at its end

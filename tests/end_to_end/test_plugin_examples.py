@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,24 +124,30 @@ class Random:
 """
 
 
-def test_an_encoder_that_draws_gives_the_same_bits_for_a_seed_also_resumed(
+def test_an_encoder_that_draws_gives_the_same_bits_for_a_seed_wherever_it_lies_also_resumed(
     cli: Cli, scenarios: Path, results_of: ResultsOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "random_encoder.py").write_text(RANDOM)
+    for folder in (tmp_path / "here", tmp_path / "deep" / "there"):
+        folder.mkdir(parents=True)
+        (folder / "mine.py").write_text(RANDOM)
     monkeypatch.setenv("VNETSIM_CORES", "2")
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 20)
-    own = f"learning.encoder={tmp_path / 'random_encoder.py'}:Random"
-    command = ("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, "--set", own, "--out")
+    command = ("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, "--out")
     before = GlobalGenerators()
-    assert cli(*command, tmp_path / "run").status == 0
+    own = f"learning.encoder={tmp_path / 'here' / 'mine.py'}:Random"
+    assert cli(*command, tmp_path / "run", "--set", own).status == 0
     assert not before.moved
     torch.rand(7)
     random.random()
     with interrupted_at(FLSimCo, "aggregate", 1):
-        assert cli(*command, tmp_path / "again").status == 130
+        own = own.replace("here", "deep/there")
+        assert cli(*command, tmp_path / "deep" / "there" / "again", "--set", own).status == 130
+    shutil.move(tmp_path / "deep" / "there" / "again", tmp_path / "again")
     assert cli("resume", tmp_path / "again", "--trust").status == 0
     first, again = results_of(tmp_path / "run"), results_of(tmp_path / "again")
     assert {name for name in first if first[name] != again[name]} == set()
+    assert not any(str(tmp_path).encode() in content for content in first.values()), "nobody's folders"
+    assert b'\\"encoder\\": \\"mine.py:Random\\"' in first["model.safetensors"]
 
 
 def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:

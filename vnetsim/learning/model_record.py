@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vnetsim.errors.paths import path_name
 from vnetsim.learning import Description
+from vnetsim.plugins import without_folder
 
 MODEL_FILE, MODEL_FOLDER = "model.safetensors", "models"
 """Of the one model of a run, and of those of the RSUs where each has its own."""
@@ -20,7 +21,8 @@ class ModelRecord:
     """What it takes, besides the tensors, to use a trained network; a file of it may come from anybody.
 
     Args:
-        encoder: name of the encoder, ``"resnet18"``, or of a network that has no other part.
+        encoder: name of the encoder, ``"resnet18"``, a file's as ``"file.py:Class"``, or of a network that has no
+            other part.
         network: class of the network, ``"Classifier"``: what stands on the encoder.
         image_shape: (C, H, W) of the images it was trained on.
         classes: labels in the order of the logits; for steering, names of ranges of the angle.
@@ -56,7 +58,7 @@ def model_record(description: Description, rounds: int) -> ModelRecord:
     network = description.network
     channels = description.image_shape[0]
     return ModelRecord(
-        encoder=description.encoder,
+        encoder=without_folder(description.encoder),
         network="" if network is None else type(network.module).__name__,
         image_shape=tuple(description.image_shape),
         classes=tuple(description.class_names),

@@ -251,6 +251,12 @@ def short_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
+def without_folder(name: str) -> str:
+    """Return ``name`` without the folder of its file, if it has one."""
+    path = code_file(name)
+    return name if path is None else f"{path.name}:{short_name(name)}"
+
+
 def at_folder(name: str, folder: Path) -> str:
     """Return ``name`` with the path of its file, if it has one, taken from ``folder``."""
     path = code_file(name)

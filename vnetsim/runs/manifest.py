@@ -18,6 +18,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import Series
 from vnetsim.learning import Learner
 from vnetsim.learning.device import peak_memory
+from vnetsim.plugins import code_file, without_folder
 from vnetsim.radio.channel import RateUse
 from vnetsim.runs.tables import map_rows
 from vnetsim.scenario.settings_file import to_toml
@@ -143,6 +144,10 @@ class Manifest:
     ) -> None:
         self._run = run
         self._traffic = traffic
+        # which folder it is depends on the machine, and so stands here alone
+        named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
+        files = {key: str(code_file(name)) for key, name in named.items()}
+        experiment = experiment.placed({key: without_folder(name) for key, name in named.items()})
         self._record: dict[str, Any] = {
             "vnetsim": __version__,
             "format": FORMAT,
@@ -156,6 +161,7 @@ class Manifest:
             "traffic": traffic_record(traffic.info),
             "rsus": [asdict(rsu) for rsu in traffic.rsus],
             "inputs": input_hashes(traffic.info.inputs),
+            "plugin_files": files,
             **environment(),
             **(more or {}),
         }
@@ -193,6 +199,11 @@ class Manifest:
         self._run.settle()
 
 
+def _is_absolute(name: str) -> bool:
+    file = code_file(name)
+    return file is not None and file.is_absolute()
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -210,11 +221,11 @@ def learner_record(
             "name": learner.name,
             "task": learner.task,
             "paper": learner.paper,
-            "encoder": description.encoder,
+            "encoder": without_folder(description.encoder),
             "parameters": description.parameters,
             "image_shape": list(description.image_shape),
             "facts": dict(description.facts),
-            "settings": dict(settings),
+            "settings": {key: without_folder(one) if key == "encoder" else one for key, one in settings.items()},
             "cost": asdict(learner.cost(0)),
         },
         "series": [asdict(series) for series in [*learner.series(), *[SPREAD] * several]],

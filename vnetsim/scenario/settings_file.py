@@ -28,7 +28,7 @@ from vnetsim.experiment import (
 )
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import DATA_SETS, LEARNERS
-from vnetsim.plugins import Kind, at_folder
+from vnetsim.plugins import Kind, at_folder, code_file, short_name
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
 from vnetsim.storage.folder import Folder
@@ -255,8 +255,18 @@ def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     for key in PLUGIN_KEYS:
         name = at(values, key)
         if isinstance(name, str):
-            values = merge(values, key.split("."), at_folder(name, folder))
+            values = merge(values, key.split("."), at_folder(_recorded_name(key, name, folder), folder))
     return values
+
+
+def _recorded_name(key: str, name: str, folder: Path) -> str:
+    """Return a plug-in's name with the path of its file where a run's record in ``folder`` tells that."""
+    file = code_file(name)
+    if file is None or str(file) != file.name:
+        return name
+    files = _record(folder).get("plugin_files")
+    path = files.get(key) if isinstance(files, dict) else None
+    return f"{path}:{short_name(name)}" if isinstance(path, str) and Path(path).name == file.name else name
 
 
 def _as_data(values: dict[str, Any], overrides: Sequence[Override], file: Path) -> dict[str, Any]:

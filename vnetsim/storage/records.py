@@ -130,6 +130,7 @@ class ManifestRecord:
     rsus: list[RsuEntry]
     inputs: dict[str, str]
     changed_plugins: dict[str, str] = field(default_factory=dict)
+    plugin_files: dict[str, str] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
     created: str | None = None
     finished: str | None = None
