@@ -15,6 +15,8 @@ from vnetsim.coverage.rsu import degrees_hint
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
 """From which share of those invited a way to end is reported."""
+_UNEVEN = 1.1
+"""How many times the smallest silo the largest may be without a word, and one image more."""
 
 STAGES = {
     "left_download": ("while the model came down", "raise radio.bandwidth_hz, or widen the range"),
@@ -62,6 +64,7 @@ def notices(run: RunData) -> list[str]:
         *lines,
         *_no_streets(run),
         *_nobodys_computers(run),
+        *_uneven_silos(run),
         *(clean(note, 300) for note in run.manifest.radio.notes),
         *_sharp(run),
     ]
@@ -205,6 +208,17 @@ def _nobodys_computers(run: RunData) -> Iterator[str]:
         if one.vehicle_type and one.vehicle_type not in drove:
             types = ", ".join(clean(name, 40) for name in sorted(drove)[:8])
             yield f"compute.by_type: nobody of type {clean(one.vehicle_type, 40)} was in coverage, but {types}."
+
+
+def _uneven_silos(run: RunData) -> Iterator[str]:
+    """Say where silos differ in size, which the weights of the built-in learners do not look at."""
+    images = run.silos.group_by("silo").agg(pl.col("images").sum())["images"].to_list()
+    own = ":" in run.experiment.learner  # may weigh as it likes
+    if run.learning and not own and images and max(images) > _UNEVEN * min(images) + 1:
+        yield (
+            f"Silos hold {count(min(images))} to {count(max(images))} images, and an update counts the same whatever "
+            "its silo holds."
+        )
 
 
 def _rounded_up(value: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,9 +54,11 @@ def partition(
       within one, so none is left out when the silos are enough, and a class is dealt evenly to those that hold it.
     - ``major-class``: silo i has ``settings.major_share`` of its images from class i mod classes, the rest from all
       others, as by ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643).
+      Where some image would be left over, a class is the major one of silos in proportion to its images (D'Hondt).
     - ``district``: silo i belongs to district i mod ``districts``, and has ``settings.major_share`` of its images from
-      the classes of its district, the rest from all others, in proportion to their frequency, as far as the images
-      suffice; classes belong to districts as to directions. Silos are served as for ``dirichlet``.
+      the classes of its district, to within two images, and the rest from all others, in proportion to what is left of
+      them; classes belong to districts as to directions. With one district all are its own. Silos are as large as the
+      images suffice for with that share; images that are left over go to nobody.
 
     The ``labels`` are the class of every training image, shape (N,). Images with one number in ``groups``, shape (N,),
     go to one silo, all of one class.
@@ -95,8 +98,8 @@ def _dealt(
             log_shares = log_dirichlet(settings.alpha * (sizes / sizes.mean()), silos, generator)
             shards = _by_shares(cards, sizes, log_shares, generator)
         else:
-            kinds = len(sizes) if kind == "major-class" else districts
-            shards = _by_shares(cards, sizes, _log_majors(sizes, silos, kinds, settings.major_share), generator)
+            by = districts if kind == "district" else None
+            shards = _by_majors(cards, sizes, silos, by, settings.major_share, generator)
     return [generator.permutation(shard) for shard in shards]
 
 
@@ -148,6 +151,14 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
         order = generator.permutation(count)
         for label in order[np.argsort([len(holders[label]) for label in order], kind="stable")][:held]:
             holders[label].append(silo)
+    sizes = np.bincount(classes)
+    if any(len(hands) > size for hands, size in zip(holders, sizes, strict=True)):
+        most = int(sizes.min()) * count // silos
+        cure = f"raise it to {math.ceil(1000 - 1000 * (most - 1) / (count - 1)) / 1000:g} or " if most else ""
+        raise InputError(
+            f"data.unseen_share: each of {silos} silos shall hold {held} of {count} classes, the smallest class has "
+            f"{sizes.min()} images; {cure}lower silos.count."
+        )
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
     cards = _shuffled_by_class(classes, generator)
     for label, hands in enumerate(holders):
@@ -175,13 +186,82 @@ def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], 
     return shards
 
 
-def _log_majors(sizes: Indices, silos: int, districts: int, major_share: float) -> NDArray[np.float64]:
-    """Return logarithms of the classes' shares in each silo, shape (silos, C), of which its district's have so much."""
-    groups = min(len(sizes), districts)
-    major = np.arange(len(sizes)) % groups == np.arange(silos)[:, None] % districts % groups
-    shares = np.where(major, major_share, 1 - major_share) * sizes
-    of_all = np.where(major, (sizes * major).sum(1, keepdims=True), (sizes * ~major).sum(1, keepdims=True))
-    return np.asarray(np.log(np.maximum(shares / of_all, np.finfo(np.float64).tiny)))  # a class may be all that is left
+def _by_majors(
+    cards: Indices, sizes: Indices, silos: int, districts: int | None, share: float, generator: Generator
+) -> list[Indices]:
+    """Return silos of equally many images, each with the major ``share`` of its class, or of its district's classes.
+
+    The silos are as large as the images suffice for; the rest of the images goes to nobody.
+    """
+    groups = min(len(sizes), districts or len(sizes))
+    group_of_class, places = np.arange(len(sizes)) % groups, np.arange(silos)
+    have = np.bincount(group_of_class, sizes, groups).astype(np.int64)
+    order = generator.permutation(silos)
+    even, whole = len(cards) // silos, np.empty(silos, dtype=np.int64)
+    whole[order] = even + (places < len(cards) % silos)
+    quotas = [whole, *(np.full(silos, fewer) for fewer in range(even, -1, -1))]
+    ways = [places % (districts or groups) % groups]
+    if districts is None:
+        ways.append(_in_proportion(sizes, silos))
+    share = share if groups > 1 else 1.0
+    quota, way, own = next(
+        (quota, way, own)
+        for quota in quotas
+        for way in ways
+        if (own := _own_counts(have, quota, way, share)) is not None
+    )
+    left, counts = sizes.copy(), np.zeros((silos, len(sizes)), dtype=np.int64)
+
+    def take(silo: int, count: int, open_classes: NDArray[np.bool_]) -> None:
+        taken = _apportion(count, np.log(np.maximum(left, 1)), left * open_classes)
+        counts[silo] += taken
+        left[:] -= taken
+
+    for silo in order:
+        take(silo, own[silo], group_of_class == way[silo])
+    rest = quota - own
+    wanted = np.bincount(way, rest, groups).astype(np.int64)  # by silos of each group, from all other groups
+    for silo in order:
+        of_group = np.bincount(group_of_class, left, groups).astype(np.int64)
+        spare = of_group.sum() - of_group - wanted
+        for group in np.flatnonzero((spare < rest[silo]) & (np.arange(groups) != way[silo])):
+            take(silo, int(rest[silo] - spare[group]), group_of_class == group)  # what the group's own silos cannot
+        wanted[way[silo]] -= rest[silo]
+        take(silo, int(quota[silo] - counts[silo].sum()), group_of_class != way[silo])
+    ends = np.cumsum(counts, axis=0) + np.cumsum(sizes) - sizes
+    return [
+        np.concatenate([cards[end - count : end] for end, count in zip(*rows, strict=True)])
+        for rows in zip(ends, counts, strict=True)
+    ]
+
+
+def _in_proportion(sizes: Indices, silos: int) -> Indices:
+    """Return each silo's class, in proportion to the images (D'Hondt), class i mod classes where it has silos left."""
+    classes, places = len(sizes), np.arange(silos)
+    most = np.argsort(-sizes / (places[:, None] + 1), axis=None, kind="stable")[:silos] % classes
+    due = np.bincount(most, minlength=classes)
+    cyclic = places % classes
+    kept = places // classes < due[cyclic]
+    cyclic[~kept] = np.repeat(np.arange(classes), due - np.bincount(cyclic[kept], minlength=classes))
+    return cyclic
+
+
+def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
+    """Return how many images of its own group each silo gets, or None where the images do not suffice for the share.
+
+    ``have`` are the images of each group, ``quotas`` those of each silo.
+    """
+    silos = np.bincount(group_of_silo, minlength=len(have))
+    of_group = np.bincount(group_of_silo, quotas, len(have))
+    least = math.floor(share * quotas.min() + 1e-9)
+    total = np.minimum(np.clip(np.rint(share * of_group), silos * least, silos * (least + 1)), have).astype(np.int64)
+    own = np.full(len(quotas), least)
+    for group, more in enumerate(total - silos * least):
+        members = np.flatnonzero(group_of_silo == group)
+        own[members[np.argsort(-quotas[members], kind="stable")][: max(more, 0)]] += 1
+    left, wanted = have - total, np.bincount(group_of_silo, quotas - own, len(have))
+    suffices = (total >= silos * least).all() and (wanted <= left.sum() - left).all()
+    return own if suffices else None
 
 
 def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Generator) -> NDArray[np.float64]:

@@ -316,10 +316,12 @@ class Task(ABC):
         """
         sizes, picture = self.silos.sizes, self.picture
         chosen = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
+        nobodys = len(self._data.train) - sum(sizes)
         of_all = {
             "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per {picture} (convolutions and linear layers)",
             "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
-            f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all",
+            f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
+            + f"; {nobodys} more are in no silo" * (nobodys > 0),
             f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
             **getattr(self._data, "facts", {}),
             "Engine": chosen,

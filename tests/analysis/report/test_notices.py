@@ -108,6 +108,17 @@ def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
     ]
 
 
+@pytest.mark.parametrize(("learner", "told_of"), [("flsimco", [True, True, False]), ("mine.py:Mine", [False] * 3)])
+def test_silos_of_unequal_size(tmp_path, make_run, learner, told_of):
+    directory = RunDirectory(make_run(tmp_path / "run", vehicles=60))
+    text = tomli_w.dumps({**directory.settings(), "learner": learner})
+    directory.put({"experiment.toml": text.encode()})
+    for (smallest, largest), said in zip([(2, 60), (40, 46), (40, 45)], told_of, strict=True):
+        write_table(directory, "silos", [(0, 0, "a", smallest), (1, 0, "a", 1), (1, 1, "b", largest - 1)])
+        words = f"Silos hold {smallest} to {largest} images, and an update counts the same whatever its silo holds."
+        assert (words in notices(load(directory.path))) == said
+
+
 @pytest.mark.parametrize("lanes", [False, True])
 def test_buildings_without_streets(told, lanes):
     plugins = {"radio": {"name": "tr37885", "settings": {"state": "streets"}}}

@@ -93,7 +93,11 @@ def test_frames_of_one_sign_are_in_one_silo(partition, root):
     for silo, rows in enumerate(silos):
         for row in rows:
             assert where.setdefault(sign(images.train_names[row]), silo) == silo
-    assert sorted(row for rows in silos for row in rows) == list(range(len(images.train)))
+    held = sorted(row for rows in silos for row in rows)
+    if partition == "district":  # 15 signs of one district and 8 of the other
+        assert len(set(held)) == len(held) > 0.6 * len(images.train)
+    else:
+        assert held == list(range(len(images.train)))
     if partition in ("iid", "dirichlet", "major-class", "district"):
         signs = [len({sign(images.train_names[row]) for row in rows}) for rows in silos]
         assert max(signs) - min(signs) <= 1
