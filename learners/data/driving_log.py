@@ -1,7 +1,8 @@
 """Recordings of the Udacity simulator: ``driving_log.csv`` with its three cameras' images.
 
 The columns are centre, left and right image, steering in [-1, 1], throttle, brake and speed; a header line may stand
-before them. Images become grey squares. A pause in the recording begins a new drive.
+before them. Numbers may have decimal commas where columns are parted by a comma and a space, or by a semicolon. Images
+become grey squares. A pause in the recording begins a new drive.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.image_files import existing, read_images
+from learners.data.image_files import existing, lfs_cure, read_images
 from learners.data.sets import SteeringSet
 from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
 from vnetsim.errors import InputError
@@ -76,7 +77,7 @@ class DrivingLog:
         angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
 
         used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
-        files = [_image_of(log.parent, rows[view // cameras], int(view % cameras)) for view in used]
+        files = _images_of(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
         places = [rows[view // cameras].place for view in used]
         read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
         images = torch.from_numpy(read)
@@ -99,8 +100,11 @@ def read_log(path: Path) -> list[Row]:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            lines = [(f"{path}:{reader.line_num}", [cell.strip() for cell in line]) for line in reader if any(line)]
+            written = file.readlines()
+        reader = csv.reader(written, skipinitialspace=True)
+        lines = [
+            (f"{path}:{reader.line_num}", _cells(cells, written[reader.line_num - 1])) for cells in reader if any(cells)
+        ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read as text"
         raise InputError(f"data.root: '{path}' {reason}; driving-log needs a {LOG}.") from error
@@ -111,14 +115,25 @@ def read_log(path: Path) -> list[Row]:
     return [_row(place, cells) for place, cells in lines]
 
 
+def _cells(cells: Sequence[str], line: str) -> list[str]:
+    """Return the cells of a line; those of a line with decimal commas where its columns can be told apart."""
+    for separator in (", ", ";"):
+        if len(cells) != _COLUMNS and len(parts := line.split(separator)) == _COLUMNS:
+            cells = [part.strip().strip('"') for part in parts]
+    return [cell.strip() for cell in cells]
+
+
 def _row(place: str, cells: Sequence[str]) -> Row:
     if len(cells) != _COLUMNS:
+        cure = lfs_cure(Path(place.rpartition(":")[0]))
+        if not cure and len(cells) > _COLUMNS:
+            cure = "write decimal commas as points"
         raise InputError(
             f"{place}: {len(cells)} columns instead of {_COLUMNS}: centre, left and right image, steering, throttle,"
-            " brake, speed."
+            f" brake, speed{'; ' * bool(cure)}{cure}."
         )
     try:
-        steering = float(cells[3])
+        steering = float(cells[3].replace(",", "."))
     except ValueError:
         raise InputError(f"{place}: steering '{cells[3]}' is not a number.") from None
     if not (math.isfinite(steering) and -1 <= steering <= 1):
@@ -144,35 +159,48 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
     return np.cumsum((pauses_s < 0) | (pauses_s > PAUSE_S), dtype=np.int64)
 
 
-def _image_of(folder: Path, row: Row, camera: int) -> Path:
-    """Return the file of a row's camera.
+def _images_of(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:
+    """Return the files of rows' cameras.
 
     Raises:
-        InputError: the row names none, or it is missing.
+        InputError: a row names none, it is missing, or two rows with images of other names have the same file.
     """
-    written = row.images[camera]
-    if not written:
-        needed = ", which data.side_correction above 0 needs; set it to 0." if camera else " in this line."
-        raise InputError(f"{row.place}: no {_CAMERAS[camera]} image{needed}")
-    path = find_image(folder, written)
-    if path is None:
-        raise InputError(
-            f"{row.place}: the image '{written}' is missing; looked there, in '{folder / 'IMG'}' and in '{folder}'."
-        )
-    return path
+    found: list[Path] = []
+    named: dict[Path, tuple[str, str]] = {}
+    for row, camera in views:
+        written = row.images[camera]
+        if not written:
+            needed = ", which data.side_correction above 0 needs; set it to 0." if camera else " in this line."
+            raise InputError(f"{row.place}: no {_CAMERAS[camera]} image{needed}")
+        path = find_image(folder, written)
+        if path is None:
+            raise InputError(
+                f"{row.place}: the image '{written}' is missing; looked there, in '{folder / 'IMG'}' and in '{folder}'."
+            )
+        where = os.path.normpath(folder / written.replace("\\", "/"))
+        other, place = named.setdefault(path, (where, row.place))
+        if where != other:
+            raise InputError(
+                f"{row.place}: '{written}' and the image '{other}' of {place} would both be '{path}'; keep each "
+                "recording in a folder of its own beside the log, and name its images FOLDER/IMG/NAME."
+            )
+        found.append(path)
+    return found
 
 
 def find_image(folder: Path, written: str) -> Path | None:
     """Return an image that a log names, or None.
 
     Logs are moved between machines, so the image is looked for, in this order, under the path as written (relative to
-    the log's folder), the same with Windows' separators, and by its bare name in ``IMG`` and in the log's folder. What
-    lies outside the log's folder, also by a link in it, is not taken: a log that was received could name any file.
+    the log's folder), the same with Windows' separators, by ever fewer of its last folders below the log's folder, and
+    by its bare name in ``IMG`` and in the log's folder. What lies outside the log's folder, also by a link in it, is
+    not taken: a log that was received could name any file.
     """
     inside = os.path.realpath(folder)
     forward = written.replace("\\", "/")
-    name = forward.rsplit("/", 1)[-1]
-    for candidate in (folder / written, folder / forward, folder / "IMG" / name, folder / name):
+    *folders, name = forward.split("/")
+    ends = ["/".join([*folders[start:], name]) for start in range(len(folders))]
+    for candidate in (folder / written, *(folder / end for end in ends), folder / "IMG" / name, folder / name):
         # false, not an error, for a name that no file can have
         if os.path.isfile(candidate) and Path(os.path.realpath(candidate)).is_relative_to(inside):  # noqa: PTH113
             return candidate

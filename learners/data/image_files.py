@@ -23,6 +23,7 @@ from vnetsim.errors import InputError
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 """What the names of image files end in, in lower case."""
 _NAMED = 5
+_POINTER = b"version https://git-lfs.github.com/spec/"
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is reported here, not in passing by Pillow
 # what Pillow raises on files that are no images, are damaged, or are far too large
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
@@ -39,6 +40,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
     """
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
+    cure = ""
     for number, path in enumerate(paths):
         place = f"{places[number]}: '{path}'" if places else f"'{path}'"
         try:
@@ -48,10 +50,11 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
                 images[number] = _square(ImageOps.exif_transpose(image), grey=grey, side_px=side_px)
         except _UNREADABLE:
             faults.append(place)
+            cure = cure or lfs_cure(path)
     if faults:
         raise InputError(
             f"data.root: {len(faults)} of {len(paths)} images cannot be read: {listed(faults)};"
-            " replace them or leave them out."
+            f" {cure or 'replace them or leave them out'}."
         )
     return images
 
@@ -62,6 +65,16 @@ def _refuse_wide(image: ImageFile, place: str) -> None:
     # the latter is how a .ppm says it
     if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):
         raise InputError(f"data.root: {place} has pixels of more than 8 bits; bring them to 8 by a range that suits.")
+
+
+def lfs_cure(path: Path) -> str:
+    """Return what to do about a file of which git-lfs has left only its pointer; empty for any other."""
+    try:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(_POINTER)) == _POINTER
+    except OSError:
+        return ""
+    return f"'{path.name}' is a pointer of git-lfs: fetch the file itself by `git lfs pull`" if is_pointer else ""
 
 
 def listed(items: Sequence[str]) -> str:
@@ -88,7 +101,8 @@ def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = 
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged
-        raise InputError(f"data.root: '{path}' is no .npz archive that can be read; name another file.") from error
+        cure = lfs_cure(path) or "name another file"
+        raise InputError(f"data.root: '{path}' is no .npz archive that can be read; {cure}.") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise InputError(f"data.root: '{path}' holds one bare array; an .npz archive with names is needed.")
     with archive:

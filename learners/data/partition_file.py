@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from learners.data.image_files import lfs_cure
 from learners.data.partition import partition
 from learners.data.sets import ImageSet
 from learners.data.splits import Indices
@@ -116,7 +117,9 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             reader = csv.reader(file)
             header = next(reader, [])
             if tuple(header) != COLUMNS:
-                raise InputError(f"{path}:1: expected the columns {','.join(COLUMNS)}, got '{','.join(header):.80}'.")
+                cure = lfs_cure(path)
+                got = f"'{','.join(header):.80}'{'; ' * bool(cure)}{cure}"
+                raise InputError(f"{path}:1: expected the columns {','.join(COLUMNS)}, got {got}.")
             for row in reader:
                 if len(row) != len(COLUMNS):
                     raise InputError(f"{path}:{reader.line_num}: expected {len(COLUMNS)} values, got {len(row)}.")

@@ -1,16 +1,18 @@
-"""CIFAR-10 and GTSRB as torchvision stores them.
+"""CIFAR-10 and GTSRB as torchvision stores them, and GTSRB as Kaggle does.
 
 CIFAR-10 (Krizhevsky 2009) has 50,000 training and 10,000 test images, 32 x 32, of ten classes. GTSRB (Stallkamp et al.
 2012) has photographs of German traffic signs, 43 classes. ``gtsrb/GTSRB/Training/CCCCC/TTTTT_FFFFF.ppm`` are its
 training images: class, track, frame. A track is one physical sign, photographed by a car that drives towards it.
 ``gtsrb/GTSRB/Final_Test/Images`` holds the test images, and ``gtsrb/GT-final_test.csv`` their classes; of which track
-they are is not told.
+they are is not told. Kaggle has the same images as ``Train/C/CCCCC_TTTTT_FFFFF.png`` and ``Test/NNNNN.png``, and their
+classes in ``Train.csv`` and ``Test.csv``.
 """
 
 # ruff: noqa: SLF001 - torchvision has no other name for the files of a set
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import pickle
 import re
@@ -21,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from learners.data.image_files import existing, read_images
+from learners.data.image_files import existing, lfs_cure, read_images
 from learners.data.sets import ImageSet, Part, classed_set
 from learners.data.splits import Indices, first, renumbered
 from vnetsim.errors import InputError, RunError
@@ -31,6 +33,7 @@ from vnetsim.random_streams import Streams
 SIDE_PX = 32
 CLASSES = 43
 _TRAINING_FILE = re.compile(r"(\d{5})/(\d{5})_\d{5}\.ppm")
+_OF_KAGGLE = {"Train": re.compile(r"Train/\d+/(\d{5})_(\d{5})_\d{5}\.png"), "Test": re.compile(r"Test/\d{5}\.png")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +84,22 @@ class Gtsrb:
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return GTSRB read from ``data.root``, in random order, brought to 32 x 32 or ``data.image_px``.
 
+        The layout is Kaggle's where there is a ``Train.csv``, else torchvision's.
+
         A sign of which an image is among the test images too, byte for byte, is left out of the training images with
         all of its frames. The test images are those of the benchmark.
 
         Raises:
             InputError: see ``of_torchvision``, as for the RunError; or an image is not named as in GTSRB.
         """
-        files, labels, signs = _training(of_torchvision("GTSRB", data, split="train")._samples)
-        test_files, test_labels = _test(of_torchvision("GTSRB", data, split="test")._samples)
+        folder = Path(data.root)
+        if data.root and (folder / "Train.csv").is_file():
+            files, labels, signs = _of_kaggle(folder, "Train")
+            test_files, test_labels, _ = _of_kaggle(folder, "Test")
+        else:
+            folder /= "gtsrb"
+            files, labels, signs = _training(of_torchvision("GTSRB", data, split="train")._samples)
+            test_files, test_labels = _test(of_torchvision("GTSRB", data, split="test")._samples)
         tested = np.isin(signs, signs[_among(files, test_files)])
         generator = streams.generator("gtsrb", "order")
         train = generator.permutation(np.flatnonzero(~tested))
@@ -96,7 +107,7 @@ class Gtsrb:
         train, test = first(train, test, data)
         chosen = [*(files[row] for row in train), *(test_files[row] for row in test)]
         images = read_images(chosen, grey=False, side_px=data.image_px or SIDE_PX)
-        names = [path.relative_to(Path(data.root) / "gtsrb").as_posix() for path in chosen]
+        names = [path.relative_to(folder).as_posix() for path in chosen]
         left_out = f"signs among the test images: {len(set(signs[tested]))}, of {tested.sum()} training images"
         return classed_set(
             self.name,
@@ -139,6 +150,32 @@ def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
     return [Path(file) for file, _ in samples], np.array([label for _, label in samples], dtype=np.int64)
 
 
+def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
+    """Return the files that ``Train.csv`` or ``Test.csv`` lists, their classes, and of training images their signs."""
+    table, columns = root / f"{split}.csv", ("ClassId", "Path")
+    files, labels, signs = [], [], []
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if not {*columns} <= {*(reader.fieldnames or ())}:
+                raise InputError(f"{table}: it lacks {' or '.join(columns)}; {lfs_cure(table) or 'fetch it again'}.")
+            for row in reader:
+                label, path = (str(row[name]).strip() for name in columns)
+                named = _OF_KAGGLE[split].fullmatch(path)
+                known = label.isdecimal() and int(label) < CLASSES
+                if named is None or not known or (split == "Train" and int(named[1]) != int(label)):
+                    raise InputError(
+                        f"{table}:{reader.line_num}: the image '{path:.80}' with the class '{label:.20}' is not named "
+                        "as Kaggle does, Train/CLASS/CLASS_TRACK_FRAME.png or Test/NUMBER.png; fetch it again."
+                    )
+                files.append(root / path)
+                labels.append(int(label))
+                signs.append(int("".join(named.groups()) or 0))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{table}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    return files, np.array(labels, dtype=np.int64), np.array(signs, dtype=np.int64)
+
+
 def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
     """Return which of some files have the same bytes as one of the others; files that are missing are passed over."""
 
@@ -167,7 +204,7 @@ def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
         reason = " ".join(str(error).split())
         if data.download:
             raise RunError(f"data.download: {kind} could not be fetched into '{root}': {reason}.") from error
+        cure = next(filter(None, map(lfs_cure, root.rglob("*"))), "fetch it with --data-download")
         raise InputError(
-            f"data.root: '{root}' does not hold {kind} as torchvision stores it ({reason}); fetch it with "
-            "--data-download."
+            f"data.root: '{root}' does not hold {kind} as torchvision stores it ({reason}); {cure}."
         ) from error

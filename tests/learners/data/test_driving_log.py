@@ -97,6 +97,50 @@ def test_separators_of_windows_below_the_log_and_a_byte_order_mark(tmp_path):
     assert len(load(tmp_path).train) == 32
 
 
+@pytest.mark.parametrize("separator", [", ", ";"])
+def test_decimal_commas(tmp_path, separator):
+    log = record(tmp_path)
+    angles = load(tmp_path).train_angles
+    lines = [line.split(",") for line in log.read_text().splitlines()]
+    lines = [[*cells[:3], *(cell.replace(".", ",") for cell in cells[3:])] for cells in lines]
+    log.write_text("".join(separator.join(cells) + "\n" for cells in lines))
+    assert torch.equal(load(tmp_path).train_angles, angles)
+    log.write_text(log.read_text().replace(separator, ","))
+    with pytest.raises(InputError, match=r"csv:1: 10 columns instead of 7: .*; write decimal commas as points\."):
+        load(tmp_path)
+
+
+def merged(folder, path):
+    """Two recordings whose images have the same names, and one log of both; the second's levels are 1 higher."""
+    lines = ""
+    for number, name in enumerate(("first", "second")):
+        lines += record(folder / name, path=path.format(name), cameras=("center",)).read_text()
+        for file in (folder / name / "IMG").iterdir() if number else ():
+            save(file, np.asarray(Image.open(file))[0, 0] + 1)
+    (folder / "driving_log.csv").write_text(lines)
+
+
+@pytest.mark.parametrize("path", ["{}/IMG/{{}}", "/home/someone/{}/IMG/{{}}", "C:\\Users\\{}\\IMG\\{{}}"])
+def test_recordings_whose_images_share_names_are_kept_apart(tmp_path, path):
+    merged(tmp_path, path)
+    frames = load(tmp_path)
+    rows, recording = rows_of(torch.cat([frames.train, frames.test]))
+    assert sorted(zip(recording, rows, strict=True))[:2] == [(0, 0), (0, 1)]
+    assert recording.count(1) > 30
+    assert len({*zip(recording, rows, strict=True)}) == len(rows)
+
+
+def test_two_images_that_would_be_one_file_are_refused(tmp_path):
+    merged(tmp_path, "/home/someone/{}/IMG/{{}}")
+    (tmp_path / "first" / "IMG").rename(tmp_path / "IMG")
+    (tmp_path / "second" / "IMG").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"csv:\d+: '/home/someone/second/.* and the image '.*/first/.* would both be"):
+        load(tmp_path)
+    log = tmp_path / "driving_log.csv"
+    log.write_text(log.read_text().replace("/second/", "/first/"))
+    assert len(load(tmp_path).train) > 32, "a line may stand twice"
+
+
 def test_side_cameras_are_corrected_towards_the_middle_and_not_tested(tmp_path):
     record(tmp_path)
     plain, frames = load(tmp_path), load(tmp_path, side_correction=0.2)

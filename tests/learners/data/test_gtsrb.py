@@ -75,6 +75,51 @@ def test_every_image_is_torchvisions_with_its_label(root):
     assert len(images.class_names) == 43
 
 
+def kaggle(root: Path, to: Path) -> Path:
+    """The same images in Kaggle's layout, images after each other in the order of torchvision's files."""
+    for split, name in (("train", "Train"), ("test", "Test")):
+        rows = ["Width,Height,Roi.X1,Roi.Y1,Roi.X2,Roi.Y2,ClassId,Path"]
+        for file, label in GTSRB(root=str(root), split=split)._samples:
+            stem = Path(file).stem
+            path = f"Train/{label}/{label:05}_{stem}.png" if split == "train" else f"Test/{stem}.png"
+            (to / path).parent.mkdir(parents=True, exist_ok=True)
+            Image.open(file).save(to / path)
+            rows.append(f"27,26,5,5,22,20,{label},{path}")
+        (to / f"{name}.csv").write_text("\r\n".join(rows))
+    return to
+
+
+def test_kaggles_layout_has_the_same_images_signs_and_classes(root, tmp_path):
+    ours, theirs = load(root), load(kaggle(root, tmp_path / "kaggle"))
+    assert torch.equal(ours.train, theirs.train)
+    assert torch.equal(ours.test, theirs.test)
+    assert torch.equal(ours.train_labels, theirs.train_labels)
+    assert torch.equal(ours.test_labels, theirs.test_labels)
+    assert torch.equal(ours.train_groups, theirs.train_groups)
+    assert ours.facts == theirs.facts
+    assert theirs.train_names[0].startswith("Train/")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("Train.csv", "ClassId,Path\n1,Train/2/00002_00001_00000.png\n", r"Train\.csv:2: .* with the class '1' is not"),
+        ("Train.csv", "ClassId,Path\n1,../00001_00001_00000.png\n", r"Train\.csv:2: .*fetch it again"),
+        ("Train.csv", "ClassId,Path\n", r"0 training images .* are of no class"),
+        ("Train.csv", "version https://git-lfs.github.com/spec/v1\n", r"Train\.csv: it lacks .*`git lfs pull`"),
+        ("Test.csv", "ClassId,Path\n43,Test/00001.png\n", r"Test\.csv:2: .* with the class '43'"),
+        ("Test.csv", "\0", r"Test\.csv: (cannot be read|it lacks)"),
+        ("Test.csv", "ClassId,Path\n4\n", r"Test\.csv:2: the image 'None' with the class '4'"),
+    ],
+)
+def test_faults_of_kaggles_layout_are_one_line(file, content, said, root, tmp_path):
+    folder = kaggle(root, tmp_path / "kaggle")
+    (folder / file).write_text(content)
+    with pytest.raises(InputError, match=said) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_sign_among_the_test_images_is_trained_on_in_no_frame(root):
     images = load(root)
     assert len(Counter(map(sign, images.train_names))) == CLASSES * TRACKS - 1
@@ -133,6 +178,12 @@ def test_some_images_are_a_draw_of_all(root):
         (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n../a.ppm;1\n"), "'a.ppm' with the class 1"),
         (lambda g: (g / "GT-final_test.csv").write_text("Filename;ClassId\n0.ppm;43\n"), "'0.ppm' with the class 43"),
         (lambda g: (g / "GTSRB/Final_Test/Images/00003.ppm").unlink(), r"1 of 127 images cannot be read: .*00003"),
+        (
+            lambda g: (g / "GT-final_test.csv").write_text(
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
+            ),
+            r"does not hold GTSRB .*'GT-final_test\.csv' is a pointer of git-lfs: .*`git lfs pull`",
+        ),
         (lambda g: (g / "GTSRB/Training/00001/a.ppm").touch(), r"00001/a\.ppm' is not named as in GTSRB"),
         (lambda g: (g / "GTSRB/Training/00001").rename(g / "GTSRB/Training/00043"), r"is not named as in GTSRB"),
     ],

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from learners.data import load_images, load_steering
 from learners.data.driving_log import find_image
 from learners.data.npz import Npz
+from learners.data.partition_file import read_partition
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -49,6 +51,33 @@ def test_labels_beyond_all_classes(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.npz", images=member(IMAGES), labels=member(labels))
     with pytest.raises(InputError, match=r"label 9223372036854775809 at 2 is no class"):
         Npz().load(DataSettings(name="npz", root=str(path)), Streams(seed=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("npz", ["a.npz"]),
+        ("steering-npz", ["drives/a.npz", "drives/b.npz"]),
+        ("driving-log", ["driving_log.csv"]),
+        ("folder", [f"pictures/{label}/{number}.png" for label in "ab" for number in range(3)]),
+    ],
+)
+def test_pointers_of_git_lfs_are_named_as_that(name: str, files: list[str], tmp_path: Path) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n")
+    settings, streams = DataSettings(name=name, root=str(tmp_path / files[0].partition("/")[0])), Streams(seed=0)
+    load = load_images if name in ("npz", "folder") else load_steering
+    with pytest.raises(InputError, match=r"is a pointer of git-lfs: fetch the file itself by `git lfs pull`\.$"):
+        load(settings, streams=streams)
+
+
+def test_a_partition_that_is_a_pointer_of_git_lfs(tmp_path: Path) -> None:
+    path = tmp_path / "partition.csv"
+    path.write_text("version https://git-lfs.github.com/spec/v1\n")
+    data = load_images(DataSettings(train_images=20, test_images=4), streams=Streams(seed=0), pictures=False)
+    with pytest.raises(InputError, match=r"partition\.csv:1: .*; 'partition\.csv' is a pointer of git-lfs"):
+        read_partition(path, data, silos=2, min_images=0)
 
 
 def test_a_log_opens_nothing_outside_its_folder(tmp_path: Path) -> None:
