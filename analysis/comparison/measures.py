@@ -17,7 +17,7 @@ from analysis.comparison.tables import frame, spread
 from analysis.comparison.verdicts import Family, pairs_in, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
 from analysis.loading import RunData
-from analysis.report.possible import needed, vehicles
+from analysis.report.possible import long_enough, needed, vehicles
 from analysis.statistics.windows import dwell
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
@@ -47,7 +47,8 @@ TIMING_METRICS = (
     _metric("covered", "Vehicles covered", "", 0, "Vehicles with a coverage window."),
     _metric(
         "long_enough", "Covered long enough", "%", 0,
-        "Share of the vehicles with a window as long as a participation takes in the median of that run.",
+        "Share of the vehicles with a window longer than a participation takes in the median of that run; one that "
+        "the end cut off counts as longer (Kaplan\u2013Meier).",
     ),
     _metric("committed_vehicles", "Vehicles that committed", "%", 0, "Share of the vehicles; at least once."),
     _metric("commits", "Commits", "", 0, "Participations that committed."),
@@ -67,14 +68,13 @@ def timing_figures(run: RunData) -> dict[str, float | None]:
     """Return ``TIMING_METRICS`` of a run that trained nobody, by name; None or not finite where nothing says it."""
     takes = needed(run)
     needed_s = math.nan if takes is None else takes.median_s
-    one_each = vehicles(run, needed_s)
+    one_each = vehicles(run)
     invited = run.invited.height
     commits = run.invited.filter(outcome="committed").height
-    share = one_each.select(pl.col("enough", "committed").mean().cast(pl.Float64)).row(0)
     return {
         "covered": one_each.height,
-        "long_enough": None if takes is None else share[0],
-        "committed_vehicles": share[1],
+        "long_enough": None if takes is None else long_enough(one_each, needed_s),
+        "committed_vehicles": one_each.select(pl.col("committed").mean().cast(pl.Float64)).item(),
         "commits": commits,
         "committed_invited": commits / invited if invited else None,
         "dwell_s": dwell(run.windows).median_s,

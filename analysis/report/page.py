@@ -125,7 +125,7 @@ TERMS = {
     "Contested": "share of the invitations that left somebody waiting who could have been invited instead",
     "Wasted": "spent by participations that did not commit",
     "device-seconds": "training time on board, summed over vehicles",
-    "long enough": "with a window as long as a participation takes in the median, or longer",
+    "long enough": "with a window longer than a participation takes in the median",
 }
 """Meanings of terms at the head of a table, by how they begin; shown on hover."""
 

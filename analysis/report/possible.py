@@ -11,9 +11,8 @@ import polars as pl
 from analysis.formatting import NONE, Table, clean, count, percent, plural, quantity
 from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.place import map_axes
-from analysis.statistics.windows import survival
+from analysis.statistics.windows import lasting, survival
 from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, drawing, legend, panel
-from vnetsim.storage.tables import CUT_EXIT
 
 _MOST_GROUPS = 12
 _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "deadline", "stale")
@@ -55,19 +54,21 @@ def needed(run: RunData) -> Needed | None:
     return found if math.isfinite(median_s) else None
 
 
-def vehicles(run: RunData, needed_s: float) -> pl.DataFrame:
-    """Return a row a vehicle: whether one of its windows lasted ``needed_s``, it was invited, it committed.
+def vehicles(run: RunData) -> pl.DataFrame:
+    """Return a row a vehicle: how long its longest window lasted, and whether it was invited and committed.
 
     Returns:
-        ``vehicle_id``, ``enough``, ``invited`` and ``committed``, and by what it can be told apart: ``rsu_id``,
-        ``vehicle_type``, ``approach`` and ``speed_mps`` of its first window.
+        ``vehicle_id``; ``longest_s`` and ``cut``, whether the end cut a window of it off, both None where it was inside
+        at the beginning and never came again; ``invited`` and ``committed``; and by what it can be told apart:
+        ``rsu_id``, ``vehicle_type``, ``approach`` and ``speed_mps`` of its first window.
     """
     windows = run.windows.sort("enter_s", maintain_order=True)
     seen = windows.group_by("vehicle_id", maintain_order=True).agg(
         pl.col("rsu_id", "vehicle_type").first(),
         speed_mps=pl.col("entry_speed_mps").first(),
-        enough=(pl.col("exit_s") - pl.col("enter_s") >= needed_s).any(),
     )
+    lasted = lasting(windows).group_by("vehicle_id").agg(longest_s=pl.col("lasted_s").max(), cut=pl.col("cut").any())
+    seen = seen.join(lasted, on="vehicle_id", how="left", maintain_order="left")
     invited = run.invited
     took_part = run.participations.group_by("vehicle_id").agg(pl.col("approach").first())
     committed = invited.filter(outcome="committed")["vehicle_id"].unique().to_list()
@@ -77,12 +78,20 @@ def vehicles(run: RunData, needed_s: float) -> pl.DataFrame:
     )
 
 
+def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
+    """Return the share of ``vehicles`` covered longer than ``needed_s`` (Kaplan-Meier); None where none is known."""
+    known = members.drop_nulls("longest_s")
+    if known.is_empty():
+        return None
+    return survival(known["longest_s"].to_numpy(), known["cut"].to_numpy()).at(needed_s)
+
+
 def tables(run: RunData) -> list[Table]:
     """Return how many vehicles could take part and did, in all and by RSU, approach, type and speed."""
     found = needed(run)
     if found is None or run.windows.is_empty():
         return []
-    one_each = vehicles(run, found.median_s)
+    one_each = vehicles(run)
     speed = (pl.col("speed_mps") * 3.6 // 20 * 20).cast(pl.Int64)
     bands = pl.format("{} to {} km/h", speed, speed + 20)
     groups = {
@@ -91,7 +100,7 @@ def tables(run: RunData) -> list[Table]:
         "vehicle_type": pl.format("type {}", pl.col("vehicle_type").replace("", "unknown")),
         "speed_mps": bands,
     }
-    rows = [_row("all vehicles", one_each)]
+    rows = [_row("all vehicles", one_each, found.median_s)]
     for order, words in groups.items():
         parts = one_each.filter(pl.col(order).is_not_null()).with_columns(group=words).sort(order, maintain_order=True)
         members = parts.partition_by("group", maintain_order=True)
@@ -99,21 +108,24 @@ def tables(run: RunData) -> list[Table]:
             continue
         if len(members) > _MOST_GROUPS:
             members = sorted(members, key=lambda part: -part.height)[:_MOST_GROUPS]
-        rows += [_row(clean(part["group"][0], 65), part) for part in members]
+        rows += [_row(clean(part["group"][0], 65), part, found.median_s) for part in members]
     note = (
-        f"Long enough: with a window of {quantity(found.median_s, 's')} or more, which is what a participation takes "
-        "in the median, from invitation to the end of the upload. A vehicle of several RSUs counts at its first."
+        f"Long enough: with a window of more than {quantity(found.median_s, 's')}, which is what a participation takes "
+        "in the median, from invitation to the end of the upload. By a vehicle's longest window: one that the end cut "
+        "off counts as longer (Kaplan\u2013Meier), one of a vehicle that was inside at the beginning is left out. A "
+        "vehicle of several RSUs counts at its first."
     )
-    head = ("", "vehicles", "long enough", "invited", "committed", "committed of those long enough")
+    head = ("", "vehicles", "long enough", "invited", "committed", "committed of those seen that long")
     return [Table(title="Who could take part, and did", head=head, rows=rows, note=note)]
 
 
-def _row(name: str, members: pl.DataFrame) -> tuple[str, ...]:
-    total = members.height
-    sums = [int(members[column].sum()) for column in ("enough", "invited", "committed")]
-    both = int((members["enough"] & members["committed"]).sum())
-    share = percent(both / sums[0], 0) if sums[0] else NONE
-    return name, count(total), *(f"{count(some)} ({percent(some / total, 0)})" for some in sums), share
+def _row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
+    total, share = members.height, long_enough(members, needed_s)
+    sums = [int(members[column].sum()) for column in ("invited", "committed")]
+    seen = members.filter(pl.col("longest_s") > needed_s)["committed"]
+    of_seen = percent(int(seen.sum()) / len(seen), 0) if len(seen) else NONE
+    enough = NONE if share is None else percent(share, 0)
+    return name, count(total), enough, *(f"{count(some)} ({percent(some / total, 0)})" for some in sums), of_seen
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
@@ -121,13 +133,15 @@ def headline(run: RunData) -> list[tuple[str, str]]:
     found = needed(run)
     if found is None:
         return []
-    one_each = vehicles(run, found.median_s)
-    rows = []
-    for label, column in (("Covered long enough", "enough"), ("Vehicles that committed", "committed")):
-        some = int(one_each[column].sum())
-        of_all = f"{count(some)} of {plural(one_each.height, 'vehicle')}"
-        rows.append((label, f"{percent(some / one_each.height, 0)} ({of_all})"))
-    return [*rows, ("A participation takes", f"{quantity(found.median_s, 's')} (median)")]
+    one_each = vehicles(run)
+    covered, committed = plural(one_each.height, "vehicle"), int(one_each["committed"].sum())
+    share = long_enough(one_each, found.median_s)
+    rows = [] if share is None else [("Covered long enough", f"{percent(share, 0)} (of {covered}, Kaplan\u2013Meier)")]
+    return [
+        *rows,
+        ("Vehicles that committed", f"{percent(committed / one_each.height, 0)} ({count(committed)} of {covered})"),
+        ("A participation takes", f"{quantity(found.median_s, 's')} (median)"),
+    ]
 
 
 @panel("survival", "How long windows last, and how long a participation takes")
@@ -136,13 +150,15 @@ def survival_panel(run: RunData) -> Drawn:
     found = needed(run)
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
-    lasted_s = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
-    curve = survival(lasted_s, run.windows["exit_cause"].is_in(CUT_EXIT).to_numpy())
+    whole = lasting(run.windows)
+    lasted_s = whole["lasted_s"].to_numpy()
+    curve = survival(lasted_s, whole["cut"].to_numpy())
     top = max(float(np.quantile(lasted_s, 0.99)), 1.0 if found is None else 1.2 * found.median_s)
     figure, ax = drawing(HALF_IN, 2.9, top=0.5)
     ax.step([0.0, *curve.time_s, top], [1.0, *curve.share, curve.share[-1]], where="post", color=BLUE, label="windows")
     caption = (
-        f"\nn = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier)."
+        f"\nn = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier), and "
+        "those of vehicles that were inside at the beginning are left out."
     )
     if found is None:
         caption = (

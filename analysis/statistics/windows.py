@@ -210,17 +210,24 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
     return Survival(time_s=at[seen], share=share)
 
 
+def lasting(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the windows without those that began before they were seen (``CUT_ENTRY``), unless all did.
+
+    They have two columns more: ``lasted_s``, and ``cut``, whether it went on unseen (``CUT_EXIT``), and so is longer.
+    """
+    whole = windows.filter(~pl.col("entry_cause").is_in(CUT_ENTRY))
+    return (windows if whole.is_empty() else whole).with_columns(
+        lasted_s=pl.col("exit_s") - pl.col("enter_s"), cut=pl.col("exit_cause").is_in(CUT_EXIT)
+    )
+
+
 def dwell(windows: pl.DataFrame) -> Dwell:
     """Return the median dwell by the Kaplan-Meier estimate (1958): a window cut off is known to last longer."""
-    whole = windows.filter(~pl.col("entry_cause").is_in(CUT_ENTRY))
+    whole = lasting(windows)
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
-    if whole.is_empty() and begun:
-        whole, begun = windows, 0
-    seconds = (whole["exit_s"] - whole["enter_s"]).to_numpy()
-    cut = whole["exit_cause"].is_in(CUT_EXIT).to_numpy()
-    finite = np.isfinite(seconds)
-    seconds, cut = seconds[finite], cut[finite]
+    whole = whole.filter(pl.col("lasted_s").is_finite())
+    seconds, cut = whole["lasted_s"].to_numpy(), whole["cut"].to_numpy()
     if len(seconds) == 0:
         return Dwell(windows=0, cut=0, begun=begun, median_s=math.nan, at_least_s=math.nan)
     seen = float(np.median(seconds))

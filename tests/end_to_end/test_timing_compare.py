@@ -65,6 +65,14 @@ def compared(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[vnetsi
     return study, done.out
 
 
+def lasts_longer(lasted_s: list[float], cut: list[bool], needed_s: float) -> float:
+    """Return the share of durations, of which some were cut, above ``needed_s`` (Kaplan-Meier)."""
+    left = 1.0
+    for place, (seconds, was_cut) in enumerate(sorted(zip(lasted_s, cut, strict=True))):
+        left *= 1 - (not was_cut and seconds <= needed_s) / (len(lasted_s) - place)
+    return left
+
+
 def kaplan_meier_median(lasted_s: list[float], cut: list[bool]) -> float:
     """Return the median of durations of which some were cut, the last first among equals."""
     left = 1.0
@@ -82,15 +90,17 @@ def by_hand(run: vnetsim.Run) -> dict[str, float]:
     committed = begun.filter(outcome="committed")
     took = (begun["end_s"] - begun["start_s"]).to_list()
     needed_s = kaplan_meier_median(took, (begun["outcome"] != "committed").to_list())
-    longest: dict[str, float] = {}
-    for vehicle, enter_s, exit_s in windows.select("vehicle_id", "enter_s", "exit_s").iter_rows():
-        longest[vehicle] = max(longest.get(vehicle, 0.0), exit_s - enter_s)
     whole = windows.filter(pl.col("entry_cause") != "begin")
+    longest: dict[str, tuple[float, bool]] = {}
+    for vehicle, enter_s, exit_s, cause in whole.select("vehicle_id", "enter_s", "exit_s", "exit_cause").iter_rows():
+        before_s, cut = longest.get(vehicle, (0.0, False))
+        longest[vehicle] = max(before_s, exit_s - enter_s), cut or cause == "end"
+    vehicles = windows["vehicle_id"].n_unique()
     lasted = (whole["exit_s"] - whole["enter_s"]).to_list()
     return {
-        "covered": len(longest),
-        "long_enough": sum(seconds >= needed_s for seconds in longest.values()) / len(longest),
-        "committed_vehicles": len(set(committed["vehicle_id"])) / len(longest),
+        "covered": vehicles,
+        "long_enough": lasts_longer(*map(list, zip(*longest.values(), strict=True)), needed_s),
+        "committed_vehicles": len(set(committed["vehicle_id"])) / vehicles,
         "commits": committed.height,
         "committed_invited": committed.height / begun.height,
         "dwell_s": kaplan_meier_median(lasted, (whole["exit_cause"] == "end").to_list()),

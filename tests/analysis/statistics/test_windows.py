@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,7 @@ from small_runs import write_table
 
 from analysis.loading import load
 from analysis.report.page import build_report
+from analysis.report.possible import long_enough, vehicles
 from analysis.statistics.windows import (
     dwell,
     entries,
@@ -110,6 +112,25 @@ def test_vehicles_inside_from_the_beginning_are_left_out():
     assert (found.median_s, found.windows, found.begun) == (9.0, 2, 1)
     assert dwell(lasting([1.0, 3.0], begun={0, 1})).windows == 2
     assert dwell(lasting([1.0]).clear()).windows == 0
+
+
+def test_a_vehicle_that_was_cut_off_may_be_covered_long_enough(tmp_path, make_run):
+    """By hand: of 1, 2 (cut), 3 and 4 s S(3) = 3/4 * 1/2; whose longest counts, and not who was inside before."""
+    members = pl.DataFrame({"longest_s": [1.0, 2.0, 3.0, 4.0, None], "cut": [False, True, False, False, None]})
+    assert [long_enough(members, needed_s) for needed_s in (0.5, 2.5, 3.0)] == [1, 0.75, 0.375]
+    assert long_enough(members.tail(1), 1.0) is None
+    run = make_run(tmp_path / "run", vehicles=4)
+    ends = [("a", 0.0, 9.0, "begin", "crossing"), ("a", 20.0, 22.0, "crossing", "end"), ("b", 0.0, 7.0, "begin", "end"),
+            ("c", 1.0, 2.0, "crossing", "crossing"), ("c", 5.0, 9.0, "crossing", "crossing")]  # fmt: skip
+    columns = ["vehicle_id", "enter_s", "exit_s", "entry_cause", "exit_cause"]
+    table = pl.DataFrame(ends, schema=columns, orient="row")
+    first = load(run)
+    found = vehicles(replace(first, windows=first.windows.head(1).drop(columns).join(table, how="cross")))
+    assert found.select("vehicle_id", "longest_s", "cut").rows() == [
+        ("a", 2.0, True),
+        ("b", None, None),
+        ("c", 4.0, False),
+    ]
 
 
 def test_the_median_is_where_exactly_half_have_ended():
