@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from analysis.formatting import clean, count, duration, percent, plural, quantity, si
@@ -62,6 +63,7 @@ def notices(run: RunData) -> list[str]:
         *on_the_clock(run),
         *_not_finite(run),
         *lines,
+        *_neighbours_models(run),
         *_no_streets(run),
         *_nobodys_computers(run),
         *_uneven_silos(run),
@@ -78,6 +80,32 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         size, work = si(learner.cost.model.bytes, "B"), si(learner.cost.model.image_flop, "FLOP")
         own = f"{'trained here' if run.learning else 'the learner has'}: {clean(learner.encoder, 40)}"
         yield f"On the clock: {clean(model, 40)} ({size}, {work} forward an image); {own}."
+
+
+def _neighbours_models(run: RunData) -> Iterator[str]:
+    """Say how many rounds old neighbours' models were when they were averaged."""
+    rules = run.experiment.topology
+    if rules.kind != "peers" or run.merges.is_empty():
+        return
+    closed = {name: np.sort(rounds["close_s"].to_numpy()) for (name,), rounds in run.rounds.group_by("aggregator")}
+    ages = []
+    for (source,), merges in run.merges.filter(pl.col("source") != pl.col("aggregator")).group_by("source"):
+        newest = np.searchsorted(closed.get(source, np.empty(0)), merges["time_s"].to_numpy())
+        ages.append(np.maximum(newest - merges["source_version"].to_numpy(), 0))  # 0: both closed at one instant
+    if not ages:
+        yield (
+            "No neighbour's model arrived before the last average: each RSU's model is its own. Take a faster "
+            "backhaul, or raise rounds."
+        )
+        return
+    rounds_old = np.concatenate(ages)
+    if rounds_old.any():
+        rarely = f" topology.edge_rounds = {count(rules.edge_rounds)} and" if rules.edge_rounds > 1 else ""
+        yield (
+            f"Neighbours' models were {rounds_old.mean():.1f} rounds old in the mean when they were averaged "
+            f"({count(rounds_old.min())} to {count(rounds_old.max())}), because of{rarely} the time that a model takes "
+            "over the backhaul."
+        )
 
 
 def _silent_rsus(run: RunData) -> Iterator[str]:

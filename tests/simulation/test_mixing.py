@@ -167,6 +167,37 @@ def test_neighbours_average_what_has_arrived(scene: Any) -> None:
     assert sum(w.up_bytes for w in result.wires.values()) == 6e6
 
 
+@pytest.mark.parametrize(
+    ("wire", "up_mb", "down_mb", "crossed_s"),
+    [
+        # one leaves every 6 s and takes 11 s: 2 waits for 1, and 4 takes the place of 3, which waits for 2
+        ({"up_bps": 8e6 / 11}, 6, 5, {1: 17, 2: 28, 4: 39, 6: 50, 8: 61}),
+        ({"down_bps": 8e6 / 11}, 9, 6, {1: 17, 2: 28, 4: 39, 6: 50, 8: 61}),
+        # latency alone holds nothing back
+        ({"latency_s": 5.0}, 9, 8, {version: 6 * version + 10 for version in range(1, 10)}),
+    ],
+)
+def test_over_a_slow_wire_only_the_newest_model_waits(
+    wire: Any, up_mb: int, down_mb: int, crossed_s: dict[int, int], scene: Any
+) -> None:
+    every_7_s = [scene.window(f"e{i}", 0.5 + 7 * i, 7.4 + 7 * i, rsu_id="east") for i in range(9)]
+    learning = scene.learning()
+    result = scene.run(
+        [*parked(scene, west=0.0), *every_7_s], rsus=BOTH, rounds=9, deadline_s=100.0, backhaul=wire,
+        topology={"kind": "peers"}, learning=learning,
+    )  # fmt: skip
+    heard = {m.time_s: m.source_version for m in result.log.merges if (m.aggregator, m.source) == ("east", "west")}
+    assert heard == {
+        at_s: max(version for version, crossed in crossed_s.items() if crossed < at_s)
+        for at_s in (6.5 + 7 * i for i in range(9))
+        if at_s > crossed_s[1]
+    }
+    assert (result.wires["west"].up_bytes, result.wires["east"].down_bytes) == (up_mb * 1e6, down_mb * 1e6)
+    # one that was superseded is kept no longer
+    kept = next(mixing.needed for mixing in learning.mixed if mixing.time_s > 26.0)
+    assert (("west", 3) in kept) == ("latency_s" in wire)
+
+
 def rsus_at(*x_m: float) -> Sequence[Rsu]:
     return [Rsu(id=f"r{i}", x_m=x, y_m=0.0, range_m=100.0) for i, x in enumerate(x_m)]
 

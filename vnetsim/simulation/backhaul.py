@@ -59,6 +59,31 @@ class RsuWire:
     up_messages: int = 0
 
 
+@dataclass(slots=True, kw_only=True)
+class _Queue:
+    """One model crosses a wire between two RSUs; of those that came after it only the newest waits."""
+
+    busy: bool = False
+    waiting: tuple[Done, Done] | None = None
+
+    def join(self, start: Done, on_superseded: Done) -> None:
+        """Start now, or wait in place of the one that waits."""
+        if not self.busy:
+            self.busy = True
+            start()
+            return
+        if self.waiting is not None:
+            self.waiting[1]()
+        self.waiting = start, on_superseded
+
+    def leave(self) -> None:
+        """Start the one that waits."""
+        waiting, self.waiting = self.waiting, None
+        self.busy = waiting is not None
+        if waiting is not None:
+            waiting[0]()
+
+
 class Backhaul:
     """Moves models and updates between RSUs, the aggregator over all of them and the cloud.
 
@@ -78,6 +103,7 @@ class Backhaul:
         self._max_staleness = max_staleness
         # of an RSU's copies by version: who waits for it; None once it is there
         self._copies: dict[tuple[str, str], dict[int, list[Done] | None]] = defaultdict(dict)
+        self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float, on_done: Done) -> None:
         """Have a model at an RSU, and say so: at once where it is there, else when it has arrived, once for all."""
@@ -101,33 +127,69 @@ class Backhaul:
         else:
             self.send(size_bytes, rsu_id, self._home(aggregator), on_done)
 
-    def send(self, size_bytes: float, source: str | None, target: str | None, on_done: Done) -> None:
-        """Send so much (B) from an RSU to another, or to or from what stands behind all of them, which is None."""
+    def send(
+        self,
+        size_bytes: float,
+        source: str | None,
+        target: str | None,
+        on_done: Done,
+        on_superseded: Done | None = None,
+    ) -> None:
+        """Send so much (B) from an RSU to another, or to or from what stands behind all of them, which is None.
+
+        With ``on_superseded`` it is one of a series between two RSUs of which only the newest is wanted: on each wire
+        it waits until the one before has crossed, and is dropped where a newer one comes meanwhile. What has begun to
+        cross does so: were it broken off for each newer one, none would arrive where they come faster than they cross.
+        """
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))
 
-        def down() -> None:
+        def arrive() -> None:
             if target is None:
                 on_done()
-                return
-            wire = self.wires[target]
-            wire.down_bytes += size_bytes
-            wire.down_messages += 1
-            _move(wire.down, size_bytes, self._wire.down_bps, on_done)
+            else:
+                self._in_turn((source, target, "down"), partial(self._down, target, size_bytes), on_done, on_superseded)
 
         def across() -> None:
             if latency_s > 0:
-                self._env.timeout(latency_s).callbacks.append(lambda _: down())
+                self._env.timeout(latency_s).callbacks.append(lambda _: arrive())
             else:
-                down()
+                arrive()
 
         if source is None:
             across()
+        else:
+            self._in_turn((source, target, "up"), partial(self._up, source, size_bytes), across, on_superseded)
+
+    def _in_turn(
+        self,
+        key: tuple[str | None, str | None, str],
+        start: Callable[[Done], None],
+        then: Done,
+        on_superseded: Done | None,
+    ) -> None:
+        if on_superseded is None:
+            start(then)
             return
-        wire = self.wires[source]
+        queue = self._queues[key]
+
+        def crossed() -> None:
+            queue.leave()
+            then()
+
+        queue.join(partial(start, crossed), on_superseded)
+
+    def _up(self, rsu_id: str, size_bytes: float, then: Done) -> None:
+        wire = self.wires[rsu_id]
         wire.up_bytes += size_bytes
         wire.up_messages += 1
-        _move(wire.up, size_bytes, self._wire.up_bps, across)
+        _move(wire.up, size_bytes, self._wire.up_bps, then)
+
+    def _down(self, rsu_id: str, size_bytes: float, then: Done) -> None:
+        wire = self.wires[rsu_id]
+        wire.down_bytes += size_bytes
+        wire.down_messages += 1
+        _move(wire.down, size_bytes, self._wire.down_bps, then)
 
     def _home(self, aggregator: str) -> str | None:
         return None if aggregator == AGGREGATOR else aggregator

@@ -142,7 +142,8 @@ class Peers(Apart):
     """Averages each RSU's model with those of its neighbours after every ``edge_rounds`` of its rounds.
 
     An RSU waits for nobody: it takes the newest model that has arrived from each neighbour, its own in place of one
-    that it has not heard of, and sends the average to all of them.
+    that it has not heard of, and sends the average to all of them. While an earlier one crosses a wire to a neighbour,
+    only the newest waits.
 
     Args:
         weights: of every RSU for itself and its neighbours, by their ids; see ``metropolis_hastings``.
@@ -170,7 +171,8 @@ class Peers(Apart):
         )
         self._record(own, sources, now_s, "round")
         for neighbour in told:
-            self.world.backhaul.send(self._model_bytes(), name, neighbour, partial(self._arrived, neighbour, own))
+            arrived, superseded = partial(self._arrived, neighbour, own), partial(self._under_way.remove, own)
+            self.world.backhaul.send(self._model_bytes(), name, neighbour, arrived, superseded)
 
     def _arrived(self, name: str, model: ModelKey) -> None:
         self._under_way.remove(model)

@@ -167,3 +167,28 @@ def test_page_and_terminal_tell_the_same(told, tmp_path):
     assert [line.replace("\u202f", " ") for line in result.notices] == lines
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8").replace("\u202f", " ")
     assert all(f'<p class="warning">{line}</p>' in page for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("versions", "words"),
+    [
+        ((1, 1, 0), "Neighbours' models were 2.0 rounds old in the mean when they were averaged (1 to 3), because of"),
+        ((2, 3, 3), None),
+        ((), "No neighbour's model arrived before the last average: each RSU's model is its own."),
+    ],
+)
+def test_how_old_neighbours_models_were(tmp_path, make_run, versions, words):
+    run = make_run(tmp_path / "run", vehicles=40, rounds=3)
+    directory = RunDirectory(run)
+    directory.put({"experiment.toml": tomli_w.dumps({**directory.settings(), "topology": {"kind": "peers"}}).encode()})
+    rounds = load(run).rounds
+    names = [rounds.with_columns(aggregator=pl.lit(name)) for name in ("rsu0", "rsu1")]
+    write_table(directory, "rounds", pl.concat(names).rows())
+    # rsu0 averages once right before rsu1's third round, and twice right after it
+    third_s = rounds["close_s"].sort()[2]
+    times_s = (third_s - 0.001, third_s + 0.001, third_s + 0.001)
+    own = [(time_s, "rsu0", 3, "rsu0", 3, 0.5, "round") for time_s in times_s]
+    others = [(times_s[i], "rsu0", 3, "rsu1", version, 0.5, "round") for i, version in enumerate(versions)]
+    write_table(directory, "merges", [*own, *others])
+    found = [line for line in notices(load(run)) if "eighbour" in line]
+    assert [line[: len(words or "")] for line in found] == ([words] if words else [])
