@@ -131,7 +131,7 @@ def _row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return the numbers that answer who could take part."""
     found = needed(run)
-    if found is None:
+    if found is None or run.windows.is_empty():
         return []
     one_each = vehicles(run)
     covered, committed = plural(one_each.height, "vehicle"), int(one_each["committed"].sum())
@@ -155,7 +155,9 @@ def survival_panel(run: RunData) -> Drawn:
     curve = survival(lasted_s, whole["cut"].to_numpy())
     top = max(float(np.quantile(lasted_s, 0.99)), 1.0 if found is None else 1.2 * found.median_s)
     figure, ax = drawing(HALF_IN, 2.9, top=0.5)
-    ax.step([0.0, *curve.time_s, top], [1.0, *curve.share, curve.share[-1]], where="post", color=BLUE, label="windows")
+    ax.step(
+        [0.0, *curve.time_s, top], [1.0, *curve.share, curve.at(math.inf)], where="post", color=BLUE, label="windows"
+    )
     caption = (
         f"\nn = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier), and "
         "those of vehicles that were inside at the beginning are left out."

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from small_runs import interrupted_at
 
 import vnetsim
 from analysis.loading import load
-from analysis.report.possible import headline, needed, vehicles
+from analysis.report.headline import headline
+from analysis.report.possible import needed, survival_panel, vehicles
+from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.runs.timing import Untrained
 
@@ -213,3 +216,12 @@ def test_who_could_take_part_by_hand(timed: Path) -> None:
     assert 'id="figure-survival"' in page
     (share,) = re.findall(r"(\d+)\u202f% of the windows last longer", page)
     assert dict(headline(data))["Covered long enough"].startswith(f"{share}\u202f% (of {rows.height} vehicles")
+
+
+def test_a_report_needs_no_window_that_was_seen_to_its_end(timed: Path) -> None:
+    data = load(timed)
+    all_cut = replace(data, windows=data.windows.with_columns(exit_cause=pl.lit("end")))
+    with styled():
+        assert survival_panel(all_cut).caption.startswith("100\u202f% of the windows last longer")
+    none_yet = replace(data, windows=data.windows.clear())  # of a run that was stopped before the first closed
+    assert "Covered long enough" not in dict(headline(none_yet))
