@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,14 @@ def row(tiny: Callable[..., None]) -> dict[str, Any]:
         (lambda row: row["seeds"].pop(), "expected 0 to 2, each once"),
         (lambda row: row["seeds"].append(row["seeds"][0]), "expected 0 to 2, each once"),
         (lambda row: row["seeds"][1].update(traffic="0" * 64), "expected 0 to 2, each once"),
-        (lambda row: row["seeds"][1]["row"].update(final=float("nan")), "seed 1 has values that no run has"),
-        (lambda row: row["seeds"][1]["row"].update(span_s=0), "seed 1 has values that no run has"),
+        (lambda row: row["seeds"][1]["row"].update(final=float("nan")), "seed 1 of the arm: final is nan, as in"),
+        (lambda row: row["seeds"][1]["row"].update(span_s=0), "span_s is 0.0, as in no run"),
+        (lambda row: row["seeds"][1]["row"].update(time_to_target_s=91), "time_to_target_s is 91.0, as in no run"),
+        (lambda row: row["seeds"][2]["baseline"].update(bytes=-1), "of the baseline: bytes is -1.0, as in no"),
+        (lambda row: row["seeds"][1]["row"].update(commits=-1), "commits is -1, as in no run"),
+        (lambda row: row["seeds"][1]["row"].update(commits=10**300), "commits is 1000"),
+        (lambda row: row["seeds"][1]["row"].update(commits=10**400), "commits: expected a whole number of less than"),
+        (lambda row: row["seeds"][1]["row"].update(energy_j=float("inf")), "energy_j is inf, as in no run"),
         (lambda row: row["seeds"][1].pop("baseline"), "seeds.1.baseline"),
         (lambda row: row.update(arm="x" * 300_000), "not a row"),
         (lambda row: row.clear(), "track: it has no default"),
@@ -207,6 +214,28 @@ def test_a_row_that_does_not_fit_is_refused_in_one_line(
         assert says in done.err
         assert done.err.startswith("vnetsim: row.json: ")
         assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "seeds", "says"),
+    [
+        ("bytes", 1.0, [3], ""),
+        ("final", -0.3, [3], ""),
+        ("commits", 1, [3], "the baseline is not that of track city v2: commits of seed 3 is"),
+        ("bytes", 100.0, [3], "bytes of seed 3 is"),
+        ("half", 5.0, [3], "seed 3 of the baseline: half is 5."),
+        ("final", 0.15, range(10), "in the mean, more than 0.1 from"),
+    ],
+)
+def test_a_baseline_is_that_of_the_shipped_rows(
+    name: str, more: float, seeds: Sequence[int], says: str, tmp_path: Path
+) -> None:
+    row = row_of(SCENARIOS / "bench" / "rows" / "city" / "small-classification-fedefm.json")
+    for seed in seeds:
+        row["seeds"][seed]["baseline"][name] += more
+    (tmp_path / "row.json").write_text(json.dumps(row))
+    with pytest.raises(InputError, match=re.escape(says)) if says else nullcontext():
+        vnetsim.bench_table(tmp_path / "row.json", shipped=False)
 
 
 def test_code_is_run_only_where_the_user_names_it(row: dict[str, Any], cli: Callable[..., Any]) -> None:

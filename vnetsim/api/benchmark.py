@@ -29,7 +29,7 @@ from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import BenchRecord, BenchSeed, BenchValues
 from vnetsim.study.bench import BASELINE, BenchArm, Track, asked_arm, load_track
-from vnetsim.study.bench_rows import arm_of_row, read_row, row_file
+from vnetsim.study.bench_rows import COUNTED, METRIC, SAME, arm_of_row, read_row, row_file
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
 
@@ -38,15 +38,6 @@ if TYPE_CHECKING:
 
 HOME = Path("bench")
 """Where cells and rows of one's own lie, seen from the working directory."""
-
-_SAME = 1e-9
-"""What another machine's last bits may do to times, bytes and energy, in parts of them."""
-
-_METRIC = ("untrained", "half", "final")
-"""Values of a row that are the metric."""
-
-_COUNTED = ("commits", "bytes", "energy_j")
-"""Values that follow from who was invited."""
 
 _ARMS = {"row": "arm", "baseline": "baseline"}
 """Words for the two that a seed of a row tells of."""
@@ -241,13 +232,13 @@ def _differences(ours: BenchSeed, theirs: BenchSeed, by_training: bool) -> list[
     found = []
     for who, words in _ARMS.items():
         there = dataclasses.asdict(getattr(theirs, who))
-        follows = ("time_to_target_s", *_METRIC, *(_COUNTED if by_training and who == "row" else ()))
+        follows = ("time_to_target_s", *METRIC, *(COUNTED if by_training and who == "row" else ()))
         for name, mine in dataclasses.asdict(getattr(ours, who)).items():
             other = there[name]
             if mine == other:
                 continue
             both = mine is not None and other is not None
-            close = name in follows or (both and math.isclose(mine, other, rel_tol=_SAME))
+            close = name in follows or (both and math.isclose(mine, other, rel_tol=SAME))
             found.append((f"{name} of the {words} is {mine}, the row says {other}", not close))
     return found
 
@@ -256,7 +247,7 @@ def _means(ours: Sequence[BenchSeed], theirs: Sequence[BenchSeed]) -> list[tuple
     """Return each mean of the metric over the seeds that differs, in words, and by how much."""
     found = []
     for who, words in _ARMS.items():
-        for name in _METRIC:
+        for name in METRIC:
             mine, said = (fmean(getattr(getattr(one, who), name) for one in seeds) for seeds in (ours, theirs))
             if mine != said:
                 found.append((f"{name} of the {words} is {mine:.4g}, the row says {said:.4g}", abs(mine - said)))

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.plugins import code_file
-from vnetsim.storage.records import BenchRecord
+from vnetsim.storage.records import BenchRecord, BenchValues
 from vnetsim.storage.structure import structured
 from vnetsim.study.bench import BenchArm, Track, asked_arm, load_track, track_names
 from vnetsim.study.levels import placed
 
+SAME = 1e-9
+"""What another machine's last bits may do to times, bytes and energy, in parts of them."""
+
+METRIC = ("untrained", "half", "final")
+"""Values of a row that are the metric."""
+
+COUNTED = ("commits", "bytes", "energy_j")
+"""Values that follow from who was invited."""
+
 _LARGEST_ROW_BYTES = 200_000
+_MOST = 1e18  # of anything that is counted or measured
 
 
 def row_file(row: BenchRecord) -> str:
@@ -71,13 +83,57 @@ def _track_of(row: BenchRecord) -> Track:
         raise unknown_name("control", row.control[:60], controls)
     if not row.control:
         track.refuse_closed(row.task, row.settings)
-    for one in row.seeds:
-        for values in (one.row, one.baseline):
-            numbers = [value for value in asdict(values).values() if value is not None]
-            whole = all(map(math.isfinite, numbers)) and values.span_s > 0
-            if not whole or not 0 <= (values.time_to_target_s or 0) <= values.span_s:
-                raise InputError(f"seeds: seed {one.seed} has values that no run has.")
+    _refuse_impossible(row, track.tables.tasks[row.task].unit)
+    _refuse_other_baseline(row, track)
     return track
+
+
+def _refuse_impossible(row: BenchRecord, unit: str) -> None:
+    """Refuse a row with a value that no run can have; of the unit, ``%`` stands for a fraction."""
+    metric = {"%": (0.0, 1.0), "RMSE": (0.0, _MOST)}.get(unit, (-_MOST, _MOST))
+    bounds = dict.fromkeys(METRIC, metric) | dict.fromkeys(COUNTED, (0.0, _MOST)) | {"span_s": (math.ulp(0.0), _MOST)}
+    for one in row.seeds:
+        for who, values in (("arm", one.row), ("baseline", one.baseline)):
+            for name, (low, high) in {**bounds, "time_to_target_s": (0.0, values.span_s)}.items():
+                value = getattr(values, name)
+                if value is not None and not low <= value <= high:
+                    raise InputError(f"seeds: seed {one.seed} of the {who}: {name} is {value!s:.40}, as in no run.")
+
+
+def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
+    """Refuse a row whose baseline is not that of vnetsim's own rows, by the measure of ``bench_check``.
+
+    Raises:
+        InputError: it is not.
+    """
+    shipped = _shipped_baseline(track.path.parent / "rows" / track.name, track.size, row.task, track.sha256)
+    if shipped is None:
+        return
+    where = f"seeds: the baseline is not that of track {track.name} {track.tables.version}"
+    for one, there in zip(row.seeds, shipped, strict=True):
+        for name in ("span_s", *COUNTED):
+            mine, other = getattr(one.baseline, name), getattr(there, name)
+            if mine != other and (mine is None or other is None or not math.isclose(mine, other, rel_tol=SAME)):
+                raise InputError(f"{where}: {name} of seed {one.seed} is {mine}, not {other}; run the row again.")
+    tolerance = track.tables.tasks[row.task].tolerance
+    for name in METRIC:
+        mine = fmean(getattr(one.baseline, name) for one in row.seeds)
+        other = fmean(getattr(one, name) for one in shipped)
+        if abs(mine - other) > tolerance:
+            raise InputError(
+                f"{where}: {name} is {mine:.4g} in the mean, more than {tolerance:g} from {other:.4g}; run the row "
+                "again."
+            )
+
+
+@cache
+def _shipped_baseline(folder: Path, size: str, task: str, track_sha256: str) -> Sequence[BenchValues] | None:
+    """Return what a task's baseline came to at each seed, by the first of vnetsim's own rows; None without one."""
+    for path in sorted(folder.glob(f"{path_name(size, task)}-*.json")):
+        row = structured(path, json.loads(path.read_bytes()), BenchRecord)
+        if (row.track_sha256, row.size, row.task) == (track_sha256, size, task):
+            return [one.baseline for one in row.seeds]
+    return None
 
 
 def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> BenchArm:
