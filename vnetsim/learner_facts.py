@@ -11,6 +11,10 @@ CLOUD = "cloud"
 """The aggregator that averages the RSUs' models."""
 
 
+NOT_READ = "Images not read"
+"""Title of what a learner says where nobody trains and images are not there: what was taken in their place."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
     """What every vehicle of a round sends to each of its neighbours; the simulator settles which exchanges complete.

@@ -12,6 +12,7 @@ from analysis.formatting import clean, count, duration, percent, plural, quantit
 from analysis.loading import RunData
 from analysis.statistics.windows import dwell, entries
 from vnetsim.coverage.rsu import degrees_hint
+from vnetsim.learner_facts import NOT_READ
 
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
@@ -80,6 +81,8 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         size, work = si(learner.cost.model.bytes, "B"), si(learner.cost.model.image_flop, "FLOP")
         own = f"{'trained here' if run.learning else 'the learner has'}: {clean(learner.encoder, 40)}"
         yield f"On the clock: {clean(model, 40)} ({size}, {work} forward an image); {own}."
+    if learner is not None and NOT_READ in learner.facts:
+        yield f"{clean(learner.facts[NOT_READ], 300)}."
 
 
 def _neighbours_models(run: RunData) -> Iterator[str]:

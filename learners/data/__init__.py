@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
 from learners.data.sets import ImageSet, SteeringSet
+from learners.data.unread import FILES, unread
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.learning.kinds import DATA_SETS, DataSet
@@ -22,7 +23,8 @@ def load_images(data: DataSettings, *, streams: Streams, settings: Any = None, p
     """Return the set of images with classes that ``data.name`` names.
 
     The random streams are those that generated sets draw from. ``settings`` are the set with its settings, its defaults
-    for None. Where nobody will look at ``pictures``, a set that draws them may leave them black.
+    for None. Where nobody will look at ``pictures``, a set that draws them may leave them black, and one of files need
+    not be there.
 
     Raises:
         InputError: when the set is unknown or has no classes, or its files are missing or damaged.
@@ -45,6 +47,8 @@ def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind:
             f"{', '.join(others)}."
         )
     data_set = checked(found, DATA_SETS.name, DataSet)
+    if data.name in FILES and not (pictures or data.root):
+        return cast("T", unread(data))
     loaded = (data_set.load if pictures or not hasattr(found, "outline") else data_set.outline)(data, streams)
     if not isinstance(loaded, kind):
         raise RunError(

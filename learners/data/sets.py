@@ -106,6 +106,7 @@ class SteeringSet:
             its frames follow each other.
         test: frames that no silo ever holds, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
+        facts: further lines for the record, by title.
     """
 
     name: str
@@ -115,6 +116,7 @@ class SteeringSet:
     train_blocks: Tensor
     test: Tensor
     test_angles: Tensor
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_images(self.train, 1)

@@ -29,6 +29,7 @@ from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
 from vnetsim.errors.bounds import Within
+from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 
 ENGINE = "engine."
@@ -315,6 +316,7 @@ class Task(ABC):
         images; ``labels`` are the class of each training image, shape (N,), None where they have none.
         """
         sizes, picture = self.silos.sizes, self.picture
+        data = self._data
         chosen = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
         nobodys = len(self._data.train) - sum(sizes)
         of_all = {
@@ -323,7 +325,7 @@ class Task(ABC):
             f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
             + f"; {nobodys} more are in no silo" * (nobodys > 0),
             f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
-            **getattr(self._data, "facts", {}),
+            **self._data.facts,
             "Engine": chosen,
         }
         return Description(
@@ -338,7 +340,9 @@ class Task(ABC):
                 module=self.network, returns=returns, mean=self.mean, std=self.std, own_statistics=own_statistics
             ),
             facts={name: text for name, text in {**of_all, **facts}.items() if text},
-            partition=partial(partition_csv, self._data, self.silos.rows) if isinstance(self._data, ImageSet) else None,
+            partition=partial(partition_csv, data, self.silos.rows)
+            if isinstance(data, ImageSet) and NOT_READ not in data.facts
+            else None,
         )
 
     def batch_size(self, silo: int) -> int:

@@ -156,3 +156,19 @@ def test_one_learner_alone_is_compared_only_without_training(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.compare(tmp_path / "study.toml", timing_only=True, selection="oort", out=tmp_path / "made")
     assert not (tmp_path / "made").exists()
+
+
+def test_without_training_images_need_not_be_there(cli: Cli, tmp_path: Path) -> None:
+    """Training without them is refused once, before any traffic is recorded."""
+    text = STUDY.partition("[grid]")[0].replace(f"0:{SEEDS}", "0:1")
+    text = text.replace("train_images = 400, test_images = 50", 'name = "folder"')
+    (tmp_path / "study.toml").write_text(text + f"[[arms]]\nname = 'b'\nlearner = '{ARM}'\nlearning.steps = 3\n")
+    command = ("compare", tmp_path / "study.toml", "--out", tmp_path / "made")
+    refused = cli(*command)
+    assert refused.err.startswith("vnetsim: data.root: folder needs a folder")
+    assert (refused.status, refused.err.count("\n"), (tmp_path / "made").exists()) == (2, 1, False)
+    done = cli(*command, "--timing-only")
+    assert done.status == 0, done.err
+    page = (tmp_path / "made" / "comparison.html").read_text()
+    assert "no image of folder was read; payload and work are those of an assumed 10,000 images of 10 classes" in page
+    assert not list(tmp_path.rglob("partition.csv"))

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line
+from vnetsim.learner_facts import NOT_READ
+from vnetsim.learning import Learner
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
@@ -76,10 +78,13 @@ def compare(
     run = RunDirectory(folder)
     existed = folder.exists()
     with locked(run, fresh=False):
-        if not run.holds(COMPARISON) and not all(is_own(path.name) for path in folder.iterdir()):
+        begun = run.holds(COMPARISON)
+        if not begun and not all(is_own(path.name) for path in folder.iterdir()):
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
         run.remove_leftovers()
         try:
+            if not begun:  # of one that goes on cells may be finished, whose data are needed no more
+                _refuse_common_fault(plan)
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)
             traffics = [recorded(one, run, command=command, progress=once) for one in placed]
@@ -114,9 +119,40 @@ def _refuse_unlike_exchanges(plan: Plan) -> None:
         if not experiment.schedule.learner or key in seen:
             continue
         seen.append(key)
-        assembly = assemble(experiment)
         with suppress(RunError):  # a learner at fault fails its own cells alone
-            assembly.made(assembly.context("cpu"))
+            _make(cell)
+
+
+def _refuse_common_fault(plan: Plan) -> None:
+    """Refuse what every cell would fail by, such as data that are not there, before any traffic is recorded.
+
+    Learners are made until one can be; which faults the others have is found when their cells run.
+
+    Raises:
+        InputError: that of the first cell, where no cell can be made.
+    """
+    first: InputError | None = None
+    for cell in {(cell.arm, cell.condition): cell for cell in plan.cells}.values():
+        if cell.experiment.data.partition == "district":  # depends on the RSUs, which the traffic knows
+            return
+        try:
+            learner = _make(cell)
+            if not plan.timing_only and NOT_READ in learner.describe().facts:
+                _make(cell, pictures=True)  # says what is missing
+        except InputError as error:
+            first = first or error
+        except RunError:
+            return
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+def _make(cell: Cell, *, pictures: bool = False) -> Learner:
+    """Return the learner of a cell, made as there but for the pictures, which take seconds."""
+    assembly = assemble(cell.experiment)
+    return assembly.made(assembly.context("cpu", pictures=pictures))[0]
 
 
 def _go_on(what: str, command: Sequence[str]) -> str:

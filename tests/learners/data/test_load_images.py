@@ -1,5 +1,7 @@
 """Choosing a data set by name, and what choosing one costs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torchvision.datasets import CIFAR10, GTSRB
@@ -8,6 +10,7 @@ from learners.data import ImageSet, load_images, load_steering
 from learners.data.sets import channel_statistics
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
+from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.random_streams import Streams
 
@@ -87,3 +90,34 @@ def test_images_in_another_layout_or_type_are_refused(images, words):
         ImageSet(name="x", **parts, class_names=("a", "b"), mean=half, std=half)
     with pytest.raises(ValueError, match=words):
         channel_statistics(images)
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "kinds", "px"),
+    [
+        ("cifar10", 50_000, 10_000, 10, 32),
+        ("gtsrb", 39_209, 12_630, 43, 48),
+        ("folder", 10_000, 2_000, 10, 48),
+        ("npz", 10_000, 2_000, 10, 48),
+        ("driving-log", 3_300, 600, 11, 48),
+        ("steering-npz", 3_300, 600, 11, 48),
+    ],
+)
+def test_images_of_files_need_not_be_there_where_nobody_looks_at_them(name, train, test, kinds, px):
+    load, of = (load_images, "train_labels") if kinds != 11 else (load_steering, "train_drives")
+    data = DataSettings(name=name, image_px=48)
+    found = load(data, streams=Streams(seed=0), pictures=False)
+    assert (found.train.shape[0], found.test.shape[0], found.train.shape[2]) == (train, test, px)
+    assert getattr(found, of).unique().tolist() == list(range(kinds))
+    assert f"no image of {name} was read" in found.facts[NOT_READ]
+    with pytest.raises(InputError, match=r"data\.root"):
+        load(data, streams=Streams(seed=0))
+    with pytest.raises(InputError, match="does not exist"):
+        load(replace(data, root="nowhere"), streams=Streams(seed=0), pictures=False)
+
+
+def test_gtsrb_that_was_not_read_has_signs_of_one_class_and_up_to_30_images():
+    found = load_images(DataSettings(name="gtsrb"), streams=Streams(seed=0), pictures=False)
+    signs, images = found.train_groups.unique(return_counts=True)
+    assert (len(signs), int(images.max()), int(images.min())) == (1307, 30, 29)
+    assert len({*zip(found.train_groups.tolist(), found.train_labels.tolist(), strict=True)}) == len(signs)

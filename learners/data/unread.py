@@ -1,0 +1,93 @@
+"""What stands for a set of files that nobody named, where nobody trains: as many black images with their classes.
+
+Payload and work of a participation follow from the size of images, the number of classes and of a silo's images. Of
+CIFAR-10 and GTSRB these are known; of other files they are assumed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learners.data.sets import ImageSet, SteeringSet
+from learners.data.splits import BLOCK, first
+from vnetsim.experiment import DataSettings
+from vnetsim.learner_facts import NOT_READ
+
+_GTSRB = (
+    210, 2220, 2250, 1410, 1980, 1860, 420, 1440, 1410, 1470, 2010, 1320, 2100, 2160, 780,
+    630, 420, 1110, 1200, 210, 360, 330, 390, 510, 270, 1500, 600, 240, 540, 270,
+    450, 780, 240, 689, 420, 1200, 390, 210, 2070, 300, 360, 240, 240,
+)  # fmt: skip
+"""Training images of each class (Stallkamp et al. 2012), 30 of a sign."""
+_GTSRB_SIGN, _GTSRB_TEST = 30, 12_630
+_IMAGES, _TEST_IMAGES, _CLASSES, _SIDE_PX = 10_000, 2_000, 10, 32
+_FRAMES, _TEST_FRAMES, _DRIVES, _FRAME_PX = 3_300, 600, 11, 64
+FILES = {"cifar10": "classes", "gtsrb": "classes", "npz": "classes", "folder": "classes"} | dict.fromkeys(
+    ("steering-npz", "driving-log"), "steering angles"
+)
+"""Sets that lie in files, and what they know of an image."""
+
+
+def unread(data: DataSettings) -> ImageSet | SteeringSet:
+    """Return what stands for one of ``FILES`` whose ``data.root`` is empty.
+
+    Raises:
+        InputError: more images are asked for than the set has.
+    """
+    return _images(data) if FILES[data.name] == "classes" else _frames(data)
+
+
+def _images(data: DataSettings) -> ImageSet:
+    groups, known = None, True
+    if data.name == "cifar10":
+        labels, tested, side_px = np.arange(50_000) % 10, 10_000, _SIDE_PX
+    elif data.name == "gtsrb":
+        labels, tested, side_px = np.repeat(np.arange(len(_GTSRB)), _GTSRB), _GTSRB_TEST, data.image_px or _SIDE_PX
+        groups = np.concatenate([np.arange(count) // _GTSRB_SIGN + label * 100 for label, count in enumerate(_GTSRB)])
+    else:
+        labels, tested = np.arange(data.train_images or _IMAGES) % _CLASSES, data.test_images or _TEST_IMAGES
+        side_px, known = data.image_px or _SIDE_PX, False
+    classes = int(labels.max()) + 1
+    train, test = first(np.arange(len(labels)), np.arange(tested), data)
+    return ImageSet(
+        name=data.name,
+        train=black_images(len(train), 3, side_px),
+        train_labels=torch.from_numpy(labels[train]),
+        test=black_images(len(test), 3, side_px),
+        test_labels=torch.from_numpy(test % classes),
+        class_names=tuple(map(str, range(classes))),
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
+        train_groups=None if groups is None else torch.from_numpy(groups[train]),
+        facts={NOT_READ: _words(data, f"{len(train):,} images of {classes} classes, {side_px} px wide", known=known)},
+    )
+
+
+def _frames(data: DataSettings) -> SteeringSet:
+    count = data.train_images or _FRAMES
+    drives = np.arange(count) * _DRIVES // count
+    blocks: NDArray[np.int64] = np.arange(count) // BLOCK + drives * count
+    side_px = data.image_px or _FRAME_PX
+    return SteeringSet(
+        name=data.name,
+        train=black_images(count, 1, side_px),
+        train_angles=torch.linspace(-1, 1, count),
+        train_drives=torch.from_numpy(drives),
+        train_blocks=torch.from_numpy(np.unique(blocks, return_inverse=True)[1]),
+        test=black_images(data.test_images or _TEST_FRAMES, 1, side_px),
+        test_angles=torch.linspace(-1, 1, data.test_images or _TEST_FRAMES),
+        facts={NOT_READ: _words(data, f"{count:,} frames of {_DRIVES} drives, {side_px} px wide", known=False)},
+    )
+
+
+def _words(data: DataSettings, images: str, *, known: bool) -> str:
+    taken = "the set's" if known else "an assumed"
+    return f"data.root is empty, so no image of {data.name} was read; payload and work are those of {taken} {images}"
+
+
+def black_images(count: int, channels: int, side_px: int) -> Tensor:
+    """Return black images, shape (count, channels, side_px, side_px), which take no memory."""
+    return torch.zeros((1, 1, 1, 1), dtype=torch.uint8).expand(count, channels, side_px, side_px)
