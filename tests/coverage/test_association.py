@@ -59,9 +59,16 @@ def test_first_is_who_was_entered_first_as_long_as_the_vehicle_stays() -> None:
         (left_s, "Serves", "east"),
     ]
     assert followed.index((left_s, "Serves", "east")) + 1 == followed.index((left_s, "Left", "west"))
+    assert followed[:2] == [(0.0, "Entered", "west"), (0.0, "Serves", "west")]
     assert [event for event in followed if event[1] != "Serves"] == [
         (event.time_s, type(event).__name__, event.path.rsu_id) for event in told
     ]
+
+
+def test_of_one_instant_vehicles_are_served_in_the_order_of_their_names() -> None:
+    told = sorted((e for name in "ba" for e in events(straight(60), (WEST, EAST), name)), key=lambda e: e.time_s)
+    followed = [event.path for event in Association(None).follow(told) if isinstance(event, Serves)]
+    assert [(path.vehicle_id, path.rsu_id) for path in followed] == [(v, r) for r in ("west", "east") for v in "ab"]
 
 
 def serving(rsus: Sequence[Rsu], told: Sequence[CoverageEvent], **rule: float) -> list[tuple[float, str]]:
@@ -119,6 +126,21 @@ def test_who_is_no_longer_better_when_the_time_to_trigger_is_over_does_not_take_
 
     assert handed_over_s(1.5) == [4.5, 6.5, 9.5]
     assert handed_over_s(2.0) == [10.0]
+
+
+def test_time_to_trigger_begins_anew_with_who_serves() -> None:
+    """On a clock whose turns are whole seconds: east is better than west from 3 s on, far than both from 4 s on."""
+    far, late = (Rsu(id=name, x_m=150.0, y_m=y_m, range_m=9.5) for name, y_m in (("far", 5.0), ("late", 14.0)))
+    told = events([(float(t), 150.0, float(t)) for t in range(12)], (WEST, EAST, far, late))  # late from 4.5 s on
+    good = {"west": (1.0, 0.0), "east": (2.0, 3.0), "far": (3.0, 4.0), "late": (0.0, 0.0)}
+
+    def quality(path: VehiclePath) -> association.AtPlace:
+        worth, from_m = good[path.rsu_id]
+        return lambda _, y_m: worth * (y_m >= from_m)
+
+    followed = Association(quality, trigger_s=2.0).follow(iter(told))
+    handed_over = [(event.time_s, event.path.rsu_id) for event in followed if isinstance(event, Serves)]
+    assert handed_over == [(0.0, "west"), (5.0, "east"), (math.nextafter(5.0, 9.0) + 2, "far")]
 
 
 def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:

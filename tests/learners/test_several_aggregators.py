@@ -194,20 +194,17 @@ def test_staleness_of_what_was_carried_counts_the_versions_of_who_aggregates(
 
 @pytest.mark.parametrize("kind", AVERAGING)
 def test_models_mixed_on_board(kind: Any, new: Any, at: Any) -> None:
-    """An equal one changes no bit, at whatever step; after the last step it is the published equation."""
+    """An equal one changes no bit, at whatever step, the nearest; after the last step it is the published equation."""
     learner = new(kind)
     learner.aggregate(learner.train([at("a", i) for i in range(3)]), "a")
     other, same = ModelKey("a", 1), START["b"]
-    plain, begun, ended, both, half = learner.train(
-        [
-            at("b", 0, mixed=mixed)
-            for mixed in ((), ((0.0, same),), ((1.0, other),), ((0.0, same), (1.0, other)), ((0.5, other),))
-        ]
-    )
+    mixings = ((), ((0.0, same),), ((1.0, other),), ((0.0, same), (1.0, other)), ((0.5, other),), ((0.9, other),))
+    plain, begun, ended, both, half, nearly = learner.train([at("b", 0, mixed=mixed) for mixed in mixings])
     names = trained_names(learner)
     assert equal(begun.state, plain.state)
     assert begun.loss == plain.loss == ended.loss != half.loss
     assert equal(both.state, ended.state)
+    assert equal(nearly.state, ended.state), "of so few steps 0.9 are all but a half step"
     model = {name: tensor for name, tensor in newest(learner, "a").items() if name in plain.state}
     by_hand = mixed_on_board({n: t for n, t in plain.state.items() if n in model}, model, names)
     assert all(torch.equal(ended.state[name], tensor) for name, tensor in by_hand.items())

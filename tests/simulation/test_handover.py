@@ -455,9 +455,10 @@ def test_the_longest_gap_ends_what_is_not_over(deadline_s: float, end_s: float, 
     assert [(p.outcome, p.end_s) for p in log.participations if p.vehicle_id == "a"] == [("left_training", end_s)]
 
 
-def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(scene: Any) -> None:
+@pytest.mark.parametrize("longest_gap_s", [1e6, 1.5])  # which is over at 3.5 s, when it is covered and trains
+def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(longest_gap_s: float, scene: Any) -> None:
     windows = [scene.window("a", 0, 2), scene.window("a", 3, 20), scene.window("b", 4, 20)]
-    log = scene.run(windows, handover=OUTSIDE, invited=1).log
+    log = scene.run(windows, handover={**OUTSIDE, "longest_gap_s": longest_gap_s}, invited=1).log
     record = of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.outside_s, record.train_s) == ("committed", 6.0, 0.0, 3.0)
     assert of(log, "b")["r", 4.0].outcome == "not_selected"

@@ -102,7 +102,7 @@ class Association:
         batch: list[CoverageEvent] = []
         ahead_s = 0.0 if self._quality is None else READ_AHEAD_S
         for event in events:
-            if batch and event.time_s > batch[-1].time_s and event.time_s - batch[0].time_s > ahead_s:
+            if batch and event.time_s - batch[0].time_s > ahead_s:
                 yield from self._followed(batch)
                 batch = []
             batch.append(event)
