@@ -21,10 +21,11 @@ BEND = [np.array([[0.0, 0.0], [100.0, 0.0], [150.0, 80.0]])]
         ((8.0, 9.0), (9.0, 12.0), True),
         ((0.0, 10.5), (0.0, 11.0), True),  # on the other street
         ((100.0, 10.5), (100.0, 0.0), False),  # behind the front of the houses
+        ((100.0, 10.0), (200.0, 10.0), True),  # along it
     ],
 )
 def test_streets_that_cross(one_m: tuple[float, float], other_m: tuple[float, float], clear: bool) -> None:
-    streets = Streets(CROSS, [(0.0, 0.0)])
+    streets = Streets([*CROSS, CROSS[0][:1]], [(0.0, 0.0)])  # a lane of one point is none
     assert streets.clear(one_m, other_m) is clear
     assert streets.clear(other_m, one_m) is clear
 

@@ -62,21 +62,26 @@ def test_polygons_hide_who_is_behind_them_and_the_file_is_looked_at(tmp_path: Pa
 
     def houses(*shapes: str, more: str = "") -> Tr37885:
         polys = "".join(f'<poly id="h{i}" type="building.yes" shape="{s}"{more}/>' for i, s in enumerate(shapes))
-        file.write_text(f'<additional><poly id="lawn" type="grass" shape="0,0 9,9 1,1"/>{polys}</additional>')
+        others = '<poly id="lawn" type="grass" shape="0,0 9,9 1,1"/><poi id="door" type="building.door" x="1" y="2"/>'
+        file.write_text(f"<additional>{others}{polys}</additional>")
         return replace(STILL, state="polygons", file=str(file))
 
     model = houses("40,40 60,40 60,60 40,60")
     behind, beside = rates_mbps(model, [(90.0, 90.0), (90.0, 0.0)])
     assert behind == rates_mbps(STILL, [(math.hypot(90, 90) / math.sqrt(2), 90.0)])[0] < beside == 50.0
-    on_top = houses("-9,-9 9,-9 9,9 -9,9", "40,40 60,40 60,60 40,60")
-    (note,) = on_top.begin([RSU], []).notes
-    assert note.startswith("RSU 'r' stands inside a building of houses.add.xml")
-    assert rates_mbps(on_top, [(90.0, 90.0), (90.0, 0.0)]) == [behind, beside]
+    grazed, within = rates_mbps(model, [(120.0, 80.0), (55.0, 55.0)])
+    assert max(grazed, within) < 50.0, "a corner on the line, and a wall before the vehicle"
+    for below in ("-9,-9 9,-9 9,9 -9,9", "0,-9 9,-9 9,9 0,9"):  # around the RSU, and with the RSU at its wall
+        on_top = houses(below, "40,40 60,40 60,60 40,60")
+        (note,) = on_top.begin([RSU], []).notes
+        assert note.startswith("RSU 'r' stands in or at a building of houses.add.xml")
+        assert rates_mbps(on_top, [(90.0, 90.0), (90.0, 0.0), (-90.0, 0.0)]) == [behind, beside, beside]
     for shapes, more, says in (
         (("0,0 9,9 9,0 0,9",), "", r"houses.add.xml:1: building 'h0' is no area \(Self-intersection"),
         (("0,0 9,9",), "", "building 'h0' has no shape of three points"),
         (("0,0 9,a 1,1",), "", "building 'h0' has no shape of three points"),
-        (("0,0 9,9 9,0",), ' geo="true"', "building 'h0' is in degrees"),
+        (("",), "", "building 'h0' is no area"),
+        *((("0,0 9,9 9,0",), f' geo="{yes}"', "building 'h0' is in degrees") for yes in ("true", "True", "1")),
         ((), "", "houses.add.xml: no building in it"),
     ):
         with pytest.raises(InputError, match=says):

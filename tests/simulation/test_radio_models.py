@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vnetsim.coverage.association import Serves
+from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import RunError
-from vnetsim.experiment import Experiment
+from vnetsim.experiment import AssociationSettings, Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.links import Radio, received_power
+from vnetsim.simulation.links import Radio, association, received_power
 from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 
@@ -164,3 +166,15 @@ def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
     path: Any = SimpleNamespace(vehicle_id="a", rsu_id=scene.rsu.id)
     assert [power(path)(3.0, 4.0), *power(path)(np.array([1.0, 2.0]), np.zeros(2))] == [-3.0, -1.0, -2.0]
     assert asked == [0, 1]
+
+
+def test_the_strongest_serves_once_it_is_better_by_so_many_db_for_so_long(scene: Any) -> None:
+    """Of the RSU here -60 dBm everywhere; of the far one -70 dBm and one more with every 10 m, which are a second."""
+    far = Rsu(id="far", x_m=9e3, y_m=0.0, range_m=9e3)
+    power_dbm = {scene.rsu.id: lambda _: -60.0, far.id: lambda place: -70.0 + place[0] / 10}
+    radio: Any = SimpleNamespace(received_dbm=lambda _, rsu, __: power_dbm[rsu.id])
+    events = scene.traffic([scene.window("a", 0, 40, rsu_id=rsu) for rsu in power_dbm]).events()
+    rule = AssociationSettings(rule="strongest", hysteresis=3.0, trigger_s=2.0)
+    followed = association(rule, [scene.rsu, far], radio).follow(events)
+    serves = [(event.time_s, event.path.rsu_id) for event in followed if isinstance(event, Serves)]
+    assert serves == [(0.0, scene.rsu.id), (pytest.approx(10 + 3 + 2), "far")]

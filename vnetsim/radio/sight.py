@@ -46,14 +46,14 @@ class Streets:
 
 
 class Buildings:
-    """Buildings stand where polygons of SUMO do. One that holds an RSU carries it, and hides nothing from anybody.
+    """Buildings stand where polygons of SUMO do. One that holds an RSU, also at its wall, carries it and hides nothing.
 
     Args:
         file: SUMO additional file with ``poly`` elements in the net's coordinates.
         rsus_m: where RSUs stand (x and y in m) by id.
 
     Attributes:
-        notes: a line for each RSU that is inside a building.
+        notes: a line for each RSU that a building carries.
 
     Raises:
         InputError: the file cannot be read, has no building, or one that is no polygon or intersects itself.
@@ -84,9 +84,9 @@ class Buildings:
                 f'{file}: no building in it; they are written as <poly type="{BUILDING}..." shape="..."/>.'
             )
         tree = shapely.STRtree(found)
-        below = {rsu: tree.query(shapely.Point(place), predicate="within") for rsu, place in rsus_m.items()}
+        below = {rsu: tree.query(shapely.Point(place), predicate="intersects") for rsu, place in rsus_m.items()}
         self.notes = [
-            f"RSU '{rsu}' stands inside a building of {file.name}, which is taken to carry it and to hide nothing."
+            f"RSU '{rsu}' stands in or at a building of {file.name}, which is taken to carry it and to hide nothing."
             for rsu, buildings in below.items()
             if len(buildings)
         ]
