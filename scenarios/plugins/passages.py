@@ -25,6 +25,7 @@ class Passages:
 
     name = "passages"
     source = "counted at the roadside"
+    traffic_settings = ()
 
     file: str
     range_m: Annotated[float, Within(1, 1e5, "m", "no roadside radio reaches further")] = 250.0

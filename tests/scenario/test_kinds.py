@@ -42,3 +42,65 @@ def test_what_another_traffic_takes() -> None:
         "sumo": "traffic.seed",
     }
     assert [is_sumo(name) for name in ("gaussian", "it.xml", "it.sumocfg", "it.sumo.cfg")] == [False, False, True, True]
+
+
+OWN = """
+from dataclasses import dataclass
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import TrafficInfo, VehiclePath
+from vnetsim.traffic.paths import PathTraffic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    name = source = "own"
+    exit_s: float = 1.0
+
+    def open(self, request):
+        path = VehiclePath(
+            vehicle_id="v", vehicle_type="", rsu_id="r", entry_cause="crossing", entry_edge="",
+            time_s=[0.0, self.exit_s], x_m=[0.0, 1.0], y_m=[0.0, 0.0], speed_mps=[1.0, 1.0],
+        )
+        info = TrafficInfo(kind="own", begin_s=0.0, end_s=1.0, step_s=None, seed=None)
+        return PathTraffic([Rsu(id="r", x_m=0.0, y_m=0.0, range_m=9.0)], info, lambda: [(path, "crossing")])
+"""
+ALL = {
+    "begin_s": 1.0, "end_s": 9.0, "warmup_s": 1.0, "vehicle_types": ("bus",), "rsu": ("1,1",), "rsu_spacing_m": 1.0,
+    "range_m": 9.0, "net": "x.net.xml", "gui": True, "seed": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scenario", "unread"),
+    [
+        ("access-log", ALL.keys() - {"range_m"}),
+        ("jumps", ALL.keys() - {"range_m"}),
+        ("gaussian", ALL.keys() - {"range_m", "end_s"}),
+        ("gone.xml", {"gui", "seed"}),
+        ("gone.sumocfg", {"net"}),
+    ],
+)
+def test_settings_that_traffic_does_not_read_are_refused(scenario: str, unread: set[str]) -> None:
+    source = {"file": "log.csv"} if scenario == "access-log" else {}
+    for name, value in ALL.items():
+        asked = Experiment(scenario=scenario, source=source, traffic=TrafficSettings(**{name: value}))
+        told = ""
+        try:
+            open_traffic(asked).close()
+        except InputError as error:  # also that the file is missing
+            told = str(error)
+        assert (f"this traffic does not read traffic.{name}: leave" in told) == (name in unread), name
+
+
+def test_an_own_source_says_what_it_reads_or_a_note_says_that_it_does_not(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    asked = Experiment(scenario=f"{tmp_path}/own.py:Own", traffic=TrafficSettings(end_s=9.0))
+    (note,) = open_traffic(asked).info.notes
+    assert note.startswith("Traffic source 'own' does not say whether it reads traffic.end_s: ")
+    (tmp_path / "own.py").write_text(OWN.replace("    exit_s", '    traffic_settings = ("rsu",)\n    exit_s'))
+    with pytest.raises(InputError, match=r"own: this traffic does not read traffic\.end_s: .* it reads traffic\.rsu\."):
+        open_traffic(asked)
+    for exit_s in (0.0, 1e308):
+        asked = Experiment(scenario=f"{tmp_path}/own.py:Own", source={"exit_s": exit_s})
+        with pytest.raises(InputError, match=r"traffic: the path of v must have .* none beyond 1e\+10"):
+            list(open_traffic(asked).events())

@@ -87,6 +87,8 @@ def test_a_replay_is_the_whole_recording(scenario: Path, windows_of: WindowsOf, 
     for changed in (
         {"warmup_s": 40.0},
         {"warmup_s": 20.0, "end_s": 60.0},
+        {"warmup_s": 20.0, "range_m": 90.0},
+        {"warmup_s": 20.0, "seed": 7},
         {"warmup_s": 20.0, "vehicle_types": ("all",)},
     ):
         with pytest.raises(InputError, match="a replay is the whole recording, made with"):
@@ -98,10 +100,10 @@ def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -
         TrafficSettings(begin_s=10.0, warmup_s=10.0, end_s=20.0)
     with pytest.raises(InputError, match=r"scenario\.sumocfg: it ends at 150 s, before a warm-up of 150 s"):
         windows_of(scenario, rsu=RSU, warmup_s=150.0)
-    with pytest.raises(InputError, match=r"gaussian: the model does not know traffic\.warmup_s: it has no SUMO"):
+    with pytest.raises(InputError, match=r"gaussian: this traffic does not read traffic\.warmup_s: leave them out"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(warmup_s=5.0)))
     for sumo_alone in (TrafficSettings(gui=True), TrafficSettings(seed=0)):
-        with pytest.raises(InputError, match=r"gaussian: the model does not know traffic\.(gui|seed)"):
+        with pytest.raises(InputError, match=r"gaussian: this traffic does not read traffic\.(gui|seed)"):
             open_traffic(Experiment(scenario="gaussian", traffic=sumo_alone))
 
 

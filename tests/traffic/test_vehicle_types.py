@@ -160,7 +160,7 @@ def test_classes_that_names_give_away(name: str, expected: str) -> None:
 
 
 def test_the_model_has_no_types() -> None:
-    with pytest.raises(InputError, match=r"gaussian: the model does not know traffic\.vehicle_types"):
+    with pytest.raises(InputError, match=r"gaussian: this traffic does not read traffic\.vehicle_types"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(vehicle_types=("bus",))))
     with pytest.raises(InputError, match=r"gaussian: the model does not know compute\.by_type"):
         open_traffic(Experiment(scenario="gaussian", compute=ComputeSettings(by_type={"bus": "ecu"})))

@@ -83,6 +83,7 @@ def test_a_log_is_played_as_it_stands(tmp_path: Path) -> None:
         ("vehicle,rsu,enter_s,exit_s\nv,r,0,1\nv,r,5,5\n", "line 3: "),
         ("vehicle,rsu,enter_s,exit_s\nv,r,9,20\nv,q,0,1\nv,r,1,10\n", "line 2: "),
         ("vehicle,rsu,enter_s,exit_s\nv,,0,1\n", "line 2: "),
+        ("vehicle,rsu,enter_s,exit_s\nv,r,0,1e308\n", "line 2: .* beyond 1e10 s|1e\\+10 s"),
         ("vehicle,rsu,enter_s,exit_s\n", "without rows"),
         (None, "No such file"),
     ],
@@ -95,3 +96,9 @@ def test_a_log_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str | N
         windows_of("access-log", file=str(file))
     assert str(caught.value).startswith(f"{file}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_the_name_of_a_log_is_no_pattern(tmp_path: Path) -> None:
+    (tmp_path / "log[1].csv").write_text("vehicle,rsu,enter_s,exit_s\nright,r,0,1\n")
+    (tmp_path / "log1.csv").write_text("vehicle,rsu,enter_s,exit_s\nwrong,r,0,1\n")
+    assert [one.vehicle_id for one in windows_of("access-log", file=str(tmp_path / "log[1].csv"))] == ["right"]

@@ -8,15 +8,16 @@ without the code of its source.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
-from vnetsim.experiment import Experiment
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.experiment.traffic import OF_RECORDINGS
 from vnetsim.plugins import Kind, at_folder, code_file
 from vnetsim.random_streams import Streams
 
@@ -45,8 +46,9 @@ class TrafficRequest:
 class TrafficSource(Protocol):
     """Opens traffic: a frozen keyword-only dataclass, whose fields stand in the table ``source`` of an experiment.
 
-    Class attributes name it: ``name``, which the record gives as the kind of traffic; ``source``, a citation. A path in
-    ``source.file`` is taken from the folder of the file that it stands in.
+    Class attributes name it: ``name``, which the record gives as the kind of traffic; ``source``, a citation. A third
+    one, ``traffic_settings``, may list the settings of ``traffic`` that it reads, such as ``("end_s", "range_m")``; the
+    others are then refused. A path in ``source.file`` is taken from the folder of the file that it stands in.
     """
 
     name: ClassVar[str]
@@ -107,6 +109,7 @@ class TrafficKind:
         opener: what opens it, ``module:name``: takes experiment and the arguments of
             ``vnetsim.traffic.open_traffic``.
         seeded_by: the setting that another traffic of the same scenario needs another value of; empty for a recording.
+        reads: the settings of ``traffic`` that it reads; None where what is opened says so.
     """
 
     name: str
@@ -114,6 +117,34 @@ class TrafficKind:
     matches: Callable[[str], bool]
     opener: str
     seeded_by: Literal["seed", "traffic.seed", ""] = ""
+    reads: Sequence[str] | None = None
+
+
+def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
+    """Return the settings that differ from their defaults though its traffic reads only those that ``reads`` lists.
+
+    To ask traffic that knows no types for all of them is no contradiction, and to ask it not to repeat never is one.
+    """
+    asked, default = experiment.traffic, TrafficSettings()
+    names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat"}]
+    found = [f"traffic.{name}" for name in names if getattr(asked, name) != getattr(default, name)]
+    if asked.vehicle_types == ("all",) and "traffic.vehicle_types" in found:
+        found.remove("traffic.vehicle_types")
+    return found
+
+
+def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> None:
+    """Refuse settings that a kind of traffic, by its ``name``, does not read.
+
+    Raises:
+        InputError: naming them, and those that it reads.
+    """
+    if unread := unread_settings(experiment, reads):
+        read = ", ".join(f"traffic.{key}" for key in reads) or "nothing"
+        raise InputError(
+            f"{name}: this traffic does not read {', '.join(unread)}: leave them out. Of the table traffic it reads "
+            f"{read}."
+        )
 
 
 def kind_of(scenario: str) -> TrafficKind | None:
@@ -131,6 +162,8 @@ def _is_replay(scenario: str) -> bool:
     path = Path(scenario)
     return path.is_dir() or path.name == "windows.parquet"
 
+
+_OF_ROADS = ("rsu", "rsu_spacing_m", "range_m", "begin_s", "end_s", "warmup_s", "vehicle_types")
 
 TRAFFIC_KINDS = (
     TrafficKind(
@@ -151,6 +184,7 @@ TRAFFIC_KINDS = (
         accepts=lambda: f"{', '.join(RECORDINGS)} (FCD recording)",
         matches=lambda scenario: scenario.endswith(RECORDINGS),
         opener="vnetsim.traffic.fcd.source:FcdTraffic",
+        reads=(*_OF_ROADS, "net", *OF_RECORDINGS),
     ),
     TrafficKind(
         name="sumo",
@@ -158,6 +192,7 @@ TRAFFIC_KINDS = (
         matches=lambda scenario: scenario.endswith(CONFIGURATIONS),
         opener="vnetsim.traffic.sumo.source:SumoTraffic",
         seeded_by="traffic.seed",
+        reads=(*_OF_ROADS, "seed", "gui"),
     ),
 )
 """Every kind: the first that matches a scenario is its kind."""

@@ -161,6 +161,7 @@ class Expansion:
         for seed in self._seeds:
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 base, cell = bases[condition.label], dataclasses.replace(experiment, seed=seed)
+                cell = cell.placed({"traffic.gui": False})  # a replay has no window to show
                 traffic_seed = self._traffic_seed(base, seed)
                 if traffic_seed is not None:
                     kind = kind_of(base.scenario)

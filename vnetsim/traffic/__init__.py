@@ -6,11 +6,9 @@ from importlib import import_module
 from pathlib import Path
 
 from vnetsim.coverage.windows import TrafficStream
-from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
-from vnetsim.experiment.traffic import OF_RECORDINGS, TrafficSettings
 from vnetsim.progress import ProgressDisplay
-from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, unknown_kind
+from vnetsim.scenario.kinds import kind_of, refuse_unread, unknown_kind
 
 
 def open_traffic(
@@ -35,15 +33,14 @@ def open_traffic(
         progress: where to say that it is searched for a place for the RSU.
 
     Raises:
-        InputError: when the scenario is of no known kind, missing or malformed, or has settings of recordings alone.
+        InputError: when the scenario is of no known kind, missing or malformed, or its traffic does not read a setting
+            that is set.
     """
     kind = kind_of(experiment.scenario)
     if kind is None:
         raise unknown_kind(experiment.scenario)
-    if kind.name == "sumo" or experiment.scenario in TRAFFIC_SOURCES.built_in:
-        settings, default = experiment.traffic, TrafficSettings()
-        if named := [f"traffic.{key}" for key in OF_RECORDINGS if getattr(settings, key) != getattr(default, key)]:
-            raise InputError(f"{experiment.scenario}: {', '.join(named)}: only recordings have such settings.")
+    if kind.reads is not None:
+        refuse_unread(experiment, experiment.scenario, kind.reads)
     again = experiment.traffic.repeat if repeat is None else repeat
     module, _, name = kind.opener.partition(":")
     opened: TrafficStream = getattr(import_module(module), name)(

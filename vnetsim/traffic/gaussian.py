@@ -17,9 +17,7 @@ from scipy.stats import truncnorm
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo, VehiclePath
-from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, check_bounds, require
-from vnetsim.experiment import TrafficSettings
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.traffic.paths import Path, PathTraffic
@@ -33,18 +31,6 @@ _PATH_POINTS = 9
 _BLOCK = 256
 DIRECTIONS = ("north", "east", "south", "west")
 """Whence vehicles come: the four arms of a crossing; the first from bearing 0 degrees."""
-_NOT_OF_THE_MODEL = (
-    "begin_s",
-    "warmup_s",
-    "vehicle_types",
-    "rsu",
-    "rsu_spacing_m",
-    "net",
-    "longest_gap_s",
-    "gui",
-    "seed",
-)
-"""Settings of ``traffic`` for road nets and SUMO."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +53,7 @@ class GaussianSource:
 
     name: ClassVar[str] = "gaussian"
     source: ClassVar[str] = "FLSimCo (arXiv:2408.00256), Section III: speeds of a truncated Gaussian"
+    traffic_settings: ClassVar[tuple[str, ...]] = ("end_s", "range_m")
 
     v_min_kmh: SpeedKmh = 60.0
     v_max_kmh: SpeedKmh = 150.0
@@ -88,17 +75,11 @@ class GaussianSource:
         stream each, so that a setting of one leaves the draws of the others as they are.
 
         Raises:
-            InputError: what the model does not know is asked of it.
+            InputError: vehicle types are given computers.
         """
-        timed, default = request.experiment.traffic, TrafficSettings()
-        named = [f"traffic.{key}" for key in _NOT_OF_THE_MODEL if getattr(timed, key) != getattr(default, key)]
-        named += ["compute.by_type"] if request.experiment.compute.by_type else []
-        if named and not (named == ["traffic.vehicle_types"] and timed.vehicle_types == ("all",)):
-            raise InputError(
-                f"gaussian: the model does not know {', '.join(named)}: it has no SUMO, no begin or warm-up, no types "
-                "of vehicles, and one RSU, in the origin; traffic.end_s says how long it lasts and traffic.range_m how "
-                "far the RSU reaches."
-            )
+        by_type = request.experiment.compute.by_type
+        require(not by_type, "gaussian: the model does not know compute.by_type: it has no types of vehicles.")
+        timed = request.experiment.traffic
         end_s = DURATION_S if timed.end_s is None else timed.end_s
         range_m = RANGE_M if timed.range_m is None else timed.range_m
         rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=range_m, environment="highway")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, pairwise
 
@@ -25,6 +24,8 @@ from vnetsim.coverage.windows import (
 from vnetsim.errors import InputError
 from vnetsim.traffic.vehicle_types import TypeFilter
 
+FARTHEST = 1e10
+"""No coordinate (m), speed (m/s) or time (s) is beyond; their squares are still finite."""
 Path = tuple[VehiclePath, ExitCause]
 """A whole path inside one disc, from the entry to the exit, and why it ends."""
 
@@ -121,15 +122,23 @@ class PathTraffic(OpenedTraffic):
             if enter_s < self.time_s:
                 raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")
             for path, cause in sorted(together, key=lambda path: (path[0].rsu_id, path[0].vehicle_id)):
-                self._check(path)
+                check_path(path)
                 yield path, window_of(path, cause, "")
 
-    def _check(self, path: VehiclePath) -> None:
-        columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
-        sound = len({len(column) for column in columns}) == 1 and len(path.time_s) > 1
-        sound = sound and all(math.isfinite(value) for column in columns for value in column)
-        if not (sound and all(before <= after for before, after in pairwise(path.time_s))):
-            raise InputError(
-                f"traffic: the path of {path.vehicle_id} must have two points or more, each with time, position and "
-                "speed, all finite, and times that do not decrease."
-            )
+
+def check_path(path: VehiclePath) -> None:
+    """Refuse a path that no vehicle can have driven.
+
+    Raises:
+        InputError: it has fewer than two points, columns of unequal length, a value that is too large or not finite,
+            times that decrease, or no duration.
+    """
+    columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
+    sound = len({len(column) for column in columns}) == 1 and len(path.time_s) > 1
+    sound = sound and all(abs(value) <= FARTHEST for column in columns for value in column)
+    sound = sound and path.time_s[0] < path.time_s[-1]
+    if not (sound and all(before <= after for before, after in pairwise(path.time_s))):
+        raise InputError(
+            f"traffic: the path of {path.vehicle_id} must have two points or more, each with time (s), position (m) "
+            f"and speed (m/s), none beyond {FARTHEST:g}, times that do not decrease, and an exit after the entry."
+        )

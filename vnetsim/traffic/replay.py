@@ -14,13 +14,10 @@ from vnetsim.coverage.windows import TrafficInfo, VehiclePath, Window
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.experiment.traffic import OF_RECORDINGS
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
 from vnetsim.traffic.paths import PathTraffic
 
-_RECORDED = ("begin_s", "end_s", "warmup_s", "vehicle_types", *OF_RECORDINGS)
-"""Settings of traffic that say what was recorded."""
 _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
@@ -28,8 +25,8 @@ class ReplayTraffic(PathTraffic):
     """The windows of a run directory.
 
     Args:
-        experiment: names the run directory, or the ``windows.parquet`` in it; begin, end, warm-up and types of vehicles
-            are as the recording has them.
+        experiment: names the run directory, or the ``windows.parquet`` in it; all settings of its traffic are as the
+            recording has them.
 
     Raises:
         InputError: when it is not a run directory, its record of the traffic is damaged, or another part of it is asked
@@ -72,11 +69,14 @@ class ReplayTraffic(PathTraffic):
         file = "experiment.toml"
         table = directory.settings().get("traffic", {}) if directory.holds(file) else {}
         recorded_with = structure(table, TrafficSettings, str(path / file), ("traffic",))
-        for name in _RECORDED:
-            if getattr(settings, name) not in (getattr(recorded_with, name), getattr(TrafficSettings(), name)):
+        for field in dataclasses.fields(TrafficSettings):
+            asked, made, default = (
+                _by_names(getattr(one, field.name)) for one in (settings, recorded_with, TrafficSettings())
+            )
+            if field.name != "repeat" and asked not in (made, default):
                 raise InputError(
-                    f"{path}: traffic.{name}: a replay is the whole recording, made with "
-                    f"{getattr(recorded_with, name)}; record it anew with vnetsim mobility."
+                    f"{path}: traffic.{field.name}: a replay is the whole recording, made with {made}; record it anew "
+                    "with vnetsim mobility."
                 )
         self.time_s = self._info.begin_s
 
@@ -84,6 +84,13 @@ class ReplayTraffic(PathTraffic):
         for row in self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True):
             window = _window(row)
             yield _path_of(window), window
+
+
+def _by_names(value: Any) -> Any:
+    """Return a setting with the names of its files, which may lie elsewhere than when it was recorded."""
+    if isinstance(value, str | tuple):
+        return Path(value).name if isinstance(value, str) else tuple(Path(one).name for one in value)
+    return value
 
 
 def _window(row: dict[str, Any]) -> Window:

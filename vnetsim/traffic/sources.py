@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
-from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, source_file
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
 from vnetsim.scenario.settings_file import chosen
-from vnetsim.traffic.paths import PathSpeeds
+from vnetsim.traffic.paths import PathSpeeds, check_path
 
 _UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"
 _ROUNDING = 1.01
@@ -33,35 +33,44 @@ def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> Traffic
     source = chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
+    reads, unsaid = getattr(source.found, "traffic_settings", None), list[str]()
+    if reads is None:
+        unsaid = unread_settings(experiment, ())
+    else:
+        refuse_unread(experiment, source.found.name, reads)
     traffic = checked(source.settings, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(request)
     if experiment.scenario in TRAFFIC_SOURCES.built_in:
         return traffic  # type: ignore[no-any-return]
     own = checked(traffic, TRAFFIC_SOURCES.name, TrafficStream, name=source.found.name)
-    return OwnTraffic(own, source.record, experiment.scenario)
+    return OwnTraffic(own, source.record, experiment.scenario, unsaid)
 
 
 class OwnTraffic:
-    """Traffic of a source that users brought: the record says of which, and a path that cannot be is refused."""
+    """Traffic of a source that users brought: the record says of which, and a path that cannot be is refused.
 
-    def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str) -> None:
+    ``unsaid`` are settings of which the source does not say whether it reads them.
+    """
+
+    def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str, unsaid: Sequence[str]) -> None:
         self._traffic = traffic
         self._record = record
         self.rsus = tuple(traffic.rsus)
         if not self.rsus:
             raise InputError(f"traffic source '{record['name']}': it has no RSU.")
         self._speeds = PathSpeeds()
+        self._unsaid = unsaid
         file = source_file(scenario)
         self._inputs = () if file is None else (str(resolved(file)),)
 
     @property
     def info(self) -> TrafficInfo:
         """What the record says of this traffic, the source's name and file included."""
-        info, note = self._traffic.info, self._speeds.note(_UNITS)
+        info = self._traffic.info
         return dataclasses.replace(
             info,
             kind=self._record["name"],
             inputs=(*info.inputs, *self._inputs),
-            notes=(*info.notes, note) if note else info.notes,
+            notes=(*info.notes, *self._notes()),
             plugin=self._record,
         )
 
@@ -96,4 +105,15 @@ class OwnTraffic:
                 f"{who} leads {away_m:g} m away from RSU '{rsu.id}', whose range is {rsu.range_m:g} m: a path lies "
                 "inside the disc, from the exact entry to the exit (m)."
             )
+        if isinstance(event, Left):
+            check_path(path)
         self._speeds.see(event)
+
+    def _notes(self) -> Iterator[str]:
+        if self._unsaid:
+            yield (
+                f"Traffic source '{self._record['name']}' does not say whether it reads {', '.join(self._unsaid)}: its "
+                "class attribute traffic_settings lists what it reads."
+            )
+        if note := self._speeds.note(_UNITS):
+            yield note

@@ -22,7 +22,7 @@ from vnetsim.errors.bounds import Share, Within
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
-from vnetsim.traffic.paths import Path, PathTraffic
+from vnetsim.traffic.paths import FARTHEST, Path, PathTraffic
 
 _BOTH_S = 1e-3
 """A vehicle that changes the RSU is at both for so long (s), so that a change is a handover and no gap."""
@@ -61,6 +61,7 @@ class JumpsSource:
 
     name: ClassVar[str] = "jumps"
     source: ClassVar[str] = "Zhang et al., MIDDLE, ICPP 2023: devices change the edge with probability P at each step"
+    traffic_settings: ClassVar[tuple[str, ...]] = ("range_m",)
 
     rsus: Annotated[int, Within(2, 10_000, "", "between fewer nobody moves")] = 10
     vehicles: Annotated[int, Within(1, 1_000_000, "", "more are no town")] = 100
@@ -118,6 +119,7 @@ class AccessLogSource:
 
     name: ClassVar[str] = "access-log"
     source: ClassVar[str] = "the log itself"
+    traffic_settings: ClassVar[tuple[str, ...]] = ("range_m",)
 
     file: str
     speed_kmh: SpeedKmh = 50.0
@@ -151,7 +153,8 @@ class AccessLogSource:
 
     def _read(self) -> pl.DataFrame:
         try:
-            log = pl.read_csv(self.file, columns=list(_COLUMNS), schema_overrides=_COLUMNS).select(*_COLUMNS)
+            with FilePath(self.file).open("rb") as file:  # polars takes a path for a pattern, or for an address
+                log = pl.read_csv(file, columns=list(_COLUMNS), schema_overrides=_COLUMNS).select(*_COLUMNS)
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
@@ -161,7 +164,8 @@ class AccessLogSource:
         before = pl.col("exit_s").shift().over("vehicle", "rsu", order_by="enter_s")
         wrong: pl.Series = log.filter(
             pl.any_horizontal(pl.all().is_null())
-            | ~(pl.col("enter_s").is_finite() & pl.col("exit_s").is_finite() & (pl.col("enter_s") < pl.col("exit_s")))
+            | ~pl.all_horizontal(pl.col("enter_s", "exit_s").abs() <= FARTHEST)
+            | ~(pl.col("enter_s") < pl.col("exit_s"))
             | (pl.col("enter_s") < before)
         )["line"]
         if log.is_empty():
@@ -169,7 +173,8 @@ class AccessLogSource:
         if len(wrong):
             raise InputError(
                 f"{self.file}: line {min(wrong)}: a row names a vehicle and an RSU, enters before it exits, "
-                "and does not overlap another one of the same vehicle at the same RSU."
+                f"names no time beyond {FARTHEST:g} s, and does not overlap another one of the same vehicle at the "
+                "same RSU."
             )
         return log.drop("line").sort("enter_s", maintain_order=True)
 

@@ -23,11 +23,10 @@ from vnetsim.traffic.fcd.clocks import on_a_clock
 from vnetsim.traffic.fcd.speeds import with_speeds
 from vnetsim.traffic.fcd.tables import FcdPart, csv_parts, parquet_parts, seconds
 from vnetsim.traffic.net_file import NetFile
+from vnetsim.traffic.paths import FARTHEST
 from vnetsim.traffic.sumo.config import is_true
 from vnetsim.xml_files import XmlFile
 
-_FARTHEST = 1e10
-"""No coordinate (m), speed (m/s) or time (s) of a recording is beyond; their squares are still finite."""
 METRES = {"m": 1.0, "ft": 0.3048}
 METRES_PER_SECOND = {"m/s": 1.0, "km/h": 1 / 3.6, "ft/s": 0.3048, "mph": 0.44704}
 _STEPS, _ROWS = 64, 50_000
@@ -110,7 +109,7 @@ def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
     earlier_s = np.append(before_s, part.time_s[:-1])
     found = [
         (step, f"time {part.time_s[step]} is not finite, or too far away; --time-unit names other units than s, as ms.")
-        for step in np.flatnonzero(~(np.abs(part.time_s) <= _FARTHEST))[:1].tolist()
+        for step in np.flatnonzero(~(np.abs(part.time_s) <= FARTHEST))[:1].tolist()
     ]
     for step in np.flatnonzero(part.time_s <= earlier_s)[:1].tolist():
         times = f"time {part.time_s[step]:g} s follows {earlier_s[step]:g} s"
@@ -126,7 +125,7 @@ def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
         ("y", part.y_m),
         ("speed", np.nan_to_num(part.speed_mps, posinf=np.inf, neginf=-np.inf)),
     ):
-        for row in np.flatnonzero(~(np.abs(values) <= _FARTHEST))[:1].tolist():
+        for row in np.flatnonzero(~(np.abs(values) <= FARTHEST))[:1].tolist():
             step, value = int(part.step[row]), values[row]
             what = f"is {value:g}, which no place is" if math.isfinite(value) else "is missing or not finite"
             found.append((step, f"{quantity} of vehicle '{part.ids[row]}' at time {part.time_s[step]:g} s {what}."))
