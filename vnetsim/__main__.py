@@ -9,6 +9,9 @@ Python has loaded itself, and ``signal`` not before an interruption is one line.
 import os
 import sys
 
+_AGAIN_S = 0.05
+"""An interruption comes again after so long where it could not be raised."""
+
 
 def main() -> None:
     """Run the command line and exit; see ``vnetsim.cli.commands.main``."""
@@ -31,20 +34,37 @@ def main() -> None:
 
 
 def hear_signals() -> None:
-    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, once; what is ignored, as under nohup, stays ignored."""
+    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, unless something has; what is ignored, as under nohup, stays so.
+
+    One of them must not cut short what is saved after another signal. Ctrl-C always interrupts.
+    """
     import signal  # noqa: PLC0415 - takes some milliseconds, in which Ctrl-C may come
+    import threading  # noqa: PLC0415
 
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [getattr(signal, name) for name in names]
-    heard = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    interrupted: list[int] = []  # by which signals
 
-    def interrupt(_: int, __: object) -> None:
-        for number in heard:  # a second one must not cut short what is saved after the first
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+    def interrupt(number: int, _: object) -> None:
+        # signals that come together are handled one after the other: to ignore one from here on would be told
+        if number == signal.SIGINT or not interrupted:
+            interrupted.append(number)
+            raise KeyboardInterrupt
 
-    for number in heard:
-        signal.signal(number, interrupt)
+    def send_again(lost: "sys.UnraisableHookArgs") -> None:
+        """Interrupt anew where Python cannot raise an exception, as in a callback of a weak reference."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(lost)
+        elif interrupted:
+            number = interrupted.pop()
+            again = threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number))
+            again.daemon = True
+            again.start()
+
+    usual = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
+    for name, handler in usual.items():
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == handler:
+            signal.signal(number, interrupt)
+    sys.unraisablehook = send_again
 
 
 def open_streams() -> None:

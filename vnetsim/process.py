@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 
@@ -11,6 +12,8 @@ from vnetsim.errors import InputError
 RETRIES = 3
 """How often a cell, or a vehicle's training, is begun again when its worker died: it may be what workers die of."""
 
+_LOADED_BYTES = 1.25e9
+"""What loading torch and the libraries beside it takes: .83 GB with two cores, and some for each thread more."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options, from malloc.h."""
 
@@ -32,6 +35,32 @@ def refuse_forked() -> None:
             "processes with multiprocessing.get_context('spawn')."
         )
     _USE["begun"] = True
+
+
+def hear_interrupts() -> None:
+    """Let Ctrl-C end a wait at once: polars, when it is loaded, makes SIGINT restart the system call it comes into."""
+    import polars as pl  # noqa: F401, PLC0415 - so that it is not loaded afterwards, by another thread
+
+    signal.siginterrupt(signal.SIGINT, True)
+
+
+def refuse_little_memory() -> None:
+    """Refuse to load torch where it may not have the memory: libraries in C++ then end the process without a word.
+
+    Raises:
+        InputError: the process's limit is below what loading takes.
+    """
+    if sys.platform == "win32" or "torch" in sys.modules:
+        return
+    import resource  # noqa: PLC0415 - not on Windows
+
+    for kind, option in ((resource.RLIMIT_DATA, "-d"), (resource.RLIMIT_AS, "-v")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY and limit < _LOADED_BYTES:
+            raise InputError(
+                f"this process may hold {limit / 1e9:.2g} GB of memory (ulimit {option}), and loading what trains "
+                f"takes {_LOADED_BYTES / 1e9:g} GB; call ulimit {option} unlimited."
+            )
 
 
 def prepare_process() -> None:

@@ -71,6 +71,59 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
 
 
+@pytest.mark.parametrize("pressed", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_callback_of_a_weak_reference_interrupts_a_moment_later(pressed: signal.Signals) -> None:
+    code = """
+import os, signal, sys, time, weakref
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+from vnetsim.__main__ import hear_signals
+hear_signals()
+class Thing: pass
+thing = Thing()
+def called(_):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(0)
+watched = weakref.ref(thing, called)
+del thing
+try:
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = launched(int(pressed), code=code, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+def test_signals_that_come_together_interrupt_once() -> None:
+    code = """
+import signal
+from vnetsim.__main__ import hear_signals
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+hear_signals()
+both = {signal.SIGTERM, signal.SIGHUP}
+signal.pthread_sigmask(signal.SIG_BLOCK, both)
+for number in both:
+    signal.raise_signal(number)
+try:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+    print("heard nothing")
+except KeyboardInterrupt:
+    print("saved")
+"""
+    done = launched(code=code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -d")
+def test_less_memory_than_loading_takes_is_refused() -> None:
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, (700_000_000,) * 2); {LAUNCH}"
+    done = launched("run", "gaussian", code=code)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("vnetsim: this process may hold 0.7 GB of memory (ulimit -d), ")
+
+
 @pytest.mark.parametrize("call", ["cite", "run --help"])
 def test_a_reader_who_has_seen_enough_is_not_spoken_of(call: str) -> None:
     ours, theirs = os.pipe()

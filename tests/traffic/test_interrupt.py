@@ -83,3 +83,32 @@ def test_a_signal_while_sumo_steps(pressed: signal.Signals, after_s: float, tmp_
     traffic = tmp_path / "traffic"
     interrupted(pressed, after_s, traffic, "mobility", str(config), "--out", str(traffic))
     interrupted(pressed, after_s, traffic, "resume", str(traffic))
+
+
+@pytest.mark.parametrize("pressed", [(signal.SIGINT,), (signal.SIGINT, signal.SIGTERM)])
+def test_signals_while_sumo_does_not_answer(pressed: tuple[signal.Signals, ...], tmp_path: Path) -> None:
+    """A stopped SUMO sends nothing, and this process waits for it in one system call."""
+    traffic = tmp_path / "traffic"
+    command = [sys.executable, "-c", START, "mobility", str(SCENARIOS / "city.sumocfg"), "--out", str(traffic)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    sumo = 0
+    try:
+        while status(traffic) != "running":
+            assert process.poll() is None
+            time.sleep(0.02)
+        (sumo,) = children(process.pid)
+        os.kill(sumo, signal.SIGSTOP)
+        worked_s = -1.0
+        while cpu_s(process.pid) != worked_s:
+            worked_s = cpu_s(process.pid)
+            time.sleep(0.5)
+        for one in pressed:
+            process.send_signal(one)
+        told = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+        process.communicate()
+        if sumo and Path(f"/proc/{sumo}").exists():
+            os.kill(sumo, signal.SIGKILL)
+    assert process.returncode == 130
+    assert re.fullmatch(r"vnetsim: interrupted at [0-9.]+ s of the traffic\. Go on with: vnetsim resume .*\n", told)

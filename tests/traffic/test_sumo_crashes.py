@@ -14,6 +14,8 @@ from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.sumo.session import SumoSession
+from vnetsim.traffic.sumo.source import SumoTraffic
 
 WindowsOf = Callable[..., list[Window]]
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
@@ -53,6 +55,26 @@ def test_a_sumo_that_dies_while_running(scenario: Path) -> None:
     with pytest.raises(RunError, match=r"scenario\.sumocfg: SUMO failed while running: signal SIGKILL ended"):
         list(events)
     traffic.close()
+
+
+def test_a_sumo_that_dies_before_its_first_step(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",)))
+    expected = r"scenario\.sumocfg: SUMO failed while running: signal SIGKILL ended SUMO"
+    traffic = open_traffic(asked)
+    traffic._session._process.kill()
+    with pytest.raises(RunError, match=expected):
+        next(traffic.events())
+    traffic.close()
+
+    describe = SumoTraffic._describe
+
+    def kill(opened: SumoTraffic, session: SumoSession) -> None:
+        session.kill()
+        describe(opened, session)
+
+    monkeypatch.setattr(SumoTraffic, "_describe", kill)
+    with pytest.raises(RunError, match=expected):
+        open_traffic(asked)
 
 
 def test_a_window_without_a_display(scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,8 @@ def _line_of(error: BaseException) -> tuple[str, int]:
             found = f"{where}{error.strerror or error}.", ended.exit_code
         case KeyboardInterrupt():
             found = str(error) or "interrupted.", INTERRUPTED
+        case MemoryError():
+            found = f"no memory was left{': ' if said else ''}{said}.", RunError.exit_code
         case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
             found = what, RunError.exit_code

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vnetsim.coverage.windows import CoverageEvent, TrafficInfo, TrafficStream
+from vnetsim.coverage.windows import CoverageEvent, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment

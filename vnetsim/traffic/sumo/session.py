@@ -11,11 +11,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError
+from vnetsim.process import hear_interrupts
 from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
@@ -66,6 +67,7 @@ class SumoSession:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._open = True
         self.api: Any = None
+        hear_interrupts()
         try:
             self.api = self._connect()
         except BaseException:
@@ -75,6 +77,20 @@ class SumoSession:
     def failed(self, error: Exception) -> RunError:
         """Return what to raise when SUMO failed in a step."""
         return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
+
+    @contextlib.contextmanager
+    def answers(self) -> Iterator[None]:
+        """Turn what a SUMO that is gone raises into an error that says why.
+
+        Raises:
+            RunError: SUMO does not answer any more.
+        """
+        from traci.exceptions import FatalTraCIError, TraCIException  # noqa: PLC0415 - only for live SUMO
+
+        try:
+            yield
+        except (FatalTraCIError, TraCIException, OSError) as error:
+            raise self.failed(error) from error
 
     def kill(self) -> None:
         """End SUMO at once, in whatever state the connection is."""

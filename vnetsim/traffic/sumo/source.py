@@ -59,13 +59,16 @@ class SumoTraffic(OpenedTraffic):
         self._config = config.absolute()
         self._outputs = SumoOutputs(self._config, outputs)
         try:
-            self._describe()
+            session = self._start(self._settings.seed)
+            with session.answers():
+                self._describe(session)
         except BaseException:
+            if self._session is not None:
+                self._session.kill()  # it may not answer
             self.close()
             raise
 
-    def _describe(self) -> None:
-        session = self._start(self._settings.seed)
+    def _describe(self, session: SumoSession) -> None:
         api = session.api
         option = api.simulation.getOption
         if is_true(option("mesosim")):
@@ -139,15 +142,16 @@ class SumoTraffic(OpenedTraffic):
                 raise RunError(f"{self._config}: this traffic was closed or already read; open it again.")
             met = False
             suffix = f"#{index + 1}" if index > 0 else ""
-            self._play = play = Pass(
-                self._session,
-                self.rsus,
-                self._radii_m,
-                suffix,
-                warmup_s=self._settings.warmup_s,
-                types=self._types,
-                glimpsed=self._glimpsed,
-            )
+            with self._session.answers():
+                self._play = play = Pass(
+                    self._session,
+                    self.rsus,
+                    self._radii_m,
+                    suffix,
+                    warmup_s=self._settings.warmup_s,
+                    types=self._types,
+                    glimpsed=self._glimpsed,
+                )
             for time_s, events in play.batches(shift_s):
                 self.time_s = max(time_s, self.time_s)
                 if events:
