@@ -19,6 +19,10 @@ Start = Callable[[str, Mapping[str, str]], None]
 _CHUNK_BYTES = 1 << 16
 
 
+class EntitiesError(InputError):
+    """A file declares XML entities, or has another file do so."""
+
+
 class XmlFile:
     """A file to be read once, plain or gzipped (``.gz``).
 
@@ -45,6 +49,7 @@ class XmlFile:
         parser.EndElementHandler = end
         parser.CharacterDataHandler = text
         parser.CommentHandler = comment
+        parser.StartDoctypeDeclHandler = lambda _, system_id, *__: self._refuse() if system_id else None
         parser.EntityDeclHandler = self._refuse
         parser.ExternalEntityRefHandler = self._refuse
 
@@ -96,4 +101,4 @@ class XmlFile:
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 
     def _refuse(self, *_: object) -> int:
-        raise InputError(f"{self.where}: the file declares XML entities, which are not expanded; remove them.")
+        raise EntitiesError(f"{self.where}: the file declares XML entities, which are not expanded; remove them.")

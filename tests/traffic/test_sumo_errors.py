@@ -42,6 +42,18 @@ BROKEN = {
         "nope.add.xml",
     ),
     "cut routes": (_write("routes.rou.xml", '<routes><vehicle id="a" depart="0">'), "routes.rou.xml"),
+    "entities in the config": (
+        _edit("<configuration>", '<!DOCTYPE c [<!ENTITY a "0"><!ENTITY b "&a;&a;">]><configuration>'),
+        "scenario.sumocfg:1: the file declares XML entities",
+    ),
+    "entities in the routes": (
+        _write("routes.rou.xml", '<!DOCTYPE r [<!ENTITY a "0">]><routes/>'),
+        "routes.rou.xml:1: the file declares XML entities",
+    ),
+    "entities of another file": (
+        _write("routes.rou.xml", '<!DOCTYPE routes SYSTEM "routes.dtd"><routes/>'),
+        "routes.rou.xml:1: the file declares XML entities",
+    ),
     "unknown edge": (
         _write("routes.rou.xml", '<routes><vehicle id="a" depart="0"><route edges="zz"/></vehicle></routes>'),
         "edge 'zz'",

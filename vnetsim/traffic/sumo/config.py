@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
 from vnetsim.radio import RADIO_MODELS
-from vnetsim.xml_files import Start, XmlFile
+from vnetsim.xml_files import EntitiesError, Start, XmlFile
 
 
 def is_true(value: str) -> bool:
@@ -133,6 +133,38 @@ def read_leniently(
     end: Callable[[str], object] | None = None,
     text: Callable[[str], None] | None = None,
 ) -> None:
-    """Read an XML file up to its first fault; see ``XmlFile`` for the arguments."""
-    with suppress(InputError):
+    """Read an XML file up to its first fault; see ``XmlFile`` for the arguments.
+
+    Raises:
+        EntitiesError: it declares XML entities, which SUMO would expand, however large they become.
+    """
+    with _leniently():
         XmlFile(path, start, end=end, text=text).read()
+
+
+@contextmanager
+def _leniently() -> Iterator[None]:
+    try:
+        yield
+    except EntitiesError:
+        raise
+    except InputError:
+        pass
+
+
+def refuse_entities(config: Path) -> None:
+    """Refuse a scenario of which a file that SUMO reads declares XML entities; files that those include are not read.
+
+    Raises:
+        EntitiesError: naming the file.
+    """
+    for file in _listed(config, options_of(config)):
+        elements: list[str] = []  # before the first of which entities are declared
+
+        def start(name: str, _: Mapping[str, str], elements: list[str] = elements) -> None:
+            elements.append(name)
+
+        with _leniently():
+            for _ in XmlFile(file, start).pieces():
+                if elements:
+                    break

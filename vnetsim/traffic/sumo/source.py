@@ -18,7 +18,7 @@ from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.paths import OpenedTraffic
-from vnetsim.traffic.sumo.config import is_true
+from vnetsim.traffic.sumo.config import is_true, refuse_entities
 from vnetsim.traffic.sumo.net import SumoNet, anchors, surroundings
 from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
@@ -57,6 +57,7 @@ class SumoTraffic(OpenedTraffic):
         self._play: Pass | None = None
         self._progress = progress
         self._config = config.absolute()
+        refuse_entities(self._config)
         self._outputs = SumoOutputs(self._config, outputs)
         try:
             session = self._start(self._settings.seed)
