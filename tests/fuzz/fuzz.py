@@ -21,7 +21,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -60,6 +60,22 @@ def limited() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def descriptor_2() -> Iterator[Callable[[], str]]:
+    """Yield what returns, afterwards, what libraries in other languages wrote to standard error."""
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        text: list[str] = []
+        try:
+            yield lambda: text[0]
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            text.append(file.read().decode(errors="replace"))
+
+
 def fault_of(done: Done, folder: Path) -> str:
     """Return what is wrong with how an input ended, empty for nothing."""
     lines = done.err.splitlines()
@@ -85,7 +101,7 @@ def tried(target: Target, folder: Path) -> tuple[str, str]:
         for hidden in (ResourceWarning, DeprecationWarning, ImportWarning):  # as Python does
             warnings.simplefilter("ignore", hidden)
         try:
-            with limited():
+            with limited(), descriptor_2() as printed:
                 done = target.call()
         except Hang:
             return f"more than {CPU_S:g} s of computing, or {WALL_S:g} s by the clock", ""
@@ -96,6 +112,8 @@ def tried(target: Target, folder: Path) -> tuple[str, str]:
             return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", where
     if warned:
         return "a warning of Python's", str(warned[0])
+    if beneath := printed():
+        return "something printed past Python", beneath
     return fault_of(done, folder), done.err
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import locked
-from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory, damage_as_input_error
 from vnetsim.storage.tables import TABLES, to_parquet
 
 
@@ -116,3 +117,13 @@ def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path: Path)
     with suppress(RunError), locked(run, fresh=True):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checksums.sha256"]
         raise RunError("x")
+
+
+def test_what_a_panic_prints_is_dropped_and_all_else_is_kept(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with damage_as_input_error(tmp_path):
+        os.write(2, b"written ")
+        print("meanwhile", file=sys.stderr)
+    with pytest.raises(InputError, match="the file is damaged"), damage_as_input_error(tmp_path):
+        os.write(2, b"thread panicked")
+        raise pl.exceptions.PanicException
+    assert capfd.readouterr().err == "written meanwhile\n"

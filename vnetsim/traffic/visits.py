@@ -22,6 +22,7 @@ from vnetsim.errors.bounds import Share, Within
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
+from vnetsim.storage.run_directory import damage_as_input_error
 from vnetsim.traffic.paths import FARTHEST, Path, PathTraffic
 
 _BOTH_S = 1e-3
@@ -152,14 +153,10 @@ class AccessLogSource:
         return PathTraffic(rsus, info, paths)
 
     def _read(self) -> pl.DataFrame:
-        try:
-            with FilePath(self.file).open("rb") as file:  # polars takes a path for a pattern, or for an address
-                log = pl.read_csv(file, columns=list(_COLUMNS), schema_overrides=_COLUMNS).select(*_COLUMNS)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"{self.file}: no access log, a CSV file with the columns {', '.join(_COLUMNS)}: {reason}"
-            ) from error
+        path, what = FilePath(self.file), f"no access log, a CSV file with the columns {', '.join(_COLUMNS)}"
+        # polars takes a path for a pattern, or for an address
+        with damage_as_input_error(path, what), path.open("rb") as file:
+            log = pl.read_csv(file, columns=list(_COLUMNS), schema_overrides=_COLUMNS).select(*_COLUMNS)
         log = log.with_row_index("line", offset=2)
         before = pl.col("exit_s").shift().over("vehicle", "rsu", order_by="enter_s")
         wrong: pl.Series = log.filter(
