@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from analysis.formatting import Table
 
 _COMMANDS = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}",
+    "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "\u202f": r"\,", "\u00a0": "~", "\u2212": "$-$",
-    "\u2013": "--", "\u2014": "---", "\u2026": r"\ldots{}", "\u00b1": r"$\pm$", "\u00d7": r"$\times$",
-    "\u00b5": r"$\mu$", "\u2229": r"$\cap$", "\u00ad": "", "\u2018": "`", "\u2019": "'",
+    "\u2013": r"\textendash{}", "\u2014": r"\textemdash{}", "\u2026": r"\ldots{}", "\u00b1": r"$\pm$",
+    "\u00d7": r"$\times$", "\u00b5": r"$\mu$", "\u2229": r"$\cap$", "\u00ad": "", "\u2018": "`", "\u2019": "'",
 }  # fmt: skip
 _LATIN = frozenset(map(chr, (*range(32, 127), *range(0xA1, 0x180)))) - set(
     "\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f"
@@ -26,16 +27,19 @@ _MOST_LINES = 52
 """Lines of a table on a page; a longer one is cut."""
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
 _DIGITS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
+_HYPHENS = re.compile("-(?=-)")
+"""Of which LaTeX would make a dash, as of an option's name."""
 _CITED = re.compile(r"\[@([\w-]+)\]")
 
 
 def escaped(text: object) -> str:
     """Return text that any LaTeX sets as it is; a letter beyond Latin ones stands as its code point, [U+6F22]."""
     parts = re.split(f"({_SUPERSCRIPT.pattern})", str(text).replace("\n", " "))  # text and superscripts by turns
-    return "".join(
+    found = "".join(
         f"$^{{{part.translate(_DIGITS)}}}$" if place % 2 else "".join(map(_letter, part))
         for place, part in enumerate(parts)
     )
+    return _HYPHENS.sub("-{}", found)
 
 
 def _letter(letter: str) -> str:
@@ -82,7 +86,7 @@ def booktabs(table: Table, label: str) -> str:
     star = "*" if wide else ""
     made = []
     for place, part in enumerate(parts):
-        texts = [" & ".join(_cell(text, most) for text in row) + r" \\" for row in (table.head, *part)]
+        texts = [_row(row, most) for row in (table.head, *part)]
         made += [
             rf"\begin{{table{star}}}", r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{caption if not place else escaped(f'{table.title}, continued')}}}",
@@ -99,6 +103,12 @@ def _narrowest(letters: Sequence[int], room: int) -> int:
     while most > 1 and sum(min(one, most) for one in letters) > room:
         most -= 1
     return most
+
+
+def _row(row: Sequence[str], most: int) -> str:
+    text = " & ".join(_cell(cell, most) for cell in row)
+    # the command before would take a bracket for the beginning of its argument, and a star for its own
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
 def _cell(text: str, most: int) -> str:

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -121,9 +120,13 @@ def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path: Path)
 
 def test_what_a_panic_prints_is_dropped_and_all_else_is_kept(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with damage_as_input_error(tmp_path):
-        os.write(2, b"written ")
-        print("meanwhile", file=sys.stderr)
-    with pytest.raises(InputError, match="the file is damaged"), damage_as_input_error(tmp_path):
-        os.write(2, b"thread panicked")
-        raise pl.exceptions.PanicException
+        os.write(2, b"written meanwhile\n")
+
+    def panic() -> None:
+        with damage_as_input_error(tmp_path):
+            os.write(2, b"thread panicked")
+            raise pl.exceptions.PanicException
+
+    with pytest.raises(InputError, match="the file is damaged"):
+        panic()
     assert capfd.readouterr().err == "written meanwhile\n"

@@ -144,7 +144,8 @@ def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[...,
 
 def test_latex_of_hostile_text() -> None:
     assert escaped(HOSTILE) == (
-        r"\textbackslash{}input\{/etc/passwd\} \$x\_1\$ \& 50\% \#1 \textasciitilde{}\textasciicircum{} \{"
+        r"\textbackslash{}input\textbraceleft{}/etc/passwd\textbraceright{} \$x\_1\$ \& 50\% \#1 "
+        r"\textasciitilde{}\textasciicircum{} \textbraceleft{}"
     )
     assert escaped("1\u202f234 \u2212 5\u202f\u00d7\u202f10\u00b3\n\x00") == r"1\,234 $-$ 5\,$\times$\,10$^{3}$ ?"
     assert escaped("10\u207b\u2074") == "10$^{-4}$"
@@ -152,6 +153,14 @@ def test_latex_of_hostile_text() -> None:
     table = booktabs(Table(title=HOSTILE, head=("a", "b"), rows=[(HOSTILE, "1 & 2")], note="n"), "x-1")
     check_latex(table)
     assert r"\begin{tabular}{lr}" in table or r"\begin{tabular}{rr}" in table
+    assert escaped("--set a---b \u2013") == r"-{}-set a-{}-{}-b \textendash{}"
+
+
+def test_no_row_begins_with_what_the_command_before_it_takes() -> None:
+    firsts = ("[1]", "*", "\u6f22", "a")
+    table = booktabs(Table(title="t", head=("[m]", "b"), rows=[(first, "[2]") for first in firsts]), "x")
+    rows = [line for line in table.splitlines() if line.endswith(r" \\")]
+    assert [row.partition(" ")[0] for row in rows] == ["{}[m]", "{}[1]", "{}*", "{}[U+6F22]", "a"]
 
 
 def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows() -> None:
