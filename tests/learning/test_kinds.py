@@ -80,6 +80,8 @@ def replaced(old: str, new: str) -> str:
         (replaced("'a task'", "3"), r"mine\.py:Mine: its task must be a string"),
         (replaced("@dataclass(frozen=True, kw_only=True)", ""), r"mine\.py:Mine: its Settings must be a dataclass"),
         (replaced("'a paper', MineSettings", "'a paper', MineSettings()"), r"its Settings must be a dataclass"),
+        (replaced("frozen=True, ", ""), r"its Settings must be a dataclass, frozen"),
+        (replaced("batch: int", "batch: Nowhere"), r"its settings cannot be read: NameError: name 'Nowhere' is not"),
         (f"{MINE}    defaults = ['rounds']\n", r"mine\.py:Mine: its defaults must be a mapping"),
     ],
 )

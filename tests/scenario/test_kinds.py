@@ -104,3 +104,21 @@ def test_an_own_source_says_what_it_reads_or_a_note_says_that_it_does_not(tmp_pa
         asked = Experiment(scenario=f"{tmp_path}/own.py:Own", source={"exit_s": exit_s})
         with pytest.raises(InputError, match=r"traffic: the path of v must have .* none beyond 1e\+10"):
             list(open_traffic(asked).events())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "    def open",
+            "    def __post_init__(self): raise ValueError('odd\\nly')\n    def open",
+            "source: ValueError: odd ly.",
+        ),
+        ("exit_s: float", "exit_s: complex", "source: Own has a setting of type complex, which no TOML gives: "),
+    ],
+)
+def test_what_is_wrong_with_settings_of_an_own_source_is_said(old: str, new: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        open_traffic(Experiment(scenario=f"{tmp_path}/own.py:Own", source={"exit_s": 2.0}))
+    assert str(caught.value).startswith(said)

@@ -21,7 +21,7 @@ from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown_name
 from vnetsim.errors.paths import resolved
@@ -204,15 +204,24 @@ class Kind:
         missing += sorted(abstract.difference(self.parts))
         if missing:
             return f"it lacks {', '.join(missing)}, which {article} {self.name} must have; see {self.place}."
-        settings = self.settings_of(found)
-        if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and "__init__" in vars(settings)):
-            what = "its Settings must be a dataclass" if "Settings" in self.parts else "it must be a dataclass"
-            return f"{what}, frozen and keyword-only, whose fields are its settings."
+        if fault := self._fault_of_settings(self.settings_of(found)):
+            return fault
         for part, hint in inspect.get_annotations(self.protocol).items():
             if hint == "ClassVar[str]" and not isinstance(getattr(found, part), str):
                 return f"its {part} must be a string."
         if not isinstance(getattr(found, "defaults", {}), Mapping):
             return "its defaults must be a mapping from dotted keys to values."
+        return ""
+
+    def _fault_of_settings(self, settings: Any) -> str:
+        own = isinstance(settings, type) and dataclasses.is_dataclass(settings) and "__init__" in vars(settings)
+        if not (own and settings.__dataclass_params__.frozen):
+            what = "its Settings must be a dataclass" if "Settings" in self.parts else "it must be a dataclass"
+            return f"{what}, frozen and keyword-only, whose fields are its settings."
+        try:
+            get_type_hints(settings)
+        except Exception as error:  # noqa: BLE001 - annotations are code of the user's
+            return f"the type of one of its settings cannot be read: {type(error).__name__}: {one_line(error)}."
         return ""
 
 

@@ -19,11 +19,12 @@ from cattrs.errors import (
     BaseValidationError,
     ForbiddenExtraKeysError,
     IterableValidationNote,
+    StructureHandlerNotFoundError,
 )
 from cattrs.gen import make_dict_structure_fn
 from cattrs.strategies import configure_union_passthrough
 
-from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors import InputError, one_line, unknown_name
 from vnetsim.errors.bounds import BESIDE, check_bounds
 
 T = TypeVar("T")
@@ -86,6 +87,12 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
     except BaseValidationError as error:
         fault = _first_fault(error, path, values)
         raise InputError(f"{where}: {fault}" if where else str(fault)) from None
+    except StructureHandlerNotFoundError as error:  # of a plug-in
+        what = getattr(error.type_, "__name__", error.type_)
+        raise InputError(
+            f"{'.'.join(path)}: {kind.__name__} has a setting of type {what}, which no TOML gives: take numbers, "
+            "strings, booleans, literals or tuple[str, ...]."
+        ) from None
     check_bounds(".".join(path), result)  # also those of a class that does not check them itself
     return result
 
@@ -177,8 +184,11 @@ def _fault_of(error: Exception, value: Any) -> str:
     said = str(error)
     if "literal" in said.lower():
         return f": must be one of {said.rpartition('Literal')[2].strip('[]. ')}, got {value!r:.60}."
-    reason = said if isinstance(error, TypeError) and said.startswith("expected") else "expected a table"
-    return f": {reason}, got {value!r:.60}."
+    if isinstance(error, TypeError) and said.startswith("expected"):
+        return f": {said}, got {value!r:.60}."
+    if isinstance(value, Mapping):  # it is a table, and who it is for refuses it
+        return f": {type(error).__name__}: {one_line(error)}."
+    return f": expected a table, got {value!r:.60}."
 
 
 _NOTES = (AttributeValidationNote, IterableValidationNote)
