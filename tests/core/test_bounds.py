@@ -10,10 +10,13 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 from received import MANIFEST
 
+import vnetsim
+from vnetsim.api.settings import overrides_of
 from vnetsim.cli.lookup import kinds
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, bounds_of, check_bounds
 from vnetsim.experiment import Experiment
+from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.setting_texts import MISSING, setting_texts
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
@@ -95,6 +98,31 @@ def test_every_number_of_a_plugin_has_bounds_that_hold(
         assert str(caught.value).endswith(f"({within.reason}), got {value}.")
     for value in of_kind(number, within):
         assert f"{key} must be between" not in fault(structure, {**given, name: value}, settings, "", (table,))
+
+
+@pytest.mark.parametrize("value", [{}, {"a": {}}, [], True, "1"], ids=repr)
+def test_no_number_of_an_experiment_takes_anything_else(value: object) -> None:
+    for key, *_ in OF_EXPERIMENT:
+        message = fault(load_experiment, "gaussian", overrides_of({key: value}))
+        assert message.startswith(f"{key}: expected a"), f"{key}: {message!r}"
+        assert f"got {value!r}" in message
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
+def test_no_number_of_a_plugin_takes_an_empty_table(kind: Kind) -> None:
+    for of, name, key, *_ in OF_PLUGINS:
+        if of == kind.name:
+            file = {"source.file": "x"} if name == "access-log" else {}
+            given = {"scenario": "gaussian", kind.key: name, "settings": {**file, key: {}}}
+            assert fault(vnetsim.Experiment, **given).startswith(f"{key}: expected a"), f"{key} of {name}"
+
+
+def test_an_empty_table_changes_nothing_of_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('scenario = "gaussian"\nround.quorum = 3\ncompute.fleet = { ecu = 1.0 }\n')
+    made = vnetsim.Experiment(file, round={}, compute={}, settings={"compute.fleet": {}})
+    assert made.round.quorum == 3
+    assert made.compute.fleet == {}
 
 
 def test_bounds_are_told_in_few_characters_with_unit_and_reason() -> None:

@@ -17,10 +17,10 @@ from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
+from vnetsim.runs.assembly import assemble
 from vnetsim.scenario.settings_file import changed, leaves, load_experiment, read_experiment, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
-from vnetsim.storage.structure import structure
 
 Override = tuple[tuple[str, ...], Any]
 
@@ -193,7 +193,7 @@ class Experiment(Settings):
     ) -> None:
         overrides = overrides_of(settings, **keys)
         made, learner = read_experiment(path_of(scenario), overrides, trust=trust)
-        structure(made.learning, learner.Settings, "", ("learning",))  # the learner's own are checked as well
+        assemble(made, learner)  # refuses what any of its plug-ins does not take
         for field in dataclasses.fields(made):
             object.__setattr__(self, field.name, getattr(made, field.name))
 

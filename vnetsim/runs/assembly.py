@@ -19,7 +19,7 @@ from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
-from vnetsim.scenario.kinds import is_sumo, scenario_anywhere
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
@@ -156,6 +156,8 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     experiment = located(experiment)
     if is_sumo(experiment.scenario):
         experiment = held_to_files(experiment)
+    if names_source(experiment.scenario):
+        chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")

@@ -131,11 +131,14 @@ def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
 
 
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Return the settings of nested tables; a dotted key in quotes means the same as one without."""
+    """Return the settings of nested tables; a dotted key in quotes means the same as one without.
+
+    An empty table is returned as a value: where a number belongs, it must be refused.
+    """
     found: dict[tuple[str, ...], Any] = {}
     for key, value in table.items():
         path = (*above, *key.split("."))
-        nested = isinstance(value, Mapping) and path not in WHOLE_TABLES
+        nested = isinstance(value, Mapping) and len(value) > 0 and path not in WHOLE_TABLES
         found |= leaves(value, path) if nested else {path: value}
     return found
 
@@ -364,7 +367,9 @@ def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | N
     result = _of_other_plugins(values, overrides)
     try:
         for key, value in overrides:
-            result = merge(result, key, value)
+            # an empty table adds nothing to a table
+            if value != {} or key in WHOLE_TABLES or not isinstance(at(result, ".".join(key)), Mapping):
+                result = merge(result, key, value)
         return _structured(result, "")
     except InputError:
         if file is not None:

@@ -29,7 +29,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import read_toml, structure
 from vnetsim.storage.tables import REALS, TEXT, WINDOWS
 from vnetsim.study.expansion import Expansion
-from vnetsim.study.levels import Override, placed
+from vnetsim.study.levels import LEARNING, Override, placed
 from vnetsim.study.plan import Plan
 from vnetsim.study.request import merged
 
@@ -321,7 +321,7 @@ def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, contr
         if given or learner is not None:
             raise InputError(f"--control {control}: an arm of the track, which says everything; give nothing else.")
         one = known[control]
-        own = {".".join(path): value for path, value in leaves({**one.settings, "learning": one.learning}).items()}
+        own = {".".join(path): value for path, value in (leaves(one.settings) | leaves(one.learning, LEARNING)).items()}
         name = one.learner or tables.tasks[one.task].baseline
         return BenchArm(track=track, task=one.task, label=one.name, learner=name, settings=own, control=one)
     first = next(iter(tables.tasks))

@@ -32,7 +32,7 @@ Override = tuple[Key, Any]
 """A setting and its value."""
 Grid = Mapping[Key, Sequence[Any]]
 
-LEARNER, SCENARIO = ("learner",), ("scenario",)
+LEARNER, SCENARIO, LEARNING = ("learner",), ("scenario",), ("learning",)
 
 MOST_POINTS = 10_000
 """A grid of more is a slip."""
@@ -212,7 +212,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path) 
                 raise InputError('learner: name one, for example learner = "flsimco".')
             if not table.learner and not table.name:
                 raise InputError("name: say what the page is to call it; its learner is the condition's.")
-            learning = leaves({"learning": table.learning})
+            learning = leaves(table.learning, LEARNING)
             own = {path: _located(path, value, folder) for path, value in learning.items()}
             if table.learner:
                 own[LEARNER] = at_folder(table.learner, folder)
