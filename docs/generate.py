@@ -46,8 +46,10 @@ def settings_page() -> str:
             "`--set table.key=value` sets any of these; the same keys stand in an experiment file, whose paths are "
             "seen from the file's folder, and each run directory holds its resolved `experiment.toml`. Settings come "
             "in this order, the later win: the defaults below, those that the learner brings, the experiment file, the "
-            "command line. Every number has bounds, and a refusal says why. Values that no source publishes (camera, "
-            "on-board computers, round policy) are assumptions, marked as such."
+            "command line. Every number has bounds, and a refusal says why. What a setting needs to have an effect "
+            'stands behind "acts with"; one that has none is refused where you give it, in a study where it has none '
+            "in any cell. Values that no source publishes (camera, on-board computers, round policy) are assumptions, "
+            "marked as such."
         ),
         "",
         (
@@ -204,7 +206,7 @@ def _list(texts: Any, prefix: str = "") -> list[str]:
 
 def _setting(text: SettingText, prefix: str) -> list[str]:
     default = f" = `{text.default}`" if text.default not in ("", MISSING) else ""
-    values = ", ".join(filter(None, (text.values.replace(" | ", ", "), text.bounds)))
+    values = ", ".join(filter(None, (text.values.replace(" | ", ", "), text.bounds, text.acts)))
     if text.default == MISSING:
         values += "; must be given"
     return [

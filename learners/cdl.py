@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from learners.state.server import Folded
 from learners.steering_baselines import STEERING_DEFAULTS, means, steering_parts
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from learners.tasks.task import StepLoss, Temperature
-from vnetsim.errors.bounds import Share
+from vnetsim.errors.bounds import TRAINS, Acts, Share
 from vnetsim.learning import Cost, LearnerContext, Participant, Series, Update
 
 BACKBONE_OPTIMIZER = "backbone_optimizer."
@@ -95,9 +95,9 @@ class CdlSettings(SteeringSettings):
             the mean at 1, and the error larger than at 4, where it was 4 %.
     """
 
-    coupling: Literal["unit", "beta", "joint"] = "unit"
-    beta: Share = 0.5
-    divergence_schedule: Literal["constant", "linear", "measured"] = "constant"
+    coupling: Annotated[Literal["unit", "beta", "joint"], TRAINS] = "unit"
+    beta: Annotated[Share, TRAINS, Acts("learning.coupling", unless=("unit",))] = 0.5
+    divergence_schedule: Annotated[Literal["constant", "linear", "measured"], TRAINS] = "constant"
     temperature: Temperature = 4.0
 
 

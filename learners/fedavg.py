@@ -10,7 +10,7 @@ from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
 from learners.state.server import Weigh, equally
 from learners.tasks.contrastive import DEFAULTS, ContrastiveSettings, ContrastiveTask
-from vnetsim.errors.bounds import Within
+from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Participant
 
 DUAL_TEMPERATURE = (
@@ -61,7 +61,7 @@ class DiscardSettings(ContrastiveSettings):
         limit_kmh: uploads of vehicles above this speed are discarded (km/h), > 0.
     """
 
-    limit_kmh: Annotated[float, Within(0.1, 1000, "km/h", "no vehicle on a road is faster")] = 100.0
+    limit_kmh: Annotated[float, Within(0.1, 1000, "km/h", "no vehicle on a road is faster"), TRAINS] = 100.0
 
 
 class Discard(FederatedLearner):

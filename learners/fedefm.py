@@ -25,7 +25,7 @@ from learners.state.server import Folded, Server
 from learners.state.silos import OwnModels, SiloStates
 from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, ClassificationSettings, ClassificationTask
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
-from vnetsim.errors.bounds import Share, Within
+from vnetsim.errors.bounds import TRAINS, Acts, Share, Within
 from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
 
 TEACHER = "teacher."
@@ -75,6 +75,8 @@ EXCHANGED = replace(
     "the sender's images (FedEFM Eq. 3): the weight of that teacher, where positive.",
 )
 
+DISTILS = Acts("learning.variant", ("literal", "labels-once"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedEFMSettings(ClassificationSettings):
@@ -117,12 +119,12 @@ class FedEFMSettings(ClassificationSettings):
             trained itself, whose models differ; here all start alike, so it averages its own copies that came back.
     """
 
-    beta: Share = 0.5
-    temperature: Temperature = 3.0
+    beta: Annotated[Share, TRAINS, DISTILS] = 0.5
+    temperature: Annotated[Temperature, DISTILS] = 3.0
     overseas_steps: Steps = 4
     max_teachers: Annotated[int, Within(1, 100_000, "", "a round of more vehicles fits no memory")] = 4
-    similarity: Literal["visit", "step"] = "visit"
-    solver: Solver = "auto"
+    similarity: Annotated[Literal["visit", "step"], DISTILS] = "visit"
+    solver: Annotated[Solver, TRAINS, DISTILS] = "auto"
     server: Literal["rsu", "none"] = "rsu"
     variant: Literal["literal", "labels-once", "guest-average"] = "literal"
 

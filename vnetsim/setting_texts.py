@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import docstring_parser
 from docstring_parser import DocstringStyle
 
-from vnetsim.errors.bounds import Within, bounds_of, in_few_characters
+from vnetsim.errors.bounds import Within, acts_of, bounds_of, in_few_characters
 
 MISSING = "(must be given)"
 """Stands for the default of a setting that has none."""
@@ -72,6 +72,7 @@ class SettingText:
         values: what it may be: a kind of value, or the words to choose from.
         default: as one would write it in a TOML file; ``MISSING`` without one, empty for nothing.
         within: bounds with their unit and reason; None without.
+        acts: when it has an effect; empty for always.
     """
 
     key: str
@@ -79,6 +80,7 @@ class SettingText:
     values: str
     default: str
     within: Within | None
+    acts: str = ""
 
     @property
     def unit(self) -> str:
@@ -132,7 +134,7 @@ def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | Non
         table: dotted key of the table in which they stand; empty for the outermost.
         defaults: defaults by dotted key that take the place of the fields' own, as a learner brings them.
     """
-    meaning, bounds = meanings(kind), bounds_of(kind)
+    meaning, bounds, acts = meanings(kind), bounds_of(kind), acts_of(kind)
     hints, tables = get_type_hints(kind), tables_of(kind)
     for field in dataclasses.fields(kind):
         key = f"{table}.{field.name}" if table else field.name
@@ -143,6 +145,7 @@ def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | Non
                 values=_values(hints[field.name]),
                 default=as_toml(defaults[key]) if defaults and key in defaults else _default(field),
                 within=bounds.get(field.name),
+                acts=f"acts with {' and '.join(map(str, acts[field.name]))}" if field.name in acts else "",
             )
     for name, below in tables.items():
         yield from setting_texts(below, f"{table}.{name}" if table else name, defaults)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from learners.aggregation.means import ServerRate, rounded
-from vnetsim.errors.bounds import Within
+from vnetsim.errors.bounds import Acts, Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads, Upload
 
 ZETA = 0.9
@@ -31,7 +31,9 @@ class Staleness:
             (1 + tau)^-0.5.
     """
 
-    staleness: Literal["constant", "hinge", "polynomial"] = "polynomial"
+    staleness: Annotated[Literal["constant", "hinge", "polynomial"], Acts("round.max_staleness", unless=(0,))] = (
+        "polynomial"
+    )
 
     def staleness_weight(self, tau: int) -> float:
         """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.

@@ -52,6 +52,7 @@ class DrivingLog:
     name: ClassVar[str] = "driving-log"
     source: ClassVar[str] = "files of one's own; layout of Udacity's self-driving-car-sim"
     targets: ClassVar[str] = "steering angles"
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px", "data.side_correction")
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the frames of the log ``data.root``, or of the folder it lies in, split by time (``split_by_time``).

@@ -29,6 +29,7 @@ class ClassFolders:
     name: ClassVar[str] = "folder"
     source: ClassVar[str] = "files of one's own"
     targets: ClassVar[str] = "classes"
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of ``data.root``, in random order.

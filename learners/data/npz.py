@@ -40,6 +40,7 @@ class Npz:
     name: ClassVar[str] = "npz"
     source: ClassVar[str] = "layout: Yang et al. (2023): MedMNIST v2, arXiv:2110.14795"
     targets: ClassVar[str] = "classes"
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of the archive ``data.root``.
@@ -85,6 +86,7 @@ class SteeringNpz:
     name: ClassVar[str] = "steering-npz"
     source: ClassVar[str] = "layout: Do et al. (2023), arXiv:2303.06305, published code"
     targets: ClassVar[str] = "steering angles"
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the frames of ``data.root``, split by stretches of time (``split_by_time``).

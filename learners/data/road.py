@@ -62,6 +62,7 @@ class Road:
     name: ClassVar[str] = "road"
     source: ClassVar[str] = "built in"
     targets: ClassVar[str] = "steering angles"
+    needs: ClassVar[tuple[str, ...]] = ("data.image_px",)
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the set; every drive comes from a stream of its own."""

@@ -45,6 +45,7 @@ class Signs:
     name: ClassVar[str] = "signs"
     source: ClassVar[str] = "built in"
     targets: ClassVar[str] = "classes"
+    needs: ClassVar[tuple[str, ...]] = ()
 
     scatter: Annotated[float, Within(0, 1, "", "at 1 a sign still lies within the image")] = 1.0
 

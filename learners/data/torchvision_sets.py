@@ -43,6 +43,7 @@ class Cifar10:
     name: ClassVar[str] = "cifar10"
     source: ClassVar[str] = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
     targets: ClassVar[str] = "classes"
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.download")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
         """Return CIFAR-10 read from ``data.root``.
@@ -80,6 +81,7 @@ class Gtsrb:
         "traffic sign recognition, Neural Networks 32"
     )
     targets: ClassVar[str] = "classes"
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.download", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return GTSRB read from ``data.root``, in random order, brought to 32 x 32 or ``data.image_px``.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from learners.mathematics.weights import Weights, weighted_mean
-from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.errors.bounds import TRAINS, Acts, Within, check_bounds
 
 CHUNK = 2**22
 """Numbers that a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
@@ -36,9 +36,14 @@ class AveragingSettings:
             this; 0 clips nothing.
     """
 
-    aggregation: Literal["mean", "median", "trimmed-mean"] = "mean"
-    trim: Annotated[float, Within(0, 0.49, "", "of both ends, so half would leave nothing")] = 0.1
-    clip_norm: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another")] = 0.0
+    aggregation: Annotated[Literal["mean", "median", "trimmed-mean"], TRAINS] = "mean"
+    trim: Annotated[
+        float,
+        Within(0, 0.49, "", "of both ends, so half would leave nothing"),
+        TRAINS,
+        Acts("learning.aggregation", ("trimmed-mean",)),
+    ] = 0.1
+    clip_norm: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another"), TRAINS] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse values outside their bounds, also of the classes that derive from this one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import passed
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos, training_loss
 from vnetsim.errors import InputError
-from vnetsim.errors.bounds import Images
+from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
 
 DEFAULTS: Mapping[str, object] = {
@@ -67,7 +68,7 @@ class ClassificationSettings(EncoderSettings):
     """
 
     steps: int = 12
-    local_test: Images = 500
+    local_test: Annotated[Images, TRAINS] = 500
 
 
 class ClassificationTask(Task):

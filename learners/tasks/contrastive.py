@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos, training_loss
-from vnetsim.errors.bounds import Images
+from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
 
 NEIGHBOURS, NEIGHBOURS_OF = 200, 50_000
@@ -75,8 +75,8 @@ class TaskSettings(EncoderSettings):
     batch: int = 64
     lr: float = 0.06
     batchnorm: Literal["average", "local"] = "average"
-    bank: Images = 0
-    linear_probe: Literal["final", "every", "never"] = "final"
+    bank: Annotated[Images, TRAINS] = 0
+    linear_probe: Annotated[Literal["final", "every", "never"], TRAINS] = "final"
 
 
 DEFAULTS: Mapping[str, object] = {

@@ -20,7 +20,7 @@ from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors
 from learners.tasks.evaluation import PASS, as_floats, passed
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
-from vnetsim.errors.bounds import Images, Within
+from vnetsim.errors.bounds import TRAINS, Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
 
 STATISTICS_FRAMES = 256
@@ -115,12 +115,12 @@ class SteeringSettings(TrainingSettings):
 
     batch: int = 32
     steps: int = 16
-    optimizer: Literal["adam", "adam-kept", "sgd"] = "adam"
+    optimizer: Annotated[Literal["adam", "adam-kept", "sgd"], TRAINS] = "adam"
     lr: float = 3e-3
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Annotated[Literal["constant", "cosine"], TRAINS] = "constant"
     weight_decay: float = 1e-5
-    dropout: Annotated[float, Within(0, 0.99, "", "at 1 no feature is left")] = 0.0
-    test_frames: Images = 300
+    dropout: Annotated[float, Within(0, 0.99, "", "at 1 no feature is left"), TRAINS] = 0.0
+    test_frames: Annotated[Images, TRAINS] = 300
 
 
 class SteeringTask(Task):

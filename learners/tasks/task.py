@@ -28,7 +28,7 @@ from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
-from vnetsim.errors.bounds import Within
+from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 
@@ -55,8 +55,8 @@ StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]
 several threads. It is given the network as the steps before have left it, the batch, and the state that the local
 training started from, both tensors by name; it returns a tensor of shape ()."""
 
-Temperature = Annotated[float, Within(1e-3, 1e3, "", "beyond these a softmax is a maximum or flat")]
-Momentum = Annotated[float, Within(0, 0.9999, "", "at 1 the optimizer never forgets")]
+Temperature = Annotated[float, Within(1e-3, 1e3, "", "beyond these a softmax is a maximum or flat"), TRAINS]
+Momentum = Annotated[float, Within(0, 0.9999, "", "at 1 the optimizer never forgets"), TRAINS]
 Steps = Annotated[int, Within(1, 1_000_000, "", "more are many passes over any silo")]
 
 
@@ -76,12 +76,14 @@ class TrainingSettings(AveragingSettings):
         weight_decay: factor of the parameters added to their gradients.
     """
 
-    engine: Literal["auto", "sequential", "batched"] = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    engine: Annotated[Literal["auto", "sequential", "batched"], TRAINS] = "auto"
+    precision: Annotated[Literal["float32", "bfloat16"], TRAINS] = "float32"
     batch: Annotated[int, Within(2, 1_000_000, "images", "BatchNorm needs two; no step holds more in memory")] = 16
     steps: Steps = 8
-    lr: Annotated[float, Within(1e-12, 1e6, "", "below it no bit of a weight changes, above it all overflow")] = 0.05
-    weight_decay: Annotated[float, Within(0, 1e3, "", "more turns the weights around at each step")] = 5e-4
+    lr: Annotated[
+        float, Within(1e-12, 1e6, "", "below it no bit of a weight changes, above it all overflow"), TRAINS
+    ] = 0.05
+    weight_decay: Annotated[float, Within(0, 1e3, "", "more turns the weights around at each step"), TRAINS] = 5e-4
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from learners.data.sets import ImageSet, SteeringSet
 from learners.mathematics.robust import AveragingSettings
+from vnetsim.errors.bounds import TRAINS, acts_of
 from vnetsim.learning import LearnerContext, Participant
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -24,7 +25,7 @@ OTHERS: dict[str, Any] = {
     "schedule": "cosine",
     "batchnorm": "local", "linear_probe": "never", "t_alpha": 0.2, "t_beta": 0.5, "negatives": "plain",
     "limit_kmh": 70.0,
-    "queue": 20, "key_encoder": "visit",
+    "queue": 20, "key_encoder": "rsu",
     "local_test": 7, "overseas_steps": 3, "max_teachers": 1, "similarity": "step", "server": "none",
     "variant": "guest-average",
     "test_frames": 5, "coupling": "beta", "beta": 0.9, "divergence_schedule": "linear", "temperature": 1.5,
@@ -74,4 +75,7 @@ def test_a_setting_changes_something(
         return [*found, raw(learner.state_dict()), sorted(learner.evaluate(final=True).items())]
 
     before = BEFORE[f"{name} {given}"] = BEFORE.get(f"{name} {given}") or observed()
-    assert before != observed(**{setting: OTHERS[setting]})
+    after = observed(**{setting: OTHERS[setting]})
+    assert before != after
+    # without training a learner is known by its cost alone
+    assert (before[0] == after[0]) == (TRAINS in acts_of(cls.Settings).get(setting, ()))

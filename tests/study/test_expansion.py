@@ -180,7 +180,7 @@ def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
 
 def test_a_grid_multiplies_arms_and_conditions(planned: Planned) -> None:
     text = "[grid]\nlearning.queue = [32, 64]\ndata.alpha = [0.1, 1]\n'selection.name' = ['random']\n"
-    plan = planned('seeds = "0:1"\n' + text + ARMS)
+    plan = planned('seeds = "0:1"\nsettings.data.partition = "dirichlet"\n' + text + ARMS)
     conditions = ["alpha=0.1, selection=random", "alpha=1, selection=random"]
     arms = ["ours", "fedco queue=32", "fedco queue=64"]
     assert labels(plan) == [(condition, arm) for condition in conditions for arm in arms]
@@ -230,7 +230,7 @@ def test_sizes(planned: Planned, tmp_path: Path) -> None:
     text = """
     seeds = "0:10"
     last_evaluations = 3
-    settings = { rounds = 100, data.alpha = 2.0 }
+    settings = { rounds = 100, data = { alpha = 2.0, partition = "dirichlet" } }
     [sizes.small]
     seeds = "0:2"
     settings.rounds = 3
@@ -312,7 +312,7 @@ def test_paths_are_the_study_files(planned: Planned, tmp_path: Path) -> None:
     assert (cell.arm, cell.experiment.rounds) == ("FedProx", 4)
     assert cell.experiment.learner == cell.experiment.schedule.learner == f"{tmp_path / 'mine.py'}:FedProx"
     text = 'settings.traffic.net = "n"\n[grid]\ntraffic.rsu = [["a.xml"], ["/b.xml"]]\n[[conditions]]\nname = "c"\n'
-    plan = planned(f'{text}settings.data.root = "d"\n')
+    plan = planned(f'{text}settings.data.root = "d"\nsettings.data.name = "cifar10"\n')
     assert {label for label, _ in labels(plan)} == {'c rsu=["a.xml"]', 'c rsu=["/b.xml"]'}
     one, another = (cell.experiment for cell in first(plan)[::2])
     assert (one.traffic.net, one.data.root) == (str(tmp_path / "n"), str(tmp_path / "d"))

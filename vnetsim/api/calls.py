@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import (
     SettingTree,
+    chosen_by_name,
     experiment_of,
     folder_of,
     learners_of,
@@ -29,6 +30,7 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.effect import with_given
 from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
@@ -123,11 +125,13 @@ def run(
     with display_of(progress) as display:
         display.stage("loading")
         cluster = cluster_of_run(workers, engine, address)
-        if timing_only:
-            rounds, keys = rounds or ALL_ROUNDS, {"traffic__repeat": False, **keys}
         named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
+        given = chosen_by_name(named, keys)
+        if timing_only:
+            named = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False), *named]
         command = command or _call("run", scenario, out, named)
         assembly = assemble(*experiment_of(scenario, named, trust=trust))
+        assembly = with_given(assembly, None if isinstance(scenario, Settings) else path_of(scenario), given)
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
         folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(assembly.experiment, name)
         start_run(

@@ -18,6 +18,7 @@ from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.effect import with_given
 from vnetsim.scenario.settings_file import changed, leaves, load_experiment, read_experiment, to_plain
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
@@ -114,6 +115,12 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
     return of_tree + [_placed(path, value, "__") for path, value in leaves(_plain(named)).items()]
 
 
+def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) -> list[Override]:
+    """Return the overrides but those of tables that a keyword gives as an object, which names all of its settings."""
+    whole = {key for key, value in keys.items() if dataclasses.is_dataclass(value)}
+    return [(path, value) for path, value in overrides if path[0] not in whole]
+
+
 def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
     """Return a setting at its place: ``selection="oort"`` names what ``selection.name`` does, and so does a class.
 
@@ -193,7 +200,9 @@ class Experiment(Settings):
     ) -> None:
         overrides = overrides_of(settings, **keys)
         made, learner = read_experiment(path_of(scenario), overrides, trust=trust)
-        assemble(made, learner)  # refuses what any of its plug-ins does not take
+        assembly = assemble(made, learner)  # refuses what any of its plug-ins does not take
+        if not keys.keys() | {"scenario"} >= _TOP:  # dataclasses.replace gives all of them, chosen or not
+            with_given(assembly, path_of(scenario), chosen_by_name(overrides, keys))
         for field in dataclasses.fields(made):
             object.__setattr__(self, field.name, getattr(made, field.name))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from vnetsim.errors.bounds import Within, check_bounds, require
+from vnetsim.errors.bounds import A_SOURCE, TRAINS, Within, check_bounds, needed, require
 from vnetsim.experiment.arithmetic import Arithmetic
 from vnetsim.experiment.camera import Camera
 from vnetsim.experiment.city import AssociationSettings, BackhaulSettings, HandoverSettings, TopologySettings
@@ -64,7 +64,7 @@ PLUGIN_KEYS = (
 """Settings that may name a class of a file. A scenario may too, and is a path besides."""
 
 DEFAULT_NAMES = {"selection": "random", "pace": "quorum", "aggregation": "sync", "radio": "tr37885"}
-"""Plug-ins that are taken where a table names none."""
+"""Plug-ins that are needed where a table names none."""
 
 WHOLE_TABLES = {("compute", "fleet"), ("compute", "by_type")}
 """Settings that are one value, though written as a table: another one takes its place and is not merged into it."""
@@ -113,7 +113,7 @@ class Experiment:
     rounds: Annotated[int, Within(1, ALL_ROUNDS, "", "every round is evaluated, recorded and saved")] = 20
     device: str = "auto"
     learner: str = "flsimco"
-    evaluate_every: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds")] = 1
+    evaluate_every: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds"), TRAINS] = 1
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     traffic: TrafficSettings = field(default_factory=TrafficSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
@@ -130,11 +130,11 @@ class Experiment:
     blur: BlurSettings = field(default_factory=BlurSettings)
     learning: Mapping[str, Any] = field(default_factory=dict)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-    selection: Mapping[str, Any] = field(default_factory=dict)
+    selection: Annotated[Mapping[str, Any], needed("pace", "selection")] = field(default_factory=dict)
     pace: Mapping[str, Any] = field(default_factory=dict)
-    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Annotated[Mapping[str, Any], TRAINS] = field(default_factory=dict)
     radio: Mapping[str, Any] = field(default_factory=dict)
-    source: Mapping[str, Any] = field(default_factory=dict)
+    source: Annotated[Mapping[str, Any], A_SOURCE] = field(default_factory=dict)
     encoder: Mapping[str, Any] = field(default_factory=dict)
 
     def value(self, key: str) -> Any:

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Annotated
+
+from vnetsim.errors.bounds import TRAINS
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 """Environment variable without which cuBLAS does not promise the same bits; it is read at its first use."""
@@ -23,8 +26,8 @@ class Arithmetic:
             and refuses an operation that has none; on a CPU it changes no bit. What it costs was not measured.
     """
 
-    tf32: bool = False
-    deterministic: bool = False
+    tf32: Annotated[bool, TRAINS] = False
+    deterministic: Annotated[bool, TRAINS] = False
 
     @classmethod
     def present(cls) -> Arithmetic:

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from vnetsim.errors.bounds import Within, check_bounds, require
+from vnetsim.errors.bounds import HANDOVERS, SEVERAL_RSUS, WIRED, Acts, Within, check_bounds
+
+COMPARED = Acts("association.rule", ("nearest", "strongest"))
+MOVES = Acts("handover.policy", unless=("drop", "multi"))
+OF_CLOUD = Acts("topology.kind", ("hierarchical",))
+OF_PEERS = Acts("topology.kind", ("peers",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,17 +27,12 @@ class AssociationSettings:
         trigger_s: for how long it must be so (s).
     """
 
-    rule: Literal["first", "nearest", "strongest"] = "first"
-    hysteresis: Annotated[float, Within(0, 1e5, "m or dB", "no disc is larger")] = 0.0
-    trigger_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long")] = 0.0
+    rule: Annotated[Literal["first", "nearest", "strongest"], SEVERAL_RSUS] = "first"
+    hysteresis: Annotated[float, Within(0, 1e5, "m or dB", "no disc is larger"), COMPARED, SEVERAL_RSUS] = 0.0
+    trigger_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long"), COMPARED, SEVERAL_RSUS] = 0.0
 
     def __post_init__(self) -> None:
         check_bounds("association", self)
-        require(
-            self.rule != "first" or self.hysteresis == self.trigger_s == 0,
-            "association.rule: 'first' compares no RSUs, so that association.hysteresis and trigger_s mean nothing; "
-            "take 'nearest' or 'strongest', or leave them out.",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,18 +52,13 @@ class HandoverSettings:
             transfers wait. With ``drop`` and ``multi`` it ends at once.
     """
 
-    policy: Literal["drop", "forward", "carry", "carry-delta", "mix", "multi"] = "drop"
-    interruption_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long")] = 0.1
-    transfer: Literal["restart", "resume"] = "restart"
-    longest_gap_s: Annotated[float, Within(0, 1e7, "s", "four months")] = 0.0
+    policy: Annotated[Literal["drop", "forward", "carry", "carry-delta", "mix", "multi"], HANDOVERS] = "drop"
+    interruption_s: Annotated[float, Within(0, 1e5, "s", "no vehicle stays as long"), MOVES, HANDOVERS] = 0.1
+    transfer: Annotated[Literal["restart", "resume"], MOVES, HANDOVERS] = "restart"
+    longest_gap_s: Annotated[float, Within(0, 1e7, "s", "four months"), MOVES] = 0.0
 
     def __post_init__(self) -> None:
         check_bounds("handover", self)
-        require(
-            self.policy not in ("drop", "multi") or self.longest_gap_s == 0,
-            f"handover.longest_gap_s: {self.longest_gap_s:g} s mean nothing with handover.policy = '{self.policy}', "
-            "which ends a vehicle's part with its coverage; take 'forward' or another policy.",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +80,20 @@ class TopologySettings:
     """
 
     kind: Literal["single", "per-rsu", "hierarchical", "peers"] = "single"
-    edge_rounds: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds")] = 1
-    cloud_deadline_s: Annotated[float | None, Within(0.001, 1e7, "s", "models arrive one by one; four months")] = None
-    reset: Literal["none", "in-flight"] = "none"
-    peers: Literal["ring", "distance"] = "ring"
-    range_m: Annotated[float, Within(1, 1e6, "m", "from one lamp post to the next; a country")] = 1000.0
+    edge_rounds: Annotated[
+        int, Within(1, 1_000_000, "", "no run has more rounds"), Acts("topology.kind", ("hierarchical", "peers"))
+    ] = 1
+    cloud_deadline_s: Annotated[
+        float | None, Within(0.001, 1e7, "s", "models arrive one by one; four months"), OF_CLOUD
+    ] = None
+    reset: Annotated[Literal["none", "in-flight"], OF_CLOUD] = "none"
+    peers: Annotated[Literal["ring", "distance"], OF_PEERS] = "ring"
+    range_m: Annotated[
+        float,
+        Within(1, 1e6, "m", "from one lamp post to the next; a country"),
+        OF_PEERS,
+        Acts("topology.peers", ("distance",)),
+    ] = 1000.0
 
 
 class Wire(NamedTuple):
@@ -128,11 +132,13 @@ class BackhaulSettings:
             preset is ``ideal``.
     """
 
-    preset: Literal["ideal", "metro-fibre", "cellular"] = "ideal"
-    latency_s: Annotated[float | None, Within(0, 1e7, "s", "four months")] = None
-    down_bps: Annotated[float | None, Within(1, 1e15, "bit/s", "a whole sea cable")] = None
-    up_bps: Annotated[float | None, Within(1, 1e15, "bit/s", "a whole sea cable")] = None
-    cloud_latency_s: Annotated[float | None, Within(0, 1e7, "s", "four months")] = None
+    preset: Annotated[Literal["ideal", "metro-fibre", "cellular"], WIRED] = "ideal"
+    latency_s: Annotated[float | None, Within(0, 1e7, "s", "four months"), WIRED] = None
+    down_bps: Annotated[float | None, Within(1, 1e15, "bit/s", "a whole sea cable"), WIRED] = None
+    up_bps: Annotated[float | None, Within(1, 1e15, "bit/s", "a whole sea cable"), WIRED] = None
+    cloud_latency_s: Annotated[
+        float | None, Within(0, 1e7, "s", "four months"), Acts("topology.kind", ("single", "hierarchical"))
+    ] = None
 
     @property
     def wire(self) -> Wire:

@@ -7,8 +7,22 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from vnetsim.errors import unknown_name
-from vnetsim.errors.bounds import BESIDE, Images, Share, Within, check_bounds, require
+from vnetsim.errors.bounds import (
+    BESIDE,
+    EXCHANGES,
+    TRAINS,
+    Acts,
+    Images,
+    Share,
+    Within,
+    check_bounds,
+    needed,
+    require,
+)
 from vnetsim.errors.paths import is_partition_file
+
+BESIDE_EACH_OTHER = Acts("exchange.topology", unless=("star",))
+"""The star leads through the RSU alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +38,12 @@ class RoundSettings:
         distinct_silos: whether a silo takes part at most once a round, whatever the number of vehicles that carry it.
     """
 
-    quorum: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 5
-    invited: Annotated[int, Within(1, 100_000, "", "a round of more uploads fits no memory")] = 8
+    quorum: Annotated[
+        int, Within(1, 100_000, "", "a round of more uploads fits no memory"), needed("pace", "round.quorum")
+    ] = 5
+    invited: Annotated[
+        int, Within(1, 100_000, "", "a round of more uploads fits no memory"), needed("pace", "round.invited")
+    ] = 8
     deadline_s: Annotated[float, Within(0.1, 1e7, "s", "taking part needs time; four months")] = 60.0
     max_staleness: Annotated[int, Within(0, 10_000, "", "the model of every round that is still in use is kept")] = 0
     distinct_silos: bool = False
@@ -54,10 +72,12 @@ class ExchangeSettings:
         limit_s: an exchange that is not complete this long after the beginning is cut (s).
     """
 
-    topology: Literal["contact", "star", "ring", "complete"] = "contact"
-    range_m: Annotated[float, Within(0.1, 1e5, "m", "no vehicle's radio reaches further")] = 150.0
-    relay: bool = False
-    limit_s: Annotated[float, Within(0.01, 1e7, "s", "it needs time; four months")] = 30.0
+    topology: Annotated[Literal["contact", "star", "ring", "complete"], EXCHANGES] = "contact"
+    range_m: Annotated[
+        float, Within(0.1, 1e5, "m", "no vehicle's radio reaches further"), EXCHANGES, BESIDE_EACH_OTHER
+    ] = 150.0
+    relay: Annotated[bool, EXCHANGES, BESIDE_EACH_OTHER] = False
+    limit_s: Annotated[float, Within(0.01, 1e7, "s", "it needs time; four months"), EXCHANGES] = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +93,13 @@ class SiloSettings:
             a silo from there, for ``replaced_share`` of what it holds.
         replaced_share: what a vehicle replaces of its images at a change of place, in [0, 1]; OpenMobiFL replaces 200
             of 600.
-        approaches: number of equal sectors around the RSU that count as directions, the first centred on north.
+        approaches: number of equal sectors around the RSU that count as directions, the first centred on north; also
+            those of the column ``approach`` of the windows.
     """
 
     count: Annotated[int, Within(1, 100_000, "", "each has a shard and figures of its own in memory")] = 95
     by: Literal["arrival", "approach", "origin", "place"] = "arrival"
-    replaced_share: Share = 1 / 3
+    replaced_share: Annotated[Share, Acts("silos.by", ("place",))] = 1 / 3
     approaches: Annotated[int, Within(1, 360, "", "sectors narrower than a degree tell no road from another")] = 4
 
     def __post_init__(self) -> None:
@@ -122,16 +143,26 @@ class DataSettings:
     """
 
     name: str = "signs"
-    root: str = ""
-    download: bool = False
+    root: Annotated[str, needed("data set", "data.root")] = ""
+    download: Annotated[bool, needed("data set", "data.download")] = False
     train_images: Images = 0
     test_images: Images = 0
-    image_px: Annotated[int, Within(0, 1024, "px", "a set is held in memory, and the networks are small")] = 0
-    side_correction: Annotated[float, Within(0, 90, "", "an angle in degrees at most")] = 0.0
+    image_px: Annotated[
+        int,
+        Within(0, 1024, "px", "a set is held in memory, and the networks are small"),
+        needed("data set", "data.image_px"),
+    ] = 0
+    side_correction: Annotated[
+        float, Within(0, 90, "", "an angle in degrees at most"), needed("data set", "data.side_correction")
+    ] = 0.0
     partition: str = "iid"
-    alpha: Annotated[float, Within(1e-9, 1e9, "", "one class to a silo below, equal shares above")] = 0.1
-    unseen_share: Share = 0.5
-    major_share: Share = 0.8
+    alpha: Annotated[
+        float,
+        Within(1e-9, 1e9, "", "one class to a silo below, equal shares above"),
+        Acts("data.partition", ("dirichlet",)),
+    ] = 0.1
+    unseen_share: Annotated[Share, Acts("data.partition", ("label-skew",))] = 0.5
+    major_share: Annotated[Share, Acts("data.partition", ("major-class", "district"))] = 0.8
     min_images: Images = 0
     own: Mapping[str, Any] = field(default_factory=dict, metadata=BESIDE)
 
@@ -150,8 +181,8 @@ class BlurSettings:
         fraction: share of a vehicle's images that blur, in [0, 1]; the first ones of its silo.
     """
 
-    threshold_kmh: Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster")] = 0.0
-    fraction: Share = 1.0
+    threshold_kmh: Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster"), TRAINS] = 0.0
+    fraction: Annotated[Share, TRAINS] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +195,7 @@ class ScheduleSettings:
     Args:
         learner: payload and work of every participation are this learner's, named as ``Experiment.learner``; empty for
             the run's own. Whatever it exchanges between vehicles must be of the same kind as what the run's own does.
-        learning: settings of the schedule's learner; of the run's own ``learning`` nothing is taken.
+        learning: settings of the schedule's learner; of the run's own ``learning`` nothing is needed.
     """
 
     learner: str = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.errors.bounds import Within, check_bounds, require
+from vnetsim.errors.bounds import Acts, Within, check_bounds, require
 from vnetsim.errors.paths import is_rsu_file
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
@@ -162,7 +162,9 @@ class ComputeSettings:
         spread: standard deviation of the natural logarithm; 0 makes all vehicles of a preset equal.
     """
 
-    preset: Literal["ecu", "jetson-nano", "xavier-nx", "agx-xavier", "agx-orin"] = "agx-xavier"
+    preset: Annotated[
+        Literal["ecu", "jetson-nano", "xavier-nx", "agx-xavier", "agx-orin"], Acts("compute.fleet", ({},))
+    ] = "agx-xavier"
     fleet: Mapping[str, float] = field(default_factory=dict)
     by_type: Mapping[str, str] = field(default_factory=dict)
     median_flops: Annotated[float | None, Within(1e3, 1e18, "FLOP/s", "up to an exascale computer")] = None

@@ -14,7 +14,9 @@ from vnetsim.random_streams import Streams
 class DataSet(Protocol):
     """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass, whose fields stand beside it.
 
-    ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``.
+    ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``. One that does without
+    ``data.root``, ``data.download``, ``data.image_px`` or ``data.side_correction`` has a tuple ``needs`` that names
+    those of the four that it does use; without it all of them count.
     """
 
     name: ClassVar[str]

@@ -12,7 +12,7 @@ import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats
-from vnetsim.errors.bounds import Share, Within, require
+from vnetsim.errors.bounds import SEVERAL_RSUS, Acts, Share, Within, require
 from vnetsim.radio import PositionM
 from vnetsim.radio.capacity import noise_dbm, shannon_bps, sidelink_efficiency
 from vnetsim.radio.propagation import (
@@ -139,7 +139,7 @@ class Tr37885:
     update_s: ClassVar[float | None] = 1.0
 
     state: Literal["los", "probability", "streets", "polygons"] = "streets"
-    file: str = ""
+    file: Annotated[str, Acts("radio.state", ("polygons",))] = ""
     environment: Literal["scenario", "urban", "highway"] = "scenario"
     carrier_hz: Annotated[float, Within(1e8, 1e12, "Hz", "microwaves, which the path loss is of")] = 5.9e9
     bandwidth_hz: Annotated[float, Within(1e3, 1e11, "Hz", "from telemetry to all microwave bands")] = 20e6
@@ -151,8 +151,8 @@ class Tr37885:
     vehicle_noise_figure_db: NoiseFigureDb = 9.0
     rsu_height_m: Annotated[float, Within(0.1, 300, "m", "above the ground; up to the highest masts")] = 5.0
     shadowing_db: Annotated[float, Within(0, 30, "dB", "measured shadowing stays below 15 dB")] = 3.0
-    truck_share: Share | None = None
-    interference: Literal["none", "co-channel"] = "none"
+    truck_share: Annotated[Share | None, Acts("radio.state", unless=("los",))] = None
+    interference: Annotated[Literal["none", "co-channel"], SEVERAL_RSUS] = "none"
     efficiency: Annotated[float, Within(1e-3, 1, "", "a share of the Shannon capacity")] = 0.6
     max_spectral_efficiency: Annotated[
         float | None, Within(1e-3, 100, "bit/s/Hz", "above 1024-QAM on eight layers")

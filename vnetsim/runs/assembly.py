@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ class Assembly:
         schedule: the learner whose payload and work decide who commits; None for the run's own.
         simulation: selection policy, pace and radio model.
         others: data set, encoder and aggregation rule, by their tables; left out where the learner's own default holds.
+        source: of the traffic, where the scenario names one.
+        given: dotted keys of the settings that the user gave with the call, which must have an effect.
     """
 
     experiment: Experiment
@@ -43,6 +45,14 @@ class Assembly:
     schedule: Chosen | None
     simulation: SimulationPlugins
     others: Mapping[str, Chosen]
+    source: Chosen | None = None
+    given: Collection[str] = ()
+
+    @property
+    def chosen(self) -> dict[str, Chosen]:
+        """All plug-ins of the run, by their tables."""
+        source = {} if self.source is None else {"source": self.source}
+        return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
 
     @property
     def streams(self) -> Streams:
@@ -53,10 +63,10 @@ class Assembly:
     def record(self) -> dict[str, Any]:
         """What the manifest says of plug-ins, and of computers; of data set, encoder and rule if not left out."""
         compute = self.experiment.compute
-        own = {table: other.record for table, other in self.others.items()}
+        own = {table: other.record for table, other in {**self.simulation.chosen, **self.others}.items()}
         return {
             "learner_defaults": learner_defaults(self.learner.found),
-            "plugins": {**self.simulation.record, **own},
+            "plugins": own,
             "computers": [
                 {
                     "preset": preset,
@@ -156,8 +166,9 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     experiment = located(experiment)
     if is_sumo(experiment.scenario):
         experiment = held_to_files(experiment)
+    source = None
     if names_source(experiment.scenario):
-        chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
+        source = chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
@@ -178,6 +189,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         schedule=schedule,
         simulation=simulation_plugins(experiment),
         others={kind.table: chosen(kind, values, name) for kind, values, name in named},
+        source=source,
     )
 
 

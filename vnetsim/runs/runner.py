@@ -23,6 +23,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, seen_from
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
+from vnetsim.runs.effect import refuse_without_effect
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
@@ -83,6 +84,7 @@ def start_run(
         require_tensorboard()
     if timing_only:
         refuse_losses(assembly)
+    refuse_without_effect(assembly, timing_only=timing_only)
     device = resolve_device("cpu" if timing_only else experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
@@ -117,6 +119,12 @@ def start_run(
         description = learner.describe()
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
+        refuse_without_effect(
+            assembly,
+            timing_only=timing_only,
+            rsus=len(traffic.rsus),
+            exchanges=learner.cost(0).exchange is not None,
+        )
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.handover)
         if costs:

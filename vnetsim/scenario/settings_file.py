@@ -143,6 +143,17 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[
     return found
 
 
+def keys_in_file(scenario: str) -> set[str]:
+    """Return the dotted keys of the settings that an experiment file names.
+
+    None of a file that names most settings, as a record of a run does, or of another scenario: nobody chose those.
+    """
+    if Path(scenario).suffix != ".toml":
+        return set()
+    found, every = leaves(read_toml(Path(scenario))), leaves(to_plain(Experiment(scenario="")))
+    return set() if 2 * len(found.keys() & every.keys()) > len(every) else {".".join(path) for path in found}
+
+
 def to_plain(settings: Any) -> dict[str, Any]:
     """Return a settings dataclass as nested dictionaries of TOML values; ``None`` is left out."""
 

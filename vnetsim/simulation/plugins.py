@@ -22,13 +22,13 @@ class SimulationPlugins:
     """What a user may have swapped, made for one run.
 
     Args:
-        record: name, source and settings by kind, for the manifest.
+        chosen: the three as they were named, by their tables.
     """
 
     selection: SelectionPolicy
     pace: Pace
     radio: RadioModel
-    record: Mapping[str, Mapping[str, Any]]
+    chosen: Mapping[str, Chosen]
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
         """Refuse a learner that the pace, or what becomes of handed-over vehicles, does not suit.
@@ -83,7 +83,7 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
         selection=_made(SELECTIONS, selection),
         pace=_made(PACES, pace),
         radio=_made(RADIO_MODELS, radio),
-        record={"selection": selection.record, "pace": pace.record, "radio": radio.record},
+        chosen={"selection": selection, "pace": pace, "radio": radio},
     )
 
 

@@ -9,20 +9,30 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors.bounds import TRAINS
 from vnetsim.experiment import ALL_ROUNDS, Experiment, ScheduleSettings
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.effect import idle, idle_everywhere, idle_in_file, refuse_idle
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
-from vnetsim.scenario.settings_file import chosen, leaves, load_experiment, read_experiment, to_plain, to_toml
+from vnetsim.scenario.settings_file import (
+    chosen,
+    keys_in_file,
+    leaves,
+    load_experiment,
+    read_experiment,
+    to_plain,
+    to_toml,
+)
 from vnetsim.storage.structure import structure
 from vnetsim.study.levels import (
     ELSEWHERE,
@@ -59,6 +69,7 @@ class Expansion:
         timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
             said otherwise.
         least: arms that there must be, where somebody trains.
+        common: the tables without those of the size that was chosen; None where there are no sizes.
 
     Raises:
         InputError: an unknown learner or setting, a wrong value, learners of different tasks, a missing scenario; and
@@ -77,8 +88,11 @@ class Expansion:
         trust: bool,
         timing_only: bool = False,
         least: int = 2,
+        common: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = options
+        self._common = common
+        self._folder = folder
         self._where = where
         self._trust = trust
         self._timing_only = timing_only
@@ -156,6 +170,7 @@ class Expansion:
         # first, so that a fault of a condition is not blamed on an arm
         bases = {condition.label: self._base(condition) for condition, _ in pairs}
         experiments = [self._experiment(condition, arm) for condition, arm in pairs]
+        self._refuse_idle(pairs, experiments)
         traffics: dict[str, Experiment] = {}  # by all that decides what is recorded
         cells = []
         for seed in self._seeds:
@@ -208,6 +223,56 @@ class Expansion:
             factors += [f"{conditions} conditions"] * (conditions > 1)
             factors += [f"{seeds} seeds"] + [f"less {left_out} left out"] * (left_out > 0)
             raise InputError(f"{cells} cells ({', '.join(factors)}): add --yes if you mean it.")
+
+    def _refuse_idle(self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment]) -> None:
+        """Refuse settings that have no effect in any of the cells that have them.
+
+        Those of all sizes are passed over where only the size that was chosen took their effect away.
+        """
+        options = {".".join(path) for path, value in self._options if value != {}}
+        lacking = self._idle(pairs, experiments, options)
+        refuse_idle({key: why for key, why in lacking.items() if key in options})
+        with placed(self._where):
+            refuse_idle({key: why for key, why in lacking.items() if key not in self._common_idle(lacking)})
+        files = list(dict.fromkeys(condition.settings[SCENARIO] for condition, _ in pairs))
+        for scenario in files:
+            cases = []
+            for (condition, arm), experiment in zip(pairs, experiments, strict=True):
+                if condition.settings[SCENARIO] == scenario:
+                    given = self._given(condition, arm, experiment) | options
+                    known = keys_in_file(scenario) - given
+                    cases.append((known, idle_in_file(assemble(experiment), scenario, given)))
+            refuse_idle(idle_everywhere(cases), f"{scenario}: ")
+
+    def _idle(
+        self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
+    ) -> dict[str, str]:
+        """Return what has no effect in any of the cells that have it; see ``vnetsim.runs.effect.idle``."""
+        cases = []
+        for (condition, arm), experiment in zip(pairs, experiments, strict=True):
+            made, given = assemble(experiment), self._given(condition, arm, experiment).union(options)
+            training = idle(made, given.intersection(options), {TRAINS.key: not self._timing_only})
+            cases.append((given, idle(made, given, {}) | training))
+        return idle_everywhere(cases)
+
+    def _given(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
+        """Return the keys that the study gives a cell, but those of settings that other learners alone have."""
+        others = set().union(*self._keys.values()) - self._keys[experiment.learner]
+        keys = {".".join(path) for path in (*condition.settings, *arm.settings)}
+        return keys - {f"learning.{key}" for key in others}
+
+    def _common_idle(self, lacking: Mapping[str, str]) -> set[str]:
+        """Return those settings without effect that the tables of all sizes have, and with effect there."""
+        if not lacking or self._common is None:
+            return set()
+        try:
+            alone = Expansion(self._common, (), where="", folder=self._folder, trust=self._trust, least=1)
+            pairs = alone._pairs()
+            experiments = [alone._experiment(*pair) for pair in pairs]
+        except InputError:  # they say too little by themselves
+            return set(lacking)
+        given = set().union(*(alone._given(*pair, one) for pair, one in zip(pairs, experiments, strict=True)))
+        return given.intersection(lacking) - alone._idle(pairs, experiments, ()).keys()
 
     def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
         """Yield what a reader must know of schedule and traffic."""

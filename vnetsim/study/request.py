@@ -67,7 +67,7 @@ def plan_of(
     if is_study(scenario):
         if learners is not None:
             raise InputError(f"--learners: {path} is a study, whose [[arms]] say what is compared.")
-        values, chosen = _of_size(path, size)
+        values, chosen, common = _of_size(path, size)
         where, folder = f"{path} (size {chosen})" if chosen else str(path), path.parent
         name = path_name(path.stem, chosen)
     else:
@@ -78,7 +78,7 @@ def plan_of(
             raise InputError(f"--size {size}: {scenario} is a scenario; only a study file has sizes.")
         named = read_experiment(scenario, options, trust=trust)[0].learner if learners is None else learners
         arms = [{"learner": one.strip()} for one in named.split(",") if one.strip()]
-        values, where, folder = {"scenario": scenario, "arms": arms}, "", Path()
+        values, where, folder, common = {"scenario": scenario, "arms": arms}, "", Path(), None
         name = path_name(resolved(path).name.split(".")[0], "compare")
     if timing_only:
         name = f"{name}-timing"
@@ -88,7 +88,7 @@ def plan_of(
     if equal_schedule is not None:
         of_file = source_file(equal_schedule) is not None
         values["equal_schedule"] = at_folder(equal_schedule, Path.cwd()) if of_file else equal_schedule
-    found = Expansion(values, options, where=where, folder=folder, trust=trust, timing_only=timing_only)
+    found = Expansion(values, options, where=where, folder=folder, trust=trust, timing_only=timing_only, common=common)
     return found.plan(None if yes else MOST_CELLS), name
 
 
@@ -102,8 +102,10 @@ def is_study(scenario: str) -> bool:
     return path.suffix == ".toml" and not OWN.isdisjoint(read_toml(path))
 
 
-def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str]:
-    """Return the tables of a study file at one of its sizes, None for the first, and the size's name, if it has any.
+def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
+    """Return the tables of a study file at one of its sizes, None for the first, the size's name, and those of all.
+
+    Without sizes the name is empty, and the tables of all are None.
 
     Raises:
         InputError: there is no such size, or it says what a size has not.
@@ -119,7 +121,7 @@ def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str]:
                 raise InputError(f"sizes.{name}.sizes: a size has no sizes.")
     chosen = size or next(iter(sizes), "")
     common = {key: value for key, value in values.items() if key != "sizes"}
-    return merged(common, sizes.get(chosen, {})), chosen
+    return merged(common, sizes.get(chosen, {})), chosen, common if sizes else None
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

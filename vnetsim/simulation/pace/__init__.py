@@ -69,6 +69,9 @@ class Pace(Protocol):
 
     One that has the method ``share`` besides decides how much a vehicle trains; its learners are those whose
     ``Cost.steps`` says that the training may end after some of its local steps, and others are refused by name.
+
+    One that does without ``round.quorum``, ``round.invited`` or the selection policy has a tuple ``needs`` that names
+    those of the three, ``"selection"`` for the last, that it does use; without it all of them count.
     """
 
     name: ClassVar[str]

@@ -73,6 +73,7 @@ class MobFlPace(CoveragePace):
         "Xie, Sun, Zhou, Niu, Xu, Chen, Gunduz (2022): MOB-FL, arXiv:2212.03519; the sum in this form, the margin, and "
         "who is invited later: vnetsim's own reading"
     )
+    needs: ClassVar[tuple[str, ...]] = ("round.invited", "selection")
 
     margin: Annotated[float, Within(0.001, 1000, "", "no window lasts for a thousand participations")] = 0.2
     predictor: ExitPredictor = "straight"

@@ -71,6 +71,7 @@ class CoveragePace:
     source: ClassVar[str] = "FLSimCo (arXiv:2408.00256): every vehicle in coverage downloads and takes part"
     exchange: ClassVar[bool] = False
     closed_by: ClassVar[Literal["quorum", "everyone"]] = "everyone"
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def places(self, state: RoundState) -> int:
         """Return room for all until somebody is done."""

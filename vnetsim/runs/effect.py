@@ -1,0 +1,137 @@
+"""Settings that a user gives and that have no effect in a run: found by what their declarations say they need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vnetsim.errors import InputError
+from vnetsim.errors.bounds import A_SOURCE, EXCHANGES, HANDOVERS, SEVERAL_RSUS, TRAINS, WIRED, Acts, acts_of, needed
+from vnetsim.experiment import Experiment
+from vnetsim.runs.assembly import Assembly, assemble
+from vnetsim.scenario.kinds import names_source
+from vnetsim.scenario.settings_file import Override, at, keys_in_file, read_experiment, to_plain
+from vnetsim.setting_texts import tables_of
+
+OF_PACE = ("round.quorum", "round.invited", "selection")
+OF_DATA_SET = ("data.root", "data.download", "data.image_px", "data.side_correction")
+
+
+def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Override]) -> Assembly:
+    """Return what a run is made of, with the settings that its call gave.
+
+    Args:
+        assembly: what the run is made of.
+        scenario: where its other settings may come from; None for an experiment, whose were looked at before.
+        overrides: the call's settings.
+
+    Raises:
+        InputError: one of them, or of those in the file, has no effect. Of those in a file that is not said where only
+            the call's settings took it away.
+    """
+    given = {".".join(path) for path, value in overrides if value != {}}
+    refuse_idle(idle(assembly, given, {}))
+    if scenario is not None:
+        refuse_idle(idle_in_file(assembly, scenario, given), f"{scenario}: ")
+    return replace(assembly, given=given)
+
+
+def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
+    """Return those settings of an experiment file that have no effect with those of a call, nor by themselves."""
+    lacking = idle(assembly, keys_in_file(scenario).difference(given), {})
+    if not lacking or not given:
+        return lacking
+    try:
+        alone = assemble(*read_experiment(scenario))
+    except InputError:  # a file that needs the call's settings
+        return {}
+    return idle(alone, lacking, {})
+
+
+def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
+    """Return settings that have no effect in any of several runs that have them, and why; of each its ``idle`` ones."""
+    seen = list(cases)
+    acting = {key for keys, lacking in seen for key in keys if key not in lacking}
+    return {key: why for _, lacking in seen for key, why in lacking.items() if key not in acting}
+
+
+def refuse_without_effect(
+    assembly: Assembly, *, timing_only: bool, rsus: int | None = None, exchanges: bool | None = None
+) -> None:
+    """Refuse settings of the call that have no effect in a run, as far as it is known.
+
+    Args:
+        assembly: what the run is made of.
+        timing_only: whether nobody is trained.
+        rsus: how many RSUs the traffic has; None before it is open.
+        exchanges: whether vehicles exchange with each other; None before the learner is made.
+
+    Raises:
+        InputError: naming the first of them.
+    """
+    given, facts = assembly.experiment, {TRAINS.key: not timing_only}
+    if rsus is not None:
+        facts |= {SEVERAL_RSUS.key: rsus > 1, HANDOVERS.key: rsus > 1 or given.handover.longest_gap_s > 0}
+    if exchanges is not None:  # under the star, learners that average at the RSU exchange nothing
+        facts[EXCHANGES.key] = exchanges or given.exchange.topology == "star"
+    refuse_idle(idle(assembly, assembly.given, facts))
+
+
+def idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
+    """Return those of some settings that have no effect, and why.
+
+    Args:
+        assembly: what the run is made of.
+        keys: dotted keys of the settings.
+        facts: those of the run that are known beside the settings, by ``Acts.key``; of others the best is hoped for.
+    """
+    known = {**_facts(assembly), **facts}
+    values = to_plain(assembly.experiment)
+    for table, plugin in assembly.chosen.items():
+        values[table] = {**values.get(table, {}), **plugin.spelt_out}
+    acts = dict(_conditions(Experiment))
+    for table, plugin in assembly.chosen.items():
+        acts |= _conditions(type(plugin.settings), table)
+    lacking = {}
+    for key in sorted(keys):
+        for one in (*acts.get(key, ()), *acts.get(key.partition(".")[0], ())):
+            value = known.get(one.key, True) if one.is_fact else at(values, one.key)
+            if not one.holds(value):
+                here = "here" if one.is_fact else f"with {one.key} = {value!r}"
+                lacking.setdefault(key, f"means nothing {here}; it acts with {one}. Leave it out, or change that.")
+    return lacking
+
+
+def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
+    """Refuse the first setting that has no effect; ``where`` stands before its key in the message.
+
+    Raises:
+        InputError: naming it, and what it needs.
+    """
+    for key, why in lacking.items():
+        raise InputError(f"{where}{key}: {why}")
+
+
+def _facts(assembly: Assembly) -> dict[str, bool]:
+    """Return the facts that follow from the settings."""
+    given = assembly.experiment
+    sends_on = given.handover.policy not in ("drop", "multi")
+    found = {
+        A_SOURCE.key: names_source(given.scenario),
+        WIRED.key: given.topology.kind != "per-rsu" or sends_on,
+    }
+    for by, table, keys in (("pace", "pace", OF_PACE), ("data set", "data", OF_DATA_SET)):
+        plugin = assembly.chosen.get(table)
+        needs = getattr(plugin.found, "needs", keys) if plugin else keys
+        found |= {needed(by, key).key: key in needs for key in keys}
+    return found
+
+
+def _conditions(kind: type[Any], table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
+    """Yield what the settings of a class, and of the tables below it, need, by dotted key."""
+    dot = f"{table}." if table else ""
+    for name, acts in acts_of(kind).items():
+        yield f"{dot}{name}", acts
+    for name, below in tables_of(kind).items():
+        yield from _conditions(below, f"{dot}{name}")
