@@ -206,9 +206,11 @@ def _list(texts: Any, prefix: str = "") -> list[str]:
 
 def _setting(text: SettingText, prefix: str) -> list[str]:
     default = f" = `{text.default}`" if text.default not in ("", MISSING) else ""
-    values = ", ".join(filter(None, (text.values.replace(" | ", ", "), text.bounds, text.acts)))
+    values = ", ".join(filter(None, (text.values.replace(" | ", ", "), text.bounds)))
     if text.default == MISSING:
         values += "; must be given"
+    if text.acts:
+        values += f". A{text.acts[1:]}"
     return [
         f'<span id="{prefix}{text.key}"></span>`{text.key}`{default}',
         f':   {_prose(text.meaning)}<br><span class="setting-values">{_prose(values)}</span>',

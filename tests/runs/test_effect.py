@@ -163,3 +163,17 @@ def test_a_study_is_refused_what_acts_in_none_of_its_cells(
     said = fault(plan_of, str(path), options, size="b" if "sizes" in study else None)
     assert message in said
     assert bool(message) == bool(said)
+
+
+def test_a_comparison_knows_its_rsus(tmp_path: Path) -> None:
+    given = {"traffic.end_s": 20, "silos.count": 5, "handover.policy": "forward"}
+    asked = {"learners": "fedavg-classification", "timing_only": True, "seeds": [0], "progress": False}
+    said = fault(vnetsim.compare, "gaussian", settings=given, out=tmp_path / "out", **asked)
+    assert said.startswith("handover.policy: means nothing here; it acts with two RSUs or more")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rounds_of_the_settings_count_without_training_too(tmp_path: Path) -> None:
+    given = {"rounds": 1, "silos.count": 5, "data.train_images": 60, "data.test_images": 9, "traffic.end_s": 90}
+    asked = {"learner": "fedavg-classification", "timing_only": True, "progress": False}
+    assert vnetsim.run("gaussian", settings=given, out=tmp_path / "out", **asked).rounds.height == 1

@@ -94,7 +94,9 @@ def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> 
         for text in texts:
             console.print(Text.assemble((plain(text.key), "bold"), plain(f" = {text.default}" if text.default else "")))
             _print_wrapped(console, text.meaning, width, indent=4)
-            _print_wrapped(console, ", ".join(filter(None, (text.values, text.bounds, text.acts))), width, indent=4)
+            _print_wrapped(console, ", ".join(filter(None, (text.values, text.bounds))), width, indent=4)
+            if text.acts:
+                _print_wrapped(console, text.acts, width, indent=4)
 
 
 def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None:

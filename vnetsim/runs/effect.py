@@ -56,26 +56,23 @@ def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) 
     return {key: why for _, lacking in seen for key, why in lacking.items() if key not in acting}
 
 
-def refuse_without_effect(
-    assembly: Assembly, *, timing_only: bool, rsus: int | None = None, exchanges: bool | None = None
-) -> None:
-    """Refuse settings of the call that have no effect in a run, as far as it is known.
+def facts_of(
+    experiment: Experiment, *, timing_only: bool, rsus: int | None = None, exchanges: bool | None = None
+) -> dict[str, bool]:
+    """Return the facts of a run that do not follow from its settings, by ``Acts.key``.
 
     Args:
-        assembly: what the run is made of.
+        experiment: its settings.
         timing_only: whether nobody is trained.
         rsus: how many RSUs the traffic has; None before it is open.
         exchanges: whether vehicles exchange with each other; None before the learner is made.
-
-    Raises:
-        InputError: naming the first of them.
     """
-    given, facts = assembly.experiment, {TRAINS.key: not timing_only}
+    facts = {TRAINS.key: not timing_only}
     if rsus is not None:
-        facts |= {SEVERAL_RSUS.key: rsus > 1, HANDOVERS.key: rsus > 1 or given.handover.longest_gap_s > 0}
+        facts |= {SEVERAL_RSUS.key: rsus > 1, HANDOVERS.key: rsus > 1 or experiment.handover.longest_gap_s > 0}
     if exchanges is not None:  # under the star, learners that average at the RSU exchange nothing
-        facts[EXCHANGES.key] = exchanges or given.exchange.topology == "star"
-    refuse_idle(idle(assembly, assembly.given, facts))
+        facts[EXCHANGES.key] = exchanges or experiment.exchange.topology == "star"
+    return facts
 
 
 def idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
@@ -93,7 +90,7 @@ def idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -
     acts = dict(_conditions(Experiment))
     for table, plugin in assembly.chosen.items():
         acts |= _conditions(type(plugin.settings), table)
-    lacking = {}
+    lacking: dict[str, str] = {}
     for key in sorted(keys):
         for one in (*acts.get(key, ()), *acts.get(key.partition(".")[0], ())):
             value = known.get(one.key, True) if one.is_fact else at(values, one.key)
@@ -128,7 +125,7 @@ def _facts(assembly: Assembly) -> dict[str, bool]:
     return found
 
 
-def _conditions(kind: type[Any], table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
+def _conditions(kind: type, table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
     """Yield what the settings of a class, and of the tables below it, need, by dotted key."""
     dot = f"{table}." if table else ""
     for name, acts in acts_of(kind).items():

@@ -23,7 +23,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, seen_from
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.effect import refuse_without_effect
+from vnetsim.runs.effect import facts_of, idle, refuse_idle
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
 from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
@@ -84,7 +84,7 @@ def start_run(
         require_tensorboard()
     if timing_only:
         refuse_losses(assembly)
-    refuse_without_effect(assembly, timing_only=timing_only)
+    _refuse_idle(assembly, timing_only=timing_only)
     device = resolve_device("cpu" if timing_only else experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
@@ -119,12 +119,7 @@ def start_run(
         description = learner.describe()
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
-        refuse_without_effect(
-            assembly,
-            timing_only=timing_only,
-            rsus=len(traffic.rsus),
-            exchanges=learner.cost(0).exchange is not None,
-        )
+        _refuse_idle(assembly, timing_only=timing_only, rsus=len(traffic.rsus), learner=learner)
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.handover)
         if costs:
@@ -159,6 +154,15 @@ def start_run(
         )
         with kept(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
+
+
+def _refuse_idle(
+    assembly: Assembly, *, timing_only: bool, rsus: int | None = None, learner: Learner | None = None
+) -> None:
+    """Refuse settings of the call that have no effect, as far as the run is known."""
+    exchanges = None if learner is None else learner.cost(0).exchange is not None
+    facts = facts_of(assembly.experiment, timing_only=timing_only, rsus=rsus, exchanges=exchanges)
+    refuse_idle(idle(assembly, assembly.given, facts))
 
 
 def resume_run(

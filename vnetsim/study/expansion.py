@@ -170,7 +170,8 @@ class Expansion:
         # first, so that a fault of a condition is not blamed on an arm
         bases = {condition.label: self._base(condition) for condition, _ in pairs}
         experiments = [self._experiment(condition, arm) for condition, arm in pairs]
-        self._refuse_idle(pairs, experiments)
+        options = {".".join(path) for path, value in self._options if value != {}}
+        self._refuse_idle(pairs, experiments, options)
         traffics: dict[str, Experiment] = {}  # by all that decides what is recorded
         cells = []
         for seed in self._seeds:
@@ -190,7 +191,10 @@ class Expansion:
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)
-                cells.append(Cell(arm=arm.label, condition=condition.label, experiment=cell, traffic=number))
+                given = frozenset(self._given(condition, arm, cell) | options)
+                cells.append(
+                    Cell(arm=arm.label, condition=condition.label, experiment=cell, traffic=number, given=given)
+                )
         seen: dict[str, Cell] = {}
         for one in cells[: len(pairs)]:
             other = seen.setdefault(f"{one.traffic} {to_toml(one.experiment)}", one)
@@ -224,12 +228,13 @@ class Expansion:
             factors += [f"{seeds} seeds"] + [f"less {left_out} left out"] * (left_out > 0)
             raise InputError(f"{cells} cells ({', '.join(factors)}): add --yes if you mean it.")
 
-    def _refuse_idle(self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment]) -> None:
+    def _refuse_idle(
+        self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
+    ) -> None:
         """Refuse settings that have no effect in any of the cells that have them.
 
         Those of all sizes are passed over where only the size that was chosen took their effect away.
         """
-        options = {".".join(path) for path, value in self._options if value != {}}
         lacking = self._idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
         with placed(self._where):
@@ -239,7 +244,7 @@ class Expansion:
             cases = []
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 if condition.settings[SCENARIO] == scenario:
-                    given = self._given(condition, arm, experiment) | options
+                    given = self._given(condition, arm, experiment).union(options)
                     known = keys_in_file(scenario) - given
                     cases.append((known, idle_in_file(assemble(experiment), scenario, given)))
             refuse_idle(idle_everywhere(cases), f"{scenario}: ")

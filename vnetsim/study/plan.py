@@ -24,12 +24,14 @@ class Cell:
         condition: under what, as the page names it; empty where there is one only.
         experiment: resolved, but for its traffic: ``scenario`` is still that which is recorded.
         traffic: index of its traffic in ``Plan.traffics``.
+        given: dotted keys of the settings that study and command line give it.
     """
 
     arm: str
     condition: str
     experiment: Experiment
     traffic: int
+    given: frozenset[str] = frozenset()
 
     @property
     def words(self) -> str:

@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line
+from vnetsim.errors.bounds import TRAINS
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Learner
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.effect import facts_of, idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.ray_cluster import cluster_of
 from vnetsim.runs.writer import locked
@@ -88,6 +90,7 @@ def compare(
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)
             traffics = [recorded(one, run, command=command, progress=once) for one in placed]
+            _refuse_idle(plan, folder, traffics)
             if check is not None:
                 check(folder, traffics)
             told: dict[str, Any] = {"command": command, "progress": progress, "tensorboard": tensorboard}
@@ -153,6 +156,24 @@ def _make(cell: Cell, *, pictures: bool = False) -> Learner:
     """Return the learner of a cell, made as there but for the pictures, which take seconds."""
     assembly = assemble(cell.experiment)
     return assembly.made(assembly.context("cpu", pictures=pictures))[0]
+
+
+def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) -> None:
+    """Refuse settings that have no effect in any cell that has them; of the traffic its RSUs are known by now."""
+    first = {(cell.arm, cell.condition): cell for cell in reversed(plan.cells)}.values()
+    made = [(cell, assemble(cell.experiment)) for cell in first]
+    exchanges = None
+    if any(key.startswith("exchange.") for cell in first for key in cell.given):
+        with suppress(RunError):  # a learner at fault fails its own cells alone
+            learners = (one.made(one.context("cpu", pictures=False))[0] for _, one in made)
+            exchanges = any(learner.cost(0).exchange is not None for learner in learners)
+    cases = []
+    for cell, one in made:
+        rsus = len(RunDirectory(folder / traffics[cell.traffic].folder).manifest_record().rsus)
+        facts = facts_of(cell.experiment, timing_only=plan.timing_only, rsus=rsus, exchanges=exchanges)
+        del facts[TRAINS.key]  # a study's settings serve timing alone as well
+        cases.append((cell.given, idle(one, cell.given, facts)))
+    refuse_idle(idle_everywhere(cases))
 
 
 def _go_on(what: str, command: Sequence[str]) -> str:
