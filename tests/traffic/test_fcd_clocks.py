@@ -96,7 +96,9 @@ def test_where_vehicles_sample_apart_each_path_is_its_own_rows(tmp_path: Path) -
     assert causes(windows) == [(f"taxi{k}", 20 + 1.3 * k, 40 + 1.3 * k, "crossing", "crossing") for k in range(8)]
     assert info.step_s == 10.0
     (note,) = info.notes
-    assert "every 10 s in the median: a path goes on over up to 30 s without a row (traffic.longest_gap_s)" in note
+    assert (
+        "every 10 s in the median, and its path goes on over up to 30 s without a row (traffic.longest_gap_s)" in note
+    )
 
 
 @pytest.mark.parametrize(

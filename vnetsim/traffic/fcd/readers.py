@@ -112,14 +112,14 @@ def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
         for step in np.flatnonzero(~(np.abs(part.time_s) <= FARTHEST))[:1].tolist()
     ]
     for step in np.flatnonzero(part.time_s <= earlier_s)[:1].tolist():
-        times = f"time {part.time_s[step]:g} s follows {earlier_s[step]:g} s"
+        times = f"time {part.time_s[step]:.15g} s follows {earlier_s[step]:.15g} s"
         found.append((step, f"{times}; a recording must be sorted by time."))
     pairs = part.step * (int(part.vehicle.max(initial=0)) + 1) + part.vehicle
     _, first = np.unique(pairs, return_index=True)
     if len(first) < len(pairs):
         row = int(np.setdiff1d(np.arange(len(pairs)), first)[0])
         step = int(part.step[row])
-        found.append((step, f"vehicle '{part.ids[row]}' occurs twice at time {part.time_s[step]:g} s."))
+        found.append((step, f"vehicle '{part.ids[row]}' occurs twice at time {part.time_s[step]:.15g} s."))
     for quantity, values in (
         ("x", part.x_m),
         ("y", part.y_m),

@@ -32,6 +32,7 @@ from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolved
 from vnetsim.experiment import Experiment
 from vnetsim.traffic.fcd.checks import Agreement
+from vnetsim.traffic.fcd.clocks import by_vehicle
 from vnetsim.traffic.fcd.readers import read_fcd
 from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.net_file import NetFile
@@ -115,9 +116,9 @@ class FcdTraffic(OpenedTraffic):
             yield _PERSONS_UNKNOWN
         if not first.clock.common:
             yield (
-                "The vehicles of the recording are sampled each at times of its own, every "
-                f"{first.clock.step_s:g} s in the median: a path goes on over up to {self._longest_gap_s:g} s without "
-                "a row (traffic.longest_gap_s)."
+                "The vehicles of the recording are not sampled at the same instants; each is every "
+                f"{first.clock.step_s:g} s in the median, and its path goes on over up to {self._longest_gap_s:g} s "
+                "without a row (traffic.longest_gap_s)."
             )
 
     def _late_notes(self) -> Iterator[str]:
@@ -268,7 +269,7 @@ class _Recorded:
     def _identified(self, part: FcdPart) -> Integers:
         """Return the vehicle of each row, and take note of who is new and who comes again."""
         self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
-        order = np.argsort(part.vehicle, kind="stable")
+        order = by_vehicle(part.vehicle)
         number, step = part.vehicle[order], part.step[order]
         time_s, step = part.time_s[step], step + self._steps
         self._steps += len(part.time_s)
