@@ -60,7 +60,8 @@ def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
 
 
 def _followed(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError | None) -> Iterator[FcdPart]:
-    yield from head
+    while head:
+        yield head.pop(0)  # nothing is kept of what was read
     if fault is not None:
         raise fault
     yield from parts
