@@ -30,6 +30,8 @@ def test_degrees(
     sumo_tool("sumo", "-c", mixed_scenario, "-n", net, "--fcd-output", path, "--fcd-output.geo", cwd=tmp_path)
     with pytest.raises(InputError, match=r"geo\.\w+.*: positions are in degrees: .*Record without --fcd-output\.geo"):
         windows_of(path, rsu=("11.2654,44.4855:250",))
+    with pytest.raises(InputError, match="positions are in degrees"):  # known by their movement alone
+        windows_of(path, rsu=("11.2654,44.4855:250",), columns={"speed": ""})
     plain = tmp_path / f"plain.{suffix}"
     sumo_tool("sumo", "-c", mixed_scenario, "-n", net, "--fcd-output", plain, cwd=tmp_path)
     expected = windows_of(plain, rsu=("300,300:120",))
@@ -41,8 +43,8 @@ def test_degrees(
 
 def test_a_live_rsu_in_degrees(mixed_scenario: Path, tmp_path: Path) -> None:
     for name, location, place in (("placed", PLACED, "11.2674156,44.48550785"), ("nowhere", "", "11.3,13.7")):
-        net = re.sub(r"<location [^>]*>", location, (mixed_scenario.parent / "mixed.net.xml").read_text())
-        (tmp_path / f"{name}.net.xml").write_text(net)
+        net = (mixed_scenario.parent / "mixed.net.xml").read_text()
+        (tmp_path / f"{name}.net.xml").write_text(re.sub(r"<location [^>]*>", location, net) if location else net)
         config = mixed_scenario.read_text().replace("mixed.net.xml", f"{name}.net.xml")
         (tmp_path / f"{name}.sumocfg").write_text(config.replace("mixed.rou", f"{mixed_scenario.parent}/mixed.rou"))
         settings = TrafficSettings(rsu=(f"{place}:1",))
@@ -54,6 +56,7 @@ def test_a_live_rsu_in_degrees(mixed_scenario: Path, tmp_path: Path) -> None:
             assert "is read as longitude and latitude; it is at (300.0, 300.0) m" in notes
         else:
             assert (rsu.x_m, rsu.y_m) == (11.3, 13.7)
+            assert "is read as" not in notes
             assert "no road within 1.3 m; it sees no traffic. x,y are metres of the net; this looks like longi" in notes
 
 
