@@ -40,7 +40,7 @@ class GlobalGenerators:
 
         self.of_torch: list[torch.Generator] = [torch.default_generator]
         if torch.device(device).type == "cuda":
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
             index = torch.device(device).index
             self.of_torch.append(torch.cuda.default_generators[torch.cuda.current_device() if index is None else index])
         self._states = [generator.get_state() for generator in self.of_torch]

@@ -146,7 +146,7 @@ class Manifest:
         self._traffic = traffic
         # which folder it is depends on the machine, and so stands here alone
         named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
-        files = {key: str(code_file(name)) for key, name in named.items()}
+        plugin_files = {key: str(code_file(name)) for key, name in named.items()}
         experiment = experiment.placed({key: without_folder(name) for key, name in named.items()})
         self._record: dict[str, Any] = {
             "vnetsim": __version__,
@@ -161,7 +161,7 @@ class Manifest:
             "traffic": traffic_record(traffic.info),
             "rsus": [asdict(rsu) for rsu in traffic.rsus],
             "inputs": input_hashes(traffic.info.inputs),
-            "plugin_files": files,
+            "plugin_files": plugin_files,
             **environment(),
             **(more or {}),
         }
