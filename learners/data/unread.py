@@ -45,8 +45,10 @@ def _images(data: DataSettings) -> ImageSet:
     if data.name == "cifar10":
         labels, tested, side_px = np.arange(50_000) % 10, 10_000, _SIDE_PX
     elif data.name == "gtsrb":
-        labels, tested, side_px = np.repeat(np.arange(len(_GTSRB)), _GTSRB), _GTSRB_TEST, data.image_px or _SIDE_PX
-        groups = np.concatenate([np.arange(count) // _GTSRB_SIGN + label * 100 for label, count in enumerate(_GTSRB)])
+        within = [(label, image, count) for label, count in enumerate(_GTSRB) for image in range(count)]
+        mixed = np.array(sorted(within, key=lambda one: (one[1] + 0.5) / one[2]))  # so that the first few are of all
+        labels, groups = mixed[:, 0], mixed[:, 0] * 100 + mixed[:, 1] // _GTSRB_SIGN
+        tested, side_px = _GTSRB_TEST, data.image_px or _SIDE_PX
     else:
         labels, tested = np.arange(data.train_images or _IMAGES) % _CLASSES, data.test_images or _TEST_IMAGES
         side_px, known = data.image_px or _SIDE_PX, False

@@ -51,11 +51,17 @@ def test_wires_that_take_no_time_change_nothing_but_are_counted(scene: Any) -> N
     assert one.wires["r"].down_messages == len(one.log.rounds)
 
 
-def test_an_update_on_its_way_needs_the_vehicle_no_more(scene: Any) -> None:
-    # the vehicle leaves at 9 s: its upload has ended at 8.75 s, and arrives at 17.5 s
-    result = scene.run([scene.window("a", 0.0, 9.0)], backhaul=WIRE, end_s=60.0)
-    (a,) = result.log.participations
+@pytest.mark.parametrize("policy", ["drop", "forward"])
+@pytest.mark.parametrize("next_s", [None, 8.9, 10.0])
+def test_an_update_on_its_way_needs_the_vehicle_no_more(policy: str, next_s: float | None, scene: Any) -> None:
+    # the vehicle leaves at 9 s, and enters another disc before or after: its upload ended at 8.75 s, arrives at 17.5 s
+    windows = [scene.window("a", 0.0, 9.0, rsu_id="west")]
+    windows += [scene.window("a", next_s, 50.0, rsu_id="east")] if next_s else []
+    gap = {"longest_gap_s": 3.0} if policy == "forward" else {}
+    result = scene.run(windows, rsus=(WEST, EAST), backhaul=WIRE, end_s=60.0, handover={"policy": policy, **gap})
+    a = result.log.participations[0]
     assert (a.outcome, a.end_s, a.upload_s, a.backhaul_s) == ("committed", 17.5, 2.0, 8.75)
+    assert not result.log.handovers
 
 
 @pytest.mark.parametrize(("max_staleness", "outcome", "round_"), [(0, "deadline", 0), (1, "committed", 1)])

@@ -41,7 +41,7 @@ class Handover:
     def closed(self, window: OpenWindow) -> None:
         """Take note that a vehicle left a disc, where it may take part for several."""
         owner, vehicle = self._by_rsu[window.rsu.id], window.vehicle
-        if self._joint and owner.name in vehicle.served_by and owner.participation(vehicle).stage != "backhaul":
+        if self._joint and owner.name in vehicle.served_by:
             owner.cut_short(owner.participation(vehicle), self._world.env.now)
 
     def served(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:

@@ -152,11 +152,12 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise TypeError(f"expected {words}")
         try:
+            converted = kind(value)
             if kind is int:
-                float(value)  # so that whoever computes with it may
-            return kind(value)
+                float(converted)  # so that whoever computes with it may
         except OverflowError:
             raise TypeError(f"expected {words} of less than 309 digits") from None
+        return converted
 
     return convert
 

@@ -85,7 +85,8 @@ def compare(
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
         run.remove_leftovers()
         try:
-            if not begun:  # of one that goes on cells may be finished, whose data are needed no more
+            # of one that goes on cells may be finished, and need no data; Ray's nodes have data of their own
+            if not begun and cluster is None:
                 _refuse_common_fault(plan)
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)

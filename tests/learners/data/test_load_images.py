@@ -120,4 +120,6 @@ def test_gtsrb_that_was_not_read_has_signs_of_one_class_and_up_to_30_images():
     found = load_images(DataSettings(name="gtsrb"), streams=Streams(seed=0), pictures=False)
     signs, images = found.train_groups.unique(return_counts=True)
     assert (len(signs), int(images.max()), int(images.min())) == (1307, 30, 29)
+    few = load_images(DataSettings(name="gtsrb", train_images=1000), streams=Streams(seed=0), pictures=False)
+    assert len(few.train_labels.unique()) == 43
     assert len({*zip(found.train_groups.tolist(), found.train_labels.tolist(), strict=True)}) == len(signs)
