@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import warnings
 
@@ -35,13 +34,6 @@ def refuse_forked() -> None:
             "processes with multiprocessing.get_context('spawn')."
         )
     _USE["begun"] = True
-
-
-def hear_interrupts() -> None:
-    """Let Ctrl-C end a wait at once: polars, when it is loaded, makes SIGINT restart the system call it comes into."""
-    import polars as pl  # noqa: F401, PLC0415 - so that it is not loaded afterwards, by another thread
-
-    signal.siginterrupt(signal.SIGINT, True)
 
 
 def refuse_little_memory() -> None:

@@ -23,8 +23,7 @@ class Passages:
         range_m: coverage radius of the RSU (m).
     """
 
-    name = "passages"
-    source = "counted at the roadside"
+    name, source = "passages", "counted at the roadside"
     traffic_settings = ()
 
     file: str

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.process import hear_interrupts
 from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
@@ -67,7 +66,7 @@ class SumoSession:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._open = True
         self.api: Any = None
-        hear_interrupts()
+        _hear_interrupts()
         try:
             self.api = self._connect()
         except BaseException:
@@ -176,6 +175,13 @@ class SumoSession:
         if "display" in text and self.command[0] == "sumo-gui":
             text += " (--gui needs a display)"
         return _one_line(self._cleaned(text))
+
+
+def _hear_interrupts() -> None:
+    """Let Ctrl-C end a wait at once: polars, when it is loaded, makes SIGINT restart the system call it comes into."""
+    import polars as pl  # noqa: F401, PLC0415 - so that it is not loaded afterwards, by another thread
+
+    signal.siginterrupt(signal.SIGINT, True)
 
 
 def binary(name: str) -> Path:

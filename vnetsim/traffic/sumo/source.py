@@ -59,13 +59,14 @@ class SumoTraffic(OpenedTraffic):
         self._config = config.absolute()
         refuse_entities(self._config)
         self._outputs = SumoOutputs(self._config, outputs)
+        session: SumoSession | None = None
         try:
             session = self._start(self._settings.seed)
             with session.answers():
                 self._describe(session)
         except BaseException:
-            if self._session is not None:
-                self._session.kill()  # it may not answer
+            if session is not None:
+                session.kill()  # it may not answer
             self.close()
             raise
 
