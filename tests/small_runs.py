@@ -30,12 +30,15 @@ from vnetsim.storage.tables import Rows, to_parquet
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 
-SMALL = (
-    *("--device", "cpu", "--set", "rounds=3"),
-    *("--set", "learning.batch=8", "--set", "learning.steps=1"),
-    *("--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
+SMALL_TIMING = (
+    *("--device", "cpu", "--set", "learning.batch=8", "--set", "learning.steps=1"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
     *("--set", "traffic.end_s=120", "--set", "cost.model=trained", "--set", "compute.preset=ecu"),
+)
+"""Options of the run below that decide who takes part when."""
+SMALL = (
+    *SMALL_TIMING,
+    *("--set", "rounds=3", "--set", "learning.bank=100", "--set", "learning.linear_probe=never"),
 )
 """Options of a run that takes about a second, with the real learners; a participation takes some seconds of traffic."""
 
@@ -109,6 +112,11 @@ def cli() -> Cli:
 @pytest.fixture(scope="session")
 def small() -> tuple[str, ...]:
     return SMALL
+
+
+@pytest.fixture(scope="session")
+def small_timing() -> tuple[str, ...]:
+    return SMALL_TIMING
 
 
 @pytest.fixture(scope="session")

@@ -31,10 +31,10 @@ LEARNED = ("weight", "loss")
 
 
 @pytest.fixture(scope="module")
-def timed(cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def timed(cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All rounds of a small scenario, by the command line."""
     folder = tmp_path_factory.mktemp("timing") / "timed"
-    done = cli("run", scenarios / "gaussian.toml", *small, "--timing-only", "--out", folder)
+    done = cli("run", scenarios / "gaussian.toml", *small_timing, "--timing-only", "--out", folder)
     assert (done.status, done.err) == (0, "")
     assert "Covered long enough" in done.out
     return folder
@@ -53,10 +53,10 @@ def test_it_is_what_training_would_have_been(timed: Path, small_run: Any) -> Non
 
 
 def test_a_part_of_it_goes_on_to_the_same_bits(
-    timed: Path, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
+    timed: Path, cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
 ) -> None:
     with interrupted_at(Untrained, "close_round", 3):
-        options = (*small, "--timing-only", "--out", tmp_path / "a")
+        options = (*small_timing, "--timing-only", "--out", tmp_path / "a")
         done = cli("run", scenarios / "gaussian.toml", *options)
     assert done.status == 130
     assert f"interrupted after 3 rounds. Go on with: vnetsim resume {tmp_path / 'a'}" in done.err
@@ -73,10 +73,10 @@ def test_a_learner_that_replays_it_has_as_many_rounds(timed: Path) -> None:
 
 
 def test_the_papers_model_on_the_clock_takes_what_training_it_would(
-    cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
+    cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
 ) -> None:
     """Times, bytes, outcomes and joules are those of the large encoder, while the small one stands there."""
-    options = (*small, "--timing-only", "--rounds", "4", "--set", "compute.preset=agx-orin")
+    options = (*small_timing, "--timing-only", "--rounds", "4", "--set", "compute.preset=agx-orin")
     for name, setting in (("charged", "cost.model=resnet18"), ("trained", "learning.encoder=resnet18")):
         done = cli("run", scenarios / "gaussian.toml", *options, "--set", setting, "--out", tmp_path / name)
         assert done.status == 0, done.err

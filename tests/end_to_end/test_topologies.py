@@ -89,11 +89,12 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
 
 @pytest.mark.parametrize("kind", ["single", "per-rsu", "hierarchical", "peers"])
 def test_rounds_without_training_know_every_topology(
-    kind: str, cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path
+    kind: str, cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
 ) -> None:
+    wires = () if kind == "per-rsu" else ("--set", "backhaul.preset=metro-fibre")
     done = cli(
-        "run", scenarios / "intersection.sumocfg", *small, *TWO, "--timing-only", "--rounds", 3,
-        "--set", f"topology.kind={kind}", "--set", "backhaul.preset=metro-fibre", "--out", tmp_path / kind,
+        "run", scenarios / "intersection.sumocfg", *small_timing, *TWO, "--timing-only", "--rounds", 3,
+        "--set", f"topology.kind={kind}", *wires, "--out", tmp_path / kind,
     )  # fmt: skip
     assert done.status == 0, done.err
     schedule = pl.read_csv(tmp_path / kind / "schedule.csv")

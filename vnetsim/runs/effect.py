@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import A_SOURCE, EXCHANGES, HANDOVERS, SEVERAL_RSUS, TRAINS, WIRED, Acts, acts_of, needed
