@@ -119,7 +119,8 @@ def _facts(assembly: Assembly) -> dict[str, bool]:
     }
     for by, table, keys in (("pace", "pace", OF_PACE), ("data set", "data", OF_DATA_SET)):
         plugin = assembly.chosen.get(table)
-        needs = getattr(plugin.found, "needs", keys) if plugin else keys
+        # what a class inherits says nothing of what it adds
+        needs = vars(plugin.found).get("needs", keys) if plugin else keys
         found |= {needed(by, key).key: key in needs for key in keys}
     return found
 
