@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,10 @@ def test_the_page_has_every_default_of_the_default_run() -> None:
     assert certainties <= {
         "standard", "read in one transcription", "derived", "memory", "paper", "measured", "assumption", "rule",
     }  # fmt: skip
+
+
+def test_the_table_of_changes_has_the_conditions_of_its_study() -> None:
+    folder = ROOT / "docs" / "explanation"
+    rows = re.findall(r"^\| (.+?) \| [\d,]+ ± \d+ \|", (folder / "defaults.md").read_text(), re.MULTILINE)
+    study = tomllib.loads((folder / "defaults.toml").read_text())
+    assert [row.replace("`", "") for row in rows] == [condition["name"] for condition in study["conditions"]]
