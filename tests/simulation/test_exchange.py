@@ -68,6 +68,15 @@ def peers(participants: Any) -> dict[str, list[str]]:
     return {p.vehicle_id: [peer.vehicle_id for peer in p.peers] for p in participants}
 
 
+@pytest.mark.parametrize(("cost", "rows"), [(MIX, 0), (replace(MIX, upload_bytes=1_000_000), 1)])
+def test_who_waits_for_its_exchange_alone_is_handed_to_nobody(cost: Cost, rows: int, scene: Any, play: Any) -> None:
+    beside = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
+    windows = [scene.window("a", 0, 5), scene.window("a", 4, 20, rsu_id="s")]
+    result, _ = play(windows, cost, rsus=(scene.rsu, beside), quorum=2)
+    assert result.log.participations[0].outcome == "left_exchange"
+    assert len(result.log.handovers) == rows
+
+
 def test_two_vehicles_swap_models_over_a_shared_sidelink(scene: Any, play: Any) -> None:
     result, (participants,) = play(
         [scene.window("a", 0, 20), scene.window("b", 1, 20, start=(30.0, 100.0))], MIX, quorum=2
