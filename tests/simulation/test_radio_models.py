@@ -169,12 +169,12 @@ def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
 
 
 def test_the_strongest_serves_once_it_is_better_by_so_many_db_for_so_long(scene: Any) -> None:
-    """Of the RSU here -60 dBm everywhere; of the far one -70 dBm and one more with every 10 m, which are a second."""
+    """Of the RSU here -60 dBm everywhere; of the far one -70 dBm and two more with every 10 m, which are a second."""
     far = Rsu(id="far", x_m=9e3, y_m=0.0, range_m=9e3)
-    power_dbm = {scene.rsu.id: lambda _: -60.0, far.id: lambda place: -70.0 + place[0] / 10}
+    power_dbm = {scene.rsu.id: lambda _: -60.0, far.id: lambda place: -70.0 + place[0] / 5}
     radio: Any = SimpleNamespace(received_dbm=lambda _, rsu, __: power_dbm[rsu.id])
     events = scene.traffic([scene.window("a", 0, 40, rsu_id=rsu) for rsu in power_dbm]).events()
     rule = AssociationSettings(rule="strongest", hysteresis=3.0, trigger_s=2.0)
     followed = association(rule, [scene.rsu, far], radio).follow(events)
     serves = [(event.time_s, event.path.rsu_id) for event in followed if isinstance(event, Serves)]
-    assert serves == [(0.0, scene.rsu.id), (pytest.approx(10 + 3 + 2), "far")]
+    assert serves == [(0.0, scene.rsu.id), (pytest.approx(5 + 3 / 2 + 2), "far")]
