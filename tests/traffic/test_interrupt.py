@@ -89,7 +89,7 @@ def test_a_signal_while_sumo_steps(pressed: signal.Signals, after_s: float, tmp_
 def test_signals_while_sumo_does_not_answer(pressed: tuple[signal.Signals, ...], tmp_path: Path) -> None:
     """A stopped SUMO sends nothing, and this process waits for it in one system call."""
     traffic = tmp_path / "traffic"
-    command = [sys.executable, "-c", START, "mobility", str(SCENARIOS / "city.sumocfg"), "--out", str(traffic)]
+    command = [sys.executable, "-c", START, "mobility", str(SCENARIOS / "intersection.sumocfg"), "--out", str(traffic)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     sumo = 0
     try:
@@ -104,11 +104,12 @@ def test_signals_while_sumo_does_not_answer(pressed: tuple[signal.Signals, ...],
             time.sleep(0.5)
         for one in pressed:
             process.send_signal(one)
+            time.sleep(0.1)
         told = process.communicate(timeout=30)[1]
     finally:
         process.kill()
         process.communicate()
         if sumo and Path(f"/proc/{sumo}").exists():
             os.kill(sumo, signal.SIGKILL)
-    assert process.returncode == 130
+    assert process.returncode in {130, -signal.SIGTERM}  # the second may come when Python is about to end
     assert re.fullmatch(r"vnetsim: interrupted at [0-9.]+ s of the traffic\. Go on with: vnetsim resume .*\n", told)

@@ -80,7 +80,7 @@ class Pass:
         self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
         self._reader.start()
         try:
-            while (part := self._parts.get()) is not None:
+            while (part := self._next()) is not None:
                 frames = self._made(part)
                 time_s = float(frames.time_s[-1])
                 yield time_s, tracker.advance(frames, self._frames)
@@ -106,6 +106,12 @@ class Pass:
         with suppress(Empty):
             self._parts.get_nowait()  # what the reader put meanwhile, or this method before: there is one place
         self._parts.put(RunError("this traffic was closed; open it again."))  # for whoever reads on
+
+    def _next(self) -> list[Answer] | Exception | None:
+        """Return what the reader gave; awake now and then, for signals that came together may wake another thread."""
+        while True:
+            with suppress(Empty):
+                return self._parts.get(timeout=_WAIT_S)
 
     def _made(self, part: list[Answer] | Exception) -> Frames:
         """Return the frames of answers, or raise what ended the reading."""
