@@ -16,6 +16,7 @@ from vnetsim.learner_facts import NOT_READ
 
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
+_FASTEST_KMH = 200.0  # no road's vehicles enter so fast in the median
 """From which share of those invited a way to end is reported."""
 _UNEVEN = 1.1
 """How many times the smallest silo the largest may be without a word, and one image more."""
@@ -69,6 +70,7 @@ def notices(run: RunData) -> list[str]:
         *_nobodys_computers(run),
         *_uneven_silos(run),
         *(clean(note, 300) for note in run.manifest.radio.notes),
+        *_too_fast(run),
         *_sharp(run),
     ]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
@@ -256,6 +258,16 @@ def _rounded_up(value: float) -> float:
     """Return a number >= 0 of two digits, at least as large."""
     digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
     return math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
+
+
+def _too_fast(run: RunData) -> Iterator[str]:
+    """Say where half of the vehicles are faster than roads allow: positions and speeds may be in feet."""
+    entered = entries(run.windows)["entry_speed_mps"]
+    if len(entered) and (median_kmh := 3.6 * float(np.median(entered.to_numpy()))) > _FASTEST_KMH:
+        yield (
+            f"Half of the vehicles enter at {quantity(median_kmh, "km/h")} or more: are positions and speeds in feet? "
+            "Then --length-unit ft --speed-unit ft/s."
+        )
 
 
 def _sharp(run: RunData) -> Iterator[str]:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import polars as pl
 import pytest
 import tomli_w
@@ -192,3 +194,10 @@ def test_how_old_neighbours_models_were(tmp_path, make_run, versions, words):
     write_table(directory, "merges", [*own, *others])
     found = [line for line in notices(load(run)) if "eighbour" in line]
     assert [line[: len(words or "")] for line in found] == ([words] if words else [])
+
+
+def test_vehicles_too_fast_for_any_road(tmp_path, make_run):
+    run = load(make_run(tmp_path / "run", vehicles=60))
+    assert not any("in feet?" in line for line in notices(run))
+    faster = dataclasses.replace(run, windows=run.windows.with_columns(5 * pl.col("entry_speed_mps")))
+    assert sum("in feet?" in line for line in notices(faster)) == 1
