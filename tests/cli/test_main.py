@@ -241,6 +241,8 @@ class PanicException(BaseException):
             "internal error: PanicException: index out of bounds (--debug shows where).\n",
             1,
         ),
+        (MemoryError(), "no memory was left.\n", 1),
+        (MemoryError("an array of 9 TiB"), "no memory was left: an array of 9 TiB.\n", 1),
         (SystemExit(3), "a plug-in, or what it uses, ended the program (SystemExit: 3).", 1),
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily unavailable.", 1),
     ],
