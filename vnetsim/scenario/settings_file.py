@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,14 @@ def keys_in_file(scenario: str) -> set[str]:
     """
     if Path(scenario).suffix != ".toml":
         return set()
-    found, every = leaves(read_toml(Path(scenario))), leaves(to_plain(Experiment(scenario="")))
-    return set() if 2 * len(found.keys() & every.keys()) > len(every) else {".".join(path) for path in found}
+    found = leaves(read_toml(Path(scenario)))
+    return set() if names_most(found) else {".".join(path) for path in found}
+
+
+def names_most(settings: Iterable[tuple[str, ...]]) -> bool:
+    """Return whether these are more than half of all settings: a record, or a frozen benchmark."""
+    every = leaves(to_plain(Experiment(scenario=""))).keys()
+    return 2 * len(every & set(settings)) > len(every)
 
 
 def to_plain(settings: Any) -> dict[str, Any]:

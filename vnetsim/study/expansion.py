@@ -29,6 +29,7 @@ from vnetsim.scenario.settings_file import (
     keys_in_file,
     leaves,
     load_experiment,
+    names_most,
     read_experiment,
     to_plain,
     to_toml,
@@ -263,7 +264,8 @@ class Expansion:
     def _given(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
         """Return the keys that the study gives a cell, but those of settings that other learners alone have."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
-        keys = {".".join(path) for path in (*condition.settings, *arm.settings)}
+        common = () if names_most(condition.settings) else condition.settings
+        keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
     def _common_idle(self, lacking: Mapping[str, str]) -> set[str]:
