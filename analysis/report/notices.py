@@ -265,7 +265,7 @@ def _too_fast(run: RunData) -> Iterator[str]:
     entered = entries(run.windows)["entry_speed_mps"]
     if len(entered) and (median_kmh := 3.6 * float(np.median(entered.to_numpy()))) > _FASTEST_KMH:
         yield (
-            f"Half of the vehicles enter at {quantity(median_kmh, "km/h")} or more: are positions and speeds in feet? "
+            f"Half of the vehicles enter at {quantity(median_kmh, 'km/h')} or more: are positions and speeds in feet? "
             "Then --length-unit ft --speed-unit ft/s."
         )
 
