@@ -327,7 +327,7 @@ class Task(ABC):
             f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
             + f"; {nobodys} more are in no silo" * (nobodys > 0),
             f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
-            **self._data.facts,
+            **getattr(self._data, "facts", {}),  # a set of a task of one's own has none
             "Engine": chosen,
         }
         return Description(

@@ -49,12 +49,11 @@ def _path(row: dict[str, str], rsu: Rsu) -> tuple[VehiclePath, ExitCause]:
     bearing = math.radians(float(row["bearing_deg"]))
     east, north = -math.sin(bearing), -math.cos(bearing)  # where it heads
     half_m = math.sqrt(rsu.range_m**2 - offset_m**2)
-    path = VehiclePath(
+    return VehiclePath(
         vehicle_id=row["vehicle"], vehicle_type="", rsu_id=rsu.id,
         entry_cause="crossing", entry_edge=row["bearing_deg"],
         time_s=[enter_s, enter_s + 2 * half_m / speed_mps],
         x_m=[along_m * east + offset_m * north for along_m in (-half_m, half_m)],
         y_m=[along_m * north - offset_m * east for along_m in (-half_m, half_m)],
         speed_mps=[speed_mps, speed_mps],
-    )  # fmt: skip
-    return path, "crossing"
+    ), "crossing"  # fmt: skip

@@ -199,5 +199,5 @@ def test_how_old_neighbours_models_were(tmp_path, make_run, versions, words):
 def test_vehicles_too_fast_for_any_road(tmp_path, make_run):
     run = load(make_run(tmp_path / "run", vehicles=60))
     assert not any("in feet?" in line for line in notices(run))
-    faster = dataclasses.replace(run, windows=run.windows.with_columns(5 * pl.col("entry_speed_mps")))
+    faster = dataclasses.replace(run, windows=run.windows.with_columns(pl.col("entry_speed_mps") * 5))
     assert sum("in feet?" in line for line in notices(faster)) == 1
