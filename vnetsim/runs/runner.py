@@ -93,7 +93,7 @@ def start_run(
         experiment.arithmetic.applied(),
         joined as workers,
         locked(run, fresh=began is None),
-        opened(experiment, progress, run) as traffic,
+        opened(experiment, progress, run, assembly.source) as traffic,
     ):
         clock.mark("traffic set-up")
         progress.stage("preparing the data")

@@ -9,6 +9,7 @@ from vnetsim.coverage.windows import TrafficStream
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.scenario.kinds import kind_of, refuse_unread, unknown_kind
+from vnetsim.scenario.settings_file import Chosen
 
 
 def open_traffic(
@@ -17,6 +18,7 @@ def open_traffic(
     repeat: bool | None = None,
     outputs: Path | None = None,
     progress: ProgressDisplay | None = None,
+    source: Chosen | None = None,
 ) -> TrafficStream:
     """Open the experiment's scenario.
 
@@ -31,6 +33,7 @@ def open_traffic(
         outputs: folder for the files that a scenario has SUMO write, made when it is opened; what is there is removed.
             None discards them.
         progress: where to say that it is searched for a place for the RSU.
+        source: the traffic source with its settings, where it was found before.
 
     Raises:
         InputError: when the scenario is of no known kind, missing or malformed, or its traffic does not read a setting
@@ -43,7 +46,8 @@ def open_traffic(
         refuse_unread(experiment, experiment.scenario, kind.reads)
     again = experiment.traffic.repeat if repeat is None else repeat
     module, _, name = kind.opener.partition(":")
+    found = {} if source is None else {"source": source}
     opened: TrafficStream = getattr(import_module(module), name)(
-        experiment, repeat=again, outputs=outputs, progress=progress
+        experiment, repeat=again, outputs=outputs, progress=progress, **found
     )
     return opened

@@ -15,7 +15,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
-from vnetsim.scenario.settings_file import chosen
+from vnetsim.scenario.settings_file import Chosen, chosen
 from vnetsim.traffic.paths import PathSpeeds, check_path
 
 _UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"
@@ -23,14 +23,14 @@ _ROUNDING = 1.01
 """How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
 
 
-def open_source(experiment: Experiment, *, repeat: bool, **_: object) -> TrafficStream:
-    """Open the traffic source that an experiment names.
+def open_source(experiment: Experiment, *, repeat: bool, source: Chosen | None = None, **_: object) -> TrafficStream:
+    """Open the traffic source that an experiment names, ``source`` where it was found before.
 
     Raises:
         InputError: there is none of that name, or its settings or what it reads are wrong.
         RunError: it failed.
     """
-    source = chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
+    source = source or chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
     reads, unsaid = getattr(source.found, "traffic_settings", None), list[str]()

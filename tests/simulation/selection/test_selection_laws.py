@@ -139,12 +139,12 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules:
 
 
 def test_settings_of_both_reach_what_is_made_and_the_record() -> None:
-    made = simulation_plugins(experiment())
-    assert {kind: (made.record[kind]["name"], made.record[kind]["settings"]) for kind in ("selection", "pace")} == {
+    record = {table: plugin.record for table, plugin in simulation_plugins(experiment()).chosen.items()}
+    assert {kind: (record[kind]["name"], record[kind]["settings"]) for kind in ("selection", "pace")} == {
         "selection": ("random", {}),
         "pace": ("quorum", {}),
     }
-    assert all(entry["source"] for entry in made.record.values())
+    assert all(entry["source"] for entry in record.values())
 
 
 class Spy:

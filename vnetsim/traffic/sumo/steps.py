@@ -24,6 +24,8 @@ from vnetsim.traffic.sumo.session import EXIT_S, SumoSession
 from vnetsim.traffic.sumo.stream import Answer, SumoFrames, SumoSteps
 from vnetsim.traffic.vehicle_types import TypeFilter
 
+_WAKE_S = 2.0
+"""Waiting for SUMO, the process looks for signals so often."""
 _STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 2.0
 """Steps are looked at together: at most so many, until they have so many bytes or took so long."""
 
@@ -111,7 +113,7 @@ class Pass:
         """Return what the reader gave; awake now and then, for signals that came together may wake another thread."""
         while True:
             with suppress(Empty):
-                return self._parts.get(timeout=_WAIT_S)
+                return self._parts.get(timeout=_WAKE_S)
 
     def _made(self, part: list[Answer] | Exception) -> Frames:
         """Return the frames of answers, or raise what ended the reading."""
