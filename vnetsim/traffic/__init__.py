@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.scenario.kinds import kind_of, refuse_unread, unknown_kind
-from vnetsim.scenario.settings_file import Chosen
+
+if TYPE_CHECKING:
+    from vnetsim.scenario.settings_file import Chosen
 
 
 def open_traffic(
