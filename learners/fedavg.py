@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
 from learners.state.server import Weigh, equally
-from learners.tasks.contrastive import DEFAULTS, ContrastiveSettings, ContrastiveTask
+from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Participant
 
@@ -45,7 +45,6 @@ class FedAvg(FederatedLearner):
         "average: theta^(r+1) = 1 / N sum_n theta_n  (McMahan et al., Algorithm 1, with silos of one size)",
     )
     Settings: ClassVar[type] = ContrastiveSettings
-    defaults: ClassVar[Mapping[str, object]] = DEFAULTS
 
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
@@ -77,7 +76,6 @@ class Discard(FederatedLearner):
         "average: theta^(r+1) = 1 / |K| sum_(n in K) theta_n, K = {n: v_n <= limit_kmh}; theta^r where K is empty",
     )
     Settings: ClassVar[type] = DiscardSettings
-    defaults: ClassVar[Mapping[str, object]] = DEFAULTS
 
     @staticmethod
     def parts(context: LearnerContext, settings: DiscardSettings) -> Parts:

@@ -21,7 +21,7 @@ from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
 from learners.state.server import Folded
 from learners.state.silos import SiloStates
-from learners.tasks.contrastive import DEFAULTS, KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
+from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
 from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
 from vnetsim.errors.bounds import Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
@@ -145,7 +145,6 @@ class FedCo(FederatedLearner):
         "queue: the round's keys replace the oldest, in the order of the uploads",
     )
     Settings: ClassVar[type] = FedCoSettings
-    defaults: ClassVar[Mapping[str, object]] = DEFAULTS
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedCoSettings) -> Parts:

@@ -122,7 +122,7 @@ class FedEFMSettings(ClassificationSettings):
     beta: Annotated[Share, TRAINS, DISTILS] = 0.5
     temperature: Annotated[Temperature, DISTILS] = 3.0
     overseas_steps: Steps = 4
-    max_teachers: Annotated[int, Within(1, 100_000, "", "a round of more vehicles fits no memory")] = 4
+    max_teachers: Annotated[int, Within(1, 100_000, "", "a round of more vehicles fits no memory")] = 2
     similarity: Annotated[Literal["visit", "step"], DISTILS] = "visit"
     solver: Annotated[Solver, TRAINS, DISTILS] = "auto"
     server: Literal["rsu", "none"] = "rsu"

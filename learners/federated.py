@@ -146,6 +146,7 @@ class FederatedLearner(ABC):
             model=ModelCost(
                 bytes=payload_bytes(self._task.network.state_dict()),
                 image_flop=self._task.flop,
+                images=self._task.images_per_training(silo),
                 other_download_bytes=local.download_bytes,
                 other_upload_bytes=local.upload_bytes,
             ),

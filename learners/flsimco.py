@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from learners.fedavg import DUAL_TEMPERATURE, contrastive_averaging
 from learners.federated import FederatedLearner, Parts
 from learners.mathematics.weights import Weights, blur_weights
-from learners.tasks.contrastive import DEFAULTS, ContrastiveSettings
+from learners.tasks.contrastive import ContrastiveSettings
 from vnetsim.learning import LearnerContext, Participant
 
 
@@ -37,7 +37,6 @@ class FLSimCo(FederatedLearner):
         "average: theta^(r+1) = sum_n w_n theta_n",
     )
     Settings: ClassVar[type] = ContrastiveSettings
-    defaults: ClassVar[Mapping[str, object]] = DEFAULTS
 
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:

@@ -44,12 +44,15 @@ class ModelCost:
     Args:
         bytes: of one copy of it.
         image_flop: floating-point operations of its forward pass over one image.
+        images: how many images a local training takes, each as often as it comes; None where a learner does not say,
+            and so its work follows what it trains, whatever ``cost.images`` is.
         other_download_bytes: of the download, what is no model and stays as it is, such as keys.
         other_upload_bytes: of the upload, likewise.
     """
 
     bytes: int
     image_flop: float
+    images: int | None = None
     other_download_bytes: int = 0
     other_upload_bytes: int = 0
 
@@ -75,11 +78,13 @@ class Cost:
     steps: int = 0
     model: ModelCost | None = None
 
-    def of(self, model_bytes: int, image_flop: float) -> Cost:
-        """Return what the same participation costs with a model of so many bytes and operations for an image.
+    def of(self, model_bytes: int, image_flop: float, images: int | None = None) -> Cost:
+        """Return what the same participation costs with another model and another number of images.
 
-        Every copy of the trained model, in whatever direction, is one of the other; every pass of an image through the
-        one is a pass through the other. Needs ``model``.
+        Every copy of the trained model, in whatever direction, is replaced by one of ``model_bytes``. Every pass of an
+        image through it is replaced by a pass of ``image_flop`` operations. With ``images`` all passes, those of an
+        exchange too, are multiplied by the ratio of ``images`` to the images that the learner trains on. Needs
+        ``model``.
         """
         own = self.model
         assert own is not None
@@ -88,7 +93,8 @@ class Cost:
             return round((size - other) / own.bytes * model_bytes) + other
 
         def work(flop: float) -> float:
-            return flop / own.image_flop * image_flop
+            ratio = 1.0 if images is None or own.images is None else images / own.images
+            return flop / own.image_flop * image_flop * ratio
 
         exchange = self.exchange and replace(
             self.exchange,

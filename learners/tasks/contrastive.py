@@ -79,17 +79,6 @@ class TaskSettings(EncoderSettings):
     linear_probe: Annotated[Literal["final", "every", "never"], TRAINS] = "final"
 
 
-DEFAULTS: Mapping[str, object] = {
-    # the method's own model moves and is computed, while a small encoder learns
-    "cost.model": "resnet18",
-    # so many copies of 45 MB as one radio channel carries while vehicles pass
-    "round.quorum": 2,
-    "round.invited": 3,
-    "round.max_staleness": 1,
-}
-"""Experiment settings of the contrastive learners; the reasons are in ``docs/explanation/defaults.md``."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveSettings(TaskSettings):
     """Settings of FLSimCo and its baselines: the task's, and the dual-temperature loss.

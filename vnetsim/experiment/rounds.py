@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from vnetsim.errors import unknown_name
 from vnetsim.errors.bounds import (
@@ -40,12 +40,12 @@ class RoundSettings:
 
     quorum: Annotated[
         int, Within(1, 100_000, "", "a round of more uploads fits no memory"), needed("pace", "round.quorum")
-    ] = 5
+    ] = 3
     invited: Annotated[
         int, Within(1, 100_000, "", "a round of more uploads fits no memory"), needed("pace", "round.invited")
-    ] = 8
+    ] = 3
     deadline_s: Annotated[float, Within(0.1, 1e7, "s", "taking part needs time; four months")] = 60.0
-    max_staleness: Annotated[int, Within(0, 10_000, "", "the model of every round that is still in use is kept")] = 0
+    max_staleness: Annotated[int, Within(0, 10_000, "", "the model of every round that is still in use is kept")] = 1
     distinct_silos: bool = False
 
     def __post_init__(self) -> None:
@@ -205,29 +205,52 @@ class ScheduleSettings:
         require(bool(self.learner) or not self.learning, "schedule.learning: needs schedule.learner, whose it is.")
 
 
-MODELS: Mapping[str, tuple[int, float]] = {"resnet18": (44_976_544, 1_110_966_272.0)}
-"""Bytes, and operations of a forward pass over one image of 32 x 32 pixels, of models that may stand on the clock:
-``resnet18`` as FLSimCo's code builds it and ``learners.encoders`` too, with its projection and BatchNorm statistics."""
+class ClockModel(NamedTuple):
+    """The model whose transfers and training are timed.
+
+    Args:
+        bytes: of one copy on the radio link.
+        image_flop: floating-point operations of a forward pass over one image.
+        images: images of a local training; None for as many as are really trained.
+    """
+
+    bytes: int
+    image_flop: float
+    images: int | None
+
+
+MODELS: Mapping[str, ClockModel] = {
+    "resnet18": ClockModel(44_976_544, 1_110_966_272.0, 640),
+    "resnet18-half": ClockModel(22_488_272, 1_110_966_272.0, 640),
+}
+"""Models that can be timed: ``resnet18`` as FLSimCo's code and ``learners.encoders`` build it, for images of 32 x 32
+pixels, with projection and BatchNorm statistics; ``resnet18-half`` is sent with 16 bits a number. How the number of
+images was chosen: ``docs/explanation/defaults.md``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostSettings:
-    """Which model moves over the radio and is computed on board, as far as times and bytes are concerned.
+    """Which model is timed: its transfers over the radio, and its training on board. All learners have the same.
 
-    A small model can be trained in place of a large one, and the vehicles still take as long, and send as much, as with
-    the large one: each copy of the trained model, and each pass of an image through it, is charged as one of the
-    other's. What else a learner sends, such as keys, stays as it is.
+    What is timed and what is trained are two things. A small network can be trained on a laptop while vehicles take as
+    long, and send as much, as with a large one: each copy of the trained model, and each pass of an image through it,
+    is charged as one of the timed model. A method's extras are added: a second network, copies for neighbours, keys.
 
     Args:
-        model: ``trained`` is the learner's own, ``resnet18`` that of FLSimCo's paper; any other name is yours, with
+        model: ``resnet18-half`` is the network of FLSimCo's paper, sent with 16 bits a number (22.5 MB), ``resnet18``
+            the same with 32 bits (45 MB), ``trained`` the network that is trained; any other name is yours, with
             ``model_bytes`` and ``image_flop``.
-        model_bytes: what one copy of it takes on the radio link (B).
+        model_bytes: size of one copy of your model on the radio link (B).
         image_flop: floating-point operations of its forward pass over one image.
+        images: images of a local training, whatever number is trained; left out, 640 for ``resnet18`` and
+            ``resnet18-half``, and for others as many as are trained. A learner that looks at each image twice takes
+            twice as long.
     """
 
-    model: str = "trained"
+    model: str = "resnet18-half"
     model_bytes: Annotated[int | None, Within(1, 10**15, "B", "a petabyte fits no vehicle")] = None
     image_flop: Annotated[float | None, Within(1, 1e18, "FLOP", "a second of an exascale computer")] = None
+    images: Annotated[int | None, Within(1, 10_000_000, "images", "eight times ImageNet")] = None
 
     def __post_init__(self) -> None:
         check_bounds("cost", self)
@@ -244,10 +267,16 @@ class CostSettings:
                 f"cost.model: '{self.model}' is none of trained, {', '.join(MODELS)}; give its cost.model_bytes and "
                 "cost.image_flop.",
             )
+        require(
+            self.model != "trained" or self.images is None,
+            "cost.images: means nothing with cost.model = 'trained', which times what is trained; leave it out, or "
+            "name another cost.model.",
+        )
 
     @property
-    def on_the_clock(self) -> tuple[int, float] | None:
-        """Bytes of the model, and operations of its forward pass over one image; None for the trained one."""
+    def on_the_clock(self) -> ClockModel | None:
+        """The timed model; None for the trained one."""
         if self.model_bytes is not None and self.image_flop is not None:
-            return self.model_bytes, self.image_flop
-        return MODELS.get(self.model)
+            return ClockModel(self.model_bytes, self.image_flop, self.images)
+        model = MODELS.get(self.model)
+        return model if model is None or self.images is None else model._replace(images=self.images)

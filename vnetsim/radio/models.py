@@ -142,7 +142,7 @@ class Tr37885:
     file: Annotated[str, Acts("radio.state", ("polygons",))] = ""
     environment: Literal["scenario", "urban", "highway"] = "scenario"
     carrier_hz: Annotated[float, Within(1e8, 1e12, "Hz", "microwaves, which the path loss is of")] = 5.9e9
-    bandwidth_hz: Annotated[float, Within(1e3, 1e11, "Hz", "from telemetry to all microwave bands")] = 20e6
+    bandwidth_hz: Annotated[float, Within(1e3, 1e11, "Hz", "from telemetry to all microwave bands")] = 30e6
     rsu_power_dbm: PowerDbm = 23.0
     vehicle_power_dbm: PowerDbm = 23.0
     rsu_antenna_dbi: GainDbi = 3.0
