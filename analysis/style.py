@@ -66,6 +66,7 @@ OUTCOMES = {
     "left_upload": ("left in upload", PINK),
     "deadline": ("round closed first", SKY),
     "stale": ("too stale", BLUE),
+    "unfinished": ("run ended first", GREY),
     "rejected": ("rejected: not finite", BLACK),
     "not_selected": ("not selected", PALE),
 }

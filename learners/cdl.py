@@ -192,7 +192,7 @@ class ContrastiveDivergence:
         series: Sequence[Series],
         loss: StepLoss | None = None,
     ) -> None:
-        self._rounds, self._task, self._settings, self._series = context.experiment.rounds, task, settings, series
+        self._task, self._settings, self._series = task, settings, series
         self._descend = step_of(loss or task.loss)
         self._alone = task.training(self._descend)
         both = nn.ModuleDict({"backbone": copy.deepcopy(task.network), "sub": copy.deepcopy(task.network)})
@@ -290,7 +290,7 @@ class ContrastiveDivergence:
         """Return the sub-network's influence on a silo's backbone; see ``CdlSettings.divergence_schedule``."""
         schedule = self._settings.divergence_schedule
         if schedule == "linear":
-            return max(0.0, 1 - participant.base.version / self._rounds)
+            return 1 - participant.passed
         if schedule == "measured" and SEEN in own:
             last, largest = own[SEEN].tolist()
             return last / largest if largest > 0 else 1.0

@@ -321,7 +321,7 @@ class Overseas:
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,
-            learning_rate=self._task.learning_rate(guest.base.version),
+            learning_rate=self._task.learning_rate(guest.passed),
             seed=self._context.streams.integer("overseas", *guest.started, host.vehicle_id, guest.vehicle_id),
             steps=self._settings.overseas_steps,
             earlier=host.earlier,

@@ -173,7 +173,7 @@ class FederatedLearner(ABC):
         folded = self._server.fold(updates, into)
         self._models.add(folded.state, into)
         figures = {
-            "learning_rate": self._task.learning_rate(version),
+            **self._task.round_learning_rate(version, [update.participant for update in updates]),
             **self._local.figures(updates, folded, version),
             **folded.metrics,
         }
@@ -317,6 +317,6 @@ def averaging_server(
         rule_of(context),
         weigh=weights,
         figure=context.figure,
-        travel=lambda who: task.learning_rate(who.base.version) * who.steps_of(task.settings.steps),
+        travel=lambda who: task.learning_rate(who.passed) * who.steps_of(task.settings.steps),
         **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
     )

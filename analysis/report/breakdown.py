@@ -20,7 +20,7 @@ _WAYS = {
     "left too soon": ("left_download", "left_training", "left_exchange", "left_upload"),
     "too stale": ("stale",),
 }
-_SELDOM = {"round closed first": ("deadline",), "not finite": ("rejected",)}
+_SELDOM = {"round closed first": ("deadline",), "run ended first": ("unfinished",), "not finite": ("rejected",)}
 """Ways to end that have a column where they occur."""
 
 

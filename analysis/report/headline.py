@@ -83,7 +83,7 @@ def _energy(run: RunData) -> list[tuple[str, str]]:
 
 def _learning(run: RunData) -> list[tuple[str, str]]:
     parts = run.participations
-    wanted = run.experiment.rounds * run.aggregators if run.learning else 0
+    wanted = (run.experiment.rounds or 0) * run.aggregators if run.learning else 0
     done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
     empty = run.rounds.filter(pl.col("committed") == 0).height
     rows = [("Rounds", f"{done} ({count(empty)} without a commit)" if empty else done)]
@@ -164,6 +164,7 @@ def _lost(outcome: str) -> str:
     others = {
         "deadline": "were cut off by the deadline of their round",
         "stale": "were too late for their round",
+        "unfinished": "were cut off by the end of the run",
         "rejected": "gave an update that was not finite",
     }
     return f"left coverage {STAGES[outcome][0]}" if outcome in STAGES else others.get(outcome, "came to nothing")

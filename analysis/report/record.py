@@ -11,7 +11,12 @@ from analysis.loading import RunData
 from analysis.report.notices import rates
 from vnetsim.storage.records import LearnerEntry
 
-_ENDINGS = {"rounds": "all rounds were done", "traffic": "the traffic ended", "caller": "its caller ended it"}
+_ENDINGS = {
+    "rounds": "all rounds were done",
+    "time": "its time had passed",
+    "traffic": "the traffic ended",
+    "caller": "its caller ended it",
+}
 _MOST_RSUS = 20
 
 Row = tuple[str, Any] | tuple[str, Any, bool]

@@ -184,9 +184,9 @@ class SteeringTask(Task):
         """Return all metrics of a learner with one model at the RSU."""
         return GLOBAL_SERIES
 
-    def learning_rate(self, version: int) -> float:
+    def learning_rate(self, passed: float) -> float:
         """Return alpha_k, the step size of a local training that starts from a model of this version."""
-        return self.settings.lr if self.settings.schedule == "constant" else super().learning_rate(version)
+        return self.settings.lr if self.settings.schedule == "constant" else super().learning_rate(passed)
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
         """Return the optimizer of the settings, continued from ``state``, which is empty to begin."""

@@ -40,7 +40,7 @@ LEARNING_RATE = Series(
     name="learning_rate",
     result=False,
     label="Learning rate",
-    caption="Step size of the vehicles that started in this round; a cosine over the rounds.",
+    caption="Step size of the vehicles that started in this round; half a cosine over the run.",
 )
 
 
@@ -208,16 +208,21 @@ class Task(ABC):
         return self.local_training(
             participant.silo,
             speed_mps=participant.speed_mps,
-            learning_rate=self.learning_rate(participant.base.version),
+            learning_rate=self.learning_rate(participant.passed),
             seed=self._context.streams.integer("training", *participant.started, participant.vehicle_id),
             steps=participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
         )
 
-    def learning_rate(self, version: int) -> float:
-        """Return the step size of a training from a model of this version: half a cosine over the rounds, down to 0."""
-        share = min(version / self._context.experiment.rounds, 1.0)
-        return self.settings.lr * (1 + math.cos(math.pi * share)) / 2
+    def learning_rate(self, passed: float) -> float:
+        """Return the step size when a share of the run has passed: half a cosine, down to 0."""
+        return self.settings.lr * (1 + math.cos(math.pi * passed)) / 2
+
+    def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
+        """Return the step size of those that start from a version; without a number of rounds, of who started last."""
+        if rounds := self._context.experiment.rounds:
+            return {LEARNING_RATE.name: self.learning_rate(min(version / rounds, 1.0))}
+        return {LEARNING_RATE.name: self.learning_rate(max(one.passed for one in participants))} if participants else {}
 
     def sent(self, state: State) -> dict[str, Tensor]:
         """Return the part of a model's state that crosses the radio link."""

@@ -50,6 +50,7 @@ def run(
     scenario: Scenario,
     *,
     learner: str | type | None = None,
+    time_s: float | None = None,
     rounds: int | None = None,
     seed: int | None = None,
     device: str | None = None,
@@ -77,7 +78,8 @@ def run(
             traffic is replayed, or an ``Experiment``.
         learner: a name such as ``"fedefm"``, one of a file as ``"path/to/file.py:CLASS"``, or a class; default
             ``"flsimco"``. A class of a notebook is known to this process alone; put it in a file to resume elsewhere.
-        rounds: rounds to run; default 20.
+        time_s: simulated time to run (s); default 600 s, or until ``rounds`` are done where they are given.
+        rounds: rounds to run; default as many as the time allows.
         seed: of every random stream; default 0.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
@@ -95,7 +97,7 @@ def run(
         address: of the Ray cluster; default a new one of this machine.
         trust: let a run directory name code that is run, and fetch data.
         timing_only: play the rounds without training anybody: who could take part, over all of the traffic unless
-            ``rounds`` says how many; ``Run.schedule`` then tells who would train when.
+            ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then tells who would train when.
         tensorboard: write event files of TensorBoard into the run directory, round by round.
         command: the words by which the record tells what made the run; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
@@ -125,7 +127,8 @@ def run(
     with display_of(progress) as display:
         display.stage("loading")
         cluster = cluster_of_run(workers, engine, address)
-        named = _overrides(settings, rsu, learner=learner, rounds=rounds, device=device, seed=seed, **keys)
+        ends = {"time_s": time_s, "rounds": rounds}
+        named = _overrides(settings, rsu, learner=learner, **ends, device=device, seed=seed, **keys)
         given = chosen_by_name(named, keys)
         if timing_only:
             named = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False), *named]
@@ -192,6 +195,7 @@ def compare(
     seeds: str | int | Iterable[int] | None = None,
     size: str | None = None,
     equal_schedule: str | None = None,
+    time_s: float | None = None,
     rounds: int | None = None,
     device: str | None = None,
     rsu: Rsus = None,
@@ -219,6 +223,7 @@ def compare(
         seeds: such as ``range(8)``; default the study's, or 0 to 9.
         size: of a study file; default its first.
         equal_schedule: a learner, or an arm of the study, whose payload and work are those of all arms.
+        time_s: see ``vnetsim.run``; all arms have the same.
         rounds: see ``vnetsim.run``.
         device: see ``vnetsim.run``.
         rsu: see ``vnetsim.run``.
@@ -257,7 +262,7 @@ def compare(
         raise InputError(f"workers: expected a whole number, got {workers!r}.")
     with display_of(progress) as display:
         display.stage("loading")
-        named = _overrides(settings, rsu, rounds=rounds, device=device, **keys)
+        named = _overrides(settings, rsu, time_s=time_s, rounds=rounds, device=device, **keys)
         plan, name = plan_of(
             path_of(scenario),
             named,

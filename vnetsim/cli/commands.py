@@ -52,7 +52,13 @@ LearningText = Annotated[str | None, Parameter(group=LEARNING)]
 LearningFlag = Annotated[bool, Parameter(group=LEARNING, negative="")]
 """Options that one command explains."""
 
-Rounds = Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run (default 20).")]
+Time = Annotated[
+    float | None,
+    Parameter(
+        name="--time", group=LEARNING, help="Simulated time to run (s); default 600, or until --rounds are done."
+    ),
+]
+Rounds = Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run; default as many as the time allows.")]
 Device = Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")]
 Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")]
 Set = Annotated[
@@ -96,6 +102,7 @@ def run(
     /,
     *,
     learner: LearningText = None,
+    time_s: Time = None,
     rounds: Rounds = None,
     device: Device = None,
     data: LearningText = None,
@@ -123,6 +130,7 @@ def run(
     made = vnetsim.run(
         scenario,
         learner=learner,
+        time_s=time_s,
         rounds=rounds,
         device=device,
         seed=seed,
@@ -181,6 +189,7 @@ def compare(
     seeds: LearningText = None,
     size: str | None = None,
     equal_schedule: LearningText = None,
+    time_s: Time = None,
     rounds: Rounds = None,
     device: Device = None,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
@@ -215,6 +224,7 @@ def compare(
             seeds=seeds,
             size=size,
             equal_schedule=equal_schedule,
+            time_s=time_s,
             rounds=rounds,
             device=device,
             **traffic.settings(),

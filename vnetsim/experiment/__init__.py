@@ -6,6 +6,7 @@ the same name in an experiment TOML file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -49,6 +50,9 @@ __all__ = [
 ALL_ROUNDS = 1_000_000
 """More than any traffic has: rounds without training go on until it ends."""
 
+DEFAULT_TIME_S = 600.0
+"""How long a run lasts that is given neither a time nor a number of rounds (s)."""
+
 PLUGIN_KEYS = (
     "learner",
     "schedule.learner",
@@ -81,7 +85,10 @@ class Experiment:
         scenario: ``.sumocfg``, FCD file, or run directory; ``"gaussian"`` for the truncated-Gaussian model; another
             traffic source by its entry point in ``vnetsim.traffic_sources`` or as ``path/to/file.py:Class``.
         seed: seed of every random stream, >= 0.
-        rounds: rounds to run, >= 1; of each RSU where it aggregates by itself (``topology.kind``).
+        time_s: the run ends when so much time has been simulated (s); left out, after 600 s, or, where ``rounds`` is
+            given, not before its rounds are done.
+        rounds: the run ends after so many rounds; of each RSU where it aggregates by itself (``topology.kind``). Left
+            out, there are as many as its time allows.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         learner: name of an entry point in ``vnetsim.learners``, or ``path/to/file.py:Class``.
         evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
@@ -110,7 +117,8 @@ class Experiment:
 
     scenario: str
     seed: Annotated[int, Within(0, 2**63 - 1, "", "whole numbers of TOML have 64 bits")] = 0
-    rounds: Annotated[int, Within(1, ALL_ROUNDS, "", "every round is evaluated, recorded and saved")] = 20
+    time_s: Annotated[float | None, Within(0.1, 1e9, "s", "thirty years, beyond any recording")] = None
+    rounds: Annotated[int | None, Within(1, ALL_ROUNDS, "", "every round is evaluated, recorded and saved")] = None
     device: str = "auto"
     learner: str = "flsimco"
     evaluate_every: Annotated[int, Within(1, 1_000_000, "", "no run has more rounds"), TRAINS] = 1
@@ -136,6 +144,13 @@ class Experiment:
     radio: Mapping[str, Any] = field(default_factory=dict)
     source: Annotated[Mapping[str, Any], A_SOURCE] = field(default_factory=dict)
     encoder: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lasts_s(self) -> float:
+        """How long the run lasts at most (s); infinite where its rounds alone end it."""
+        if self.time_s is not None:
+            return self.time_s
+        return DEFAULT_TIME_S if self.rounds is None else math.inf
 
     def value(self, key: str) -> Any:
         """Return the value of a setting by its dotted key, None where there is none."""

@@ -79,6 +79,9 @@ class Participant(Peer):
         bases: where it downloaded several models before it trained: all of them, ``base`` the first. It starts from
             their mean (FedMes; Han et al., JSAC 39(12), 2021), and each of their aggregators that its update reaches
             is told of it by a participant of its own. Empty for ``base`` alone.
+        passed: share of the run that had passed, in [0, 1]: the version of ``base`` over ``Experiment.rounds``, or,
+            where only time ends the run, the simulated time at which it was invited over the run's. Step sizes fall
+            with it.
         chance: how likely it was to be invited, over the mean of those who waited with it; 1 where the selection policy
             tells none. What averages divides its weight by it; what the weights then lack to the sum 1, or exceed, is
             the weight of the aggregator's present model.
@@ -98,6 +101,7 @@ class Participant(Peer):
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     bases: tuple[ModelKey, ...] = ()
     chance: float = 1.0
+    passed: float = 0.0
 
     @property
     def started(self) -> tuple[str | int, ...]:

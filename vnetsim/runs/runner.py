@@ -261,15 +261,18 @@ class _Session:
         self.tables = RunTables(self.run, self.assembly.experiment)
 
     @property
-    def rounds(self) -> int:
-        """Of all aggregators together."""
-        return self.assembly.experiment.rounds * sum(name != CLOUD for name in self.aggregators)
+    def rounds(self) -> int | None:
+        """Of all aggregators together; None where time alone ends the run."""
+        rounds = self.assembly.experiment.rounds
+        return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
 
     def how_far(self) -> str:
-        if isinstance(self.training, Untrained):  # as many rounds as there is traffic for
-            played = 0 if self.log is None else len(self.log.rounds)
-            return f"after {played} round{'s' * (played != 1)}"
-        finished = 0 if self.training is None else self.training.finished
+        if isinstance(self.training, Untrained):
+            finished = 0 if self.log is None else len(self.log.rounds)
+        else:
+            finished = 0 if self.training is None else self.training.finished
+        if self.rounds is None or isinstance(self.training, Untrained):
+            return f"after {finished} round{'s' * (finished != 1)}"
         return f"after {finished} of {self.rounds} rounds"
 
     def close(self, status: str) -> None:
@@ -313,6 +316,8 @@ class _Session:
         def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
             if isinstance(training, Untrained):
                 show(progress, self.traffic)
+            elif self.rounds is None:
+                progress.advance(time_s=time_s, done=time_s - self.traffic.info.begin_s, total=experiment.lasts_s)
             else:
                 progress.advance(time_s=time_s, done=rounds, total=self.rounds)
 

@@ -207,7 +207,7 @@ class Aggregator:
     def uploaded(self, participation: Participation) -> None:
         """Let an update count for the open round."""
         self.invitations.took_part(participation.window.vehicle, self.round)
-        participant = participant_of(participation, self.round, self.world.experiment.camera)
+        participant = participant_of(participation, self.round, self.world.experiment.camera, self.world.share_passed)
         row = self._end(participation, "committed", self.world.env.now)
         self._open.committed.append((row, participant))
         if self._exchange.under_way:
@@ -316,7 +316,7 @@ class Aggregator:
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
         """End what was not done when the round closed, or its exchange began."""
         doing = participation.cut()
-        late: Outcome = "deadline" if closed_by == "deadline" else "stale"
+        late: Outcome = {"deadline": "deadline", "traffic_end": "unfinished"}.get(closed_by, "stale")
         self._end(participation, LEFT[doing] if participation.coverage is None else late, time_s)
 
     def _close_if_over(self) -> None:

@@ -48,8 +48,8 @@ class SimulationResult:
     """A simulation that came to its end.
 
     Args:
-        ended_by: ``rounds`` when all rounds were done, ``caller`` when ``on_round`` ended them before that, ``traffic``
-            when there was no more traffic.
+        ended_by: ``rounds`` when all rounds were done, ``time`` when the run's time had passed, ``caller`` when
+            ``on_round`` ended it before that, ``traffic`` when there was no more traffic.
         begin_s: first simulated instant (s).
         time_s: last simulated instant (s).
         log: the records.
@@ -60,7 +60,7 @@ class SimulationResult:
         wires: the backhaul as it was used, by RSU.
     """
 
-    ended_by: Literal["rounds", "traffic", "caller"]
+    ended_by: Literal["rounds", "time", "traffic", "caller"]
     begin_s: float
     time_s: float
     log: SimulationLog
@@ -111,6 +111,7 @@ def simulate(
     link_rates, sidelink_rates = radio.rate_use(), radio.rate_use()
     world = World(
         env=env,
+        begin_s=traffic.info.begin_s,
         experiment=experiment,
         streams=streams,
         cost=handler.cost,
@@ -156,11 +157,12 @@ def simulate(
         log=log,
         on_round=on_round,
         association=association(experiment.association, traffic.rsus, radio),
+        until_s=traffic.info.begin_s + experiment.lasts_s,
     )
     last_s = loop.play(traffic, progress)
-    complete = len(log.rounds) == experiment.rounds * len(all_of_them)
+    complete = experiment.rounds is not None and len(log.rounds) == experiment.rounds * len(all_of_them)
     return SimulationResult(
-        ended_by="rounds" if complete else "caller" if loop.stopped else "traffic",
+        ended_by="rounds" if complete else loop.ended_by,
         begin_s=traffic.info.begin_s,
         time_s=max([log.rounds[-1].close_s, *(merge.time_s for merge in log.merges[-1:])]) if complete else last_s,
         log=log,
@@ -197,15 +199,18 @@ class _Loop:
     log: SimulationLog
     on_round: Callable[[SimulationLog], object] | None
     association: Association
-    stopped: bool = False
+    until_s: float
+    ended_by: Literal["time", "traffic", "caller"] = "traffic"
 
     def play(self, traffic: TrafficStream, progress: Callable[..., object] | None) -> float:
-        """Play the traffic until the last round closes or there is no more of it; return the last instant (s)."""
+        """Play the traffic until the last round closes, time is up or traffic ends; return the last instant (s)."""
         fleet, log = self.fleet, self.log
         fleet.open()
         last_s = traffic.info.begin_s
         time_s: float
         for time_s, events in groupby(self.association.follow(_forward(traffic)), key=attrgetter("time_s")):
+            if time_s > self.until_s:
+                return self._time_is_up()
             last_s = time_s
             if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
                 return self._ended(last_s)
@@ -216,18 +221,26 @@ class _Loop:
         end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
         if end_s is not None and last_s < end_s < math.inf:
             last_s = end_s
+        if last_s >= self.until_s:
+            return self._time_is_up()
         self._run_until(last_s, inclusive=True)
         return self._ended(last_s)
 
+    def _time_is_up(self) -> float:
+        """End the run when its time has passed, unless its rounds are done before; return the last instant (s)."""
+        if self._run_until(self.until_s, inclusive=True):
+            self.ended_by = "time"
+        return self._ended(self.until_s)
+
     def _ended(self, last_s: float) -> float:
         """Close what is open, where rounds are missing, and return the last instant (s)."""
-        if self.stopped:
+        if self.ended_by == "caller":
             last_s = self.env.now
         if not self._finished:
             self.fleet.end_of_traffic(last_s)
             self._empty_outbox()
             self.mixer.end_of_traffic(last_s)
-            self.fleet.cut_off(last_s)  # where the caller ended it while vehicles were covered
+            self.fleet.cut_off(last_s)  # where it ended while vehicles were covered
         return last_s
 
     @property
@@ -251,7 +264,7 @@ class _Loop:
         while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
             if outbox and self._empty_outbox():
-                if self.stopped or self._finished:
+                if self.ended_by == "caller" or self._finished:
                     return False
                 self.fleet.fill()
         # Nothing is due any more. SimPy adds the difference to its clock, which may miss the target by one rounding.
@@ -271,8 +284,8 @@ class _Loop:
             if (told.closed or told.mixed) and self._finished:
                 self.fleet.cut_off(told.closed[-1].close_s if told.closed else self.env.now)
             for _ in told.closed:
-                if self.on_round is not None:
-                    self.stopped |= self.on_round(self.log) is False
+                if self.on_round is not None and self.on_round(self.log) is False:
+                    self.ended_by = "caller"
             for vehicle in told.idle:  # where its update counted elsewhere, the RSU that serves it may invite it now
                 news |= self.fleet.idle(vehicle)
             news |= bool(told.closed or told.mixed)

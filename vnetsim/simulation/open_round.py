@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,15 +69,18 @@ class OpenRound:
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
 
 
-def participant_of(participation: Participation, round_index: int, camera: Camera) -> Participant:
+def participant_of(
+    participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
+) -> Participant:
     """Return what the learner is told of a participation that committed."""
     window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
     last = participation.segments[-1]
     bases = tuple(one.origin.base for one in origin.together if one.origin.arrived)
     others = bool(bases) and bases[0] != origin.base
+    base = bases[0] if bases else origin.base
     return Participant(
         round=round_index,
-        base=bases[0] if bases else origin.base,
+        base=base,
         vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
         silo=window.vehicle.silo,
@@ -95,6 +99,7 @@ def participant_of(participation: Participation, round_index: int, camera: Camer
         mixed=origin.mixed,
         bases=bases if len(bases) > 1 else (),
         chance=window.chance,
+        passed=passed(base.version, participation.start_s),
     )
 
 

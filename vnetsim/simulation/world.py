@@ -28,6 +28,7 @@ class World:
 
     Args:
         env: the event loop; its clock is the traffic's.
+        begin_s: when it began (s).
         experiment: rules, camera, number of rounds.
         streams: the experiment's random streams.
         cost: payload and work of a participation by silo.
@@ -41,6 +42,7 @@ class World:
     """
 
     env: simpy.Environment
+    begin_s: float
     experiment: Experiment
     streams: Streams
     cost: Callable[[int], Cost]
@@ -55,6 +57,11 @@ class World:
     def needed_models(self) -> tuple[ModelKey, ...]:
         """Return the models that somebody will still train or average."""
         return tuple(dict.fromkeys(model for of_whom in self.needed for model in of_whom()))
+
+    def share_passed(self, version: int, time_s: float) -> float:
+        """Return the share of the run that had passed when a model was of a version, and the clock at a time (s)."""
+        rounds, lasts_s = self.experiment.rounds, self.experiment.lasts_s
+        return min(max(version / rounds if rounds else 0.0, (time_s - self.begin_s) / lasts_s), 1.0)
 
     def link(self, window: OpenWindow) -> Link:
         """Return the radio link of a window."""

@@ -15,6 +15,7 @@ Outcome = Literal[
     "left_exchange",
     "deadline",
     "stale",
+    "unfinished",
     "not_selected",
     "rejected",
 ]

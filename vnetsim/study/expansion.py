@@ -307,7 +307,8 @@ class Expansion:
                 schedule = ScheduleSettings(learner=theirs.learner, learning=theirs.learning)
                 # once more: not every selection policy goes with a schedule
                 own = self._assembled(dataclasses.replace(own, schedule=schedule))
-        evaluations, wanted = -(-own.rounds // own.evaluate_every), self._tables.last_evaluations
+        wanted = self._tables.last_evaluations
+        evaluations = wanted if own.rounds is None else -(-own.rounds // own.evaluate_every)
         if evaluations < wanted and not self._timing_only:
             under = f" under '{condition.label}'" if condition.label else ""
             with placed(self._where):
