@@ -159,7 +159,7 @@ class Cdl(FederatedLearner):
             context,
             settings,
             task,
-            ContrastiveDivergence(context, task, settings, series),
+            ContrastiveDivergence(task, settings, series),
             name=Cdl.name,
             topology=context.experiment.exchange.topology,
             own=True,
@@ -186,7 +186,6 @@ class ContrastiveDivergence:
 
     def __init__(
         self,
-        context: LearnerContext,
         task: SteeringTask,
         settings: CdlSettings,
         series: Sequence[Series],

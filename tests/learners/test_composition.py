@@ -57,7 +57,7 @@ def composed(kind: Any, pull: float | None) -> Any:
         if kind is FedEFM:
             local = Overseas(context, task, settings, shipped.server, loss)
         if kind is Cdl:
-            local = ContrastiveDivergence(context, task, settings, shipped.local._series, loss)
+            local = ContrastiveDivergence(task, settings, shipped.local._series, loss)
         shipped.server.weigh = shares
         values = {name: getattr(shipped, name) for name in ("task", "server", "silos", "series", "exchange")}
         return Parts(local=local, **values)

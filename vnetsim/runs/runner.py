@@ -313,14 +313,6 @@ class _Session:
         seen, safe_s = len(training.metric_rows), time.monotonic()
         progress.stage("running")
 
-        def on_progress(*, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG001 - the protocol's names
-            if isinstance(training, Untrained):
-                show(progress, self.traffic)
-            elif self.rounds is None:
-                progress.advance(time_s=time_s, done=time_s - self.traffic.info.begin_s, total=experiment.lasts_s)
-            else:
-                progress.advance(time_s=time_s, done=rounds, total=self.rounds)
-
         def on_round(log: SimulationLog) -> bool:
             nonlocal seen, safe_s
             self.log = log
@@ -340,7 +332,7 @@ class _Session:
             cast("TrafficStream", _Timed(self.traffic, self.clock)),
             training,
             self.assembly.streams,
-            progress=on_progress,
+            progress=self._show_progress,
             on_round=on_round,
             plugins=self.assembly.simulation,
             images=images,
@@ -353,6 +345,15 @@ class _Session:
             progress.note(f"on_round ended the run {self.how_far()}.")
         if result.ended_by == "traffic" and not isinstance(training, Untrained):
             progress.note(f"the traffic ended {self.how_far()}.")
+
+    def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
+        if isinstance(self.training, Untrained):
+            show(self.progress, self.traffic)
+        elif self.rounds is None:
+            passed_s, lasts_s = time_s - self.traffic.info.begin_s, self.assembly.experiment.lasts_s
+            self.progress.advance(time_s=time_s, done=passed_s, total=lasts_s)
+        else:
+            self.progress.advance(time_s=time_s, done=rounds, total=self.rounds)
 
     def _finish(self, result: SimulationResult, training: Training | Untrained, images: Mapping[int, int]) -> None:
         training.save()

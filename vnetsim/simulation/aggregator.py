@@ -316,7 +316,9 @@ class Aggregator:
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
         """End what was not done when the round closed, or its exchange began."""
         doing = participation.cut()
-        late: Outcome = {"deadline": "deadline", "traffic_end": "unfinished"}.get(closed_by, "stale")
+        late: Outcome = (
+            "deadline" if closed_by == "deadline" else "unfinished" if closed_by == "traffic_end" else "stale"
+        )
         self._end(participation, LEFT[doing] if participation.coverage is None else late, time_s)
 
     def _close_if_over(self) -> None:
