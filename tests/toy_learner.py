@@ -31,6 +31,9 @@ class Toy:
     task: ClassVar[str] = "random walk"
     paper: ClassVar[str] = "none"
     Settings: ClassVar[type] = ToySettings
+    defaults: ClassVar[Mapping[str, object]] = {
+        "cost.model": "trained", "round.quorum": 5, "round.invited": 8, "round.max_staleness": 0,
+    }  # fmt: skip
 
     def __init__(self, context: LearnerContext, settings: ToySettings) -> None:
         self._streams = context.streams

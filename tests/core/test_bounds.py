@@ -165,6 +165,7 @@ def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bou
 
 def test_a_quorum_above_the_number_of_distinct_silos() -> None:
     values: list[tuple[tuple[str, ...], Any]] = [(("round", "distinct_silos"), True), (("silos", "count"), 4)]
+    values += [(("round", "quorum"), 5), (("round", "invited"), 8)]
     with pytest.raises(InputError, match=r"round\.quorum must be at most silos\.count \(4\), got 5: with round\.dist"):
         load_experiment("gaussian", values)
     load_experiment("gaussian", [*values, (("round", "quorum"), 4)])

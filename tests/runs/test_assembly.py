@@ -51,8 +51,9 @@ def test_a_run_finds_every_plugin_and_checks_every_setting_once(
 def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner() -> None:
     given: dict[str, Any] = {**TINY, "schedule.learner": "fedco", "schedule.learning": {"batch": 8, "steps": 2}}
     costs = {}
-    for model in ("trained", "resnet18"):
-        experiment = vnetsim.Experiment("gaussian", learner="flsimco", settings={**given, "cost.model": model})
+    for model, images in (("trained", None), ("resnet18", 32)):
+        cost = {"cost.model": model, "cost.images": images}
+        experiment = vnetsim.Experiment("gaussian", learner="flsimco", settings={**given, **cost})
         assembly = assemble(experiment)
         learner, costs[model] = assembly.made(assembly.context("cpu"))
         assert learner.name == "flsimco"
@@ -62,7 +63,7 @@ def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner()
     assert model.other_upload_bytes == 8 * 128 * 4, "a batch of keys"
     assert charged.upload_bytes == 44_976_544 + model.other_upload_bytes
     assert charged.download_bytes == 44_976_544 + model.other_download_bytes
-    assert charged.work_flop == 16 * 4 * 1_110_966_272, "forward and backward for the query, forward for the key"
+    assert charged.work_flop == 32 * 4 * 1_110_966_272, "forward and backward for the query, forward for the key"
 
 
 def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_replay(tmp_path: Path) -> None:

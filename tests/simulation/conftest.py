@@ -184,7 +184,7 @@ class Scene:
         backhaul: Mapping[str, Any] | None = None,
         **rules: Any,
     ) -> Experiment:
-        rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, **rules}
+        rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, "max_staleness": 0, **rules}
         return Experiment(
             scenario="hand-made",
             seed=seed,

@@ -125,7 +125,7 @@ def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
     record = simulation_plugins(own).chosen["radio"].record
     assert record == {"name": "plain", "source": "a test", "settings": {"bps": 7.0}}
     built_in = Experiment(scenario="gaussian", radio={"name": "tr37885"})
-    assert simulation_plugins(built_in).chosen["radio"].record["settings"]["bandwidth_hz"] == 20e6
+    assert simulation_plugins(built_in).chosen["radio"].record["settings"]["bandwidth_hz"] == 30e6
 
 
 def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Assembly:
             if any(cost.model is None for cost in costs.values()):
                 raise InputError(
                     f"cost.model: the learner {reference.name} does not say of what model its costs are (Cost.model); "
-                    "leave it at 'trained'."
+                    "set cost.model to 'trained'."
                 )
             costs = {silo: cost.of(*model) for silo, cost in costs.items()}
         own, given = _manner(learner.cost(0).exchange), _manner(costs[0].exchange)
