@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import numpy as np
 import polars as pl
 
@@ -129,11 +132,12 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 
 def finding(run: RunData) -> str:
-    """Return in a sentence or two what came out of the run; nothing where nobody took part or passed."""
-    invited, windows = run.invited, run.windows
+    """Return in a few sentences who drove past, what decided who took part, and what came of it; nothing for nobody."""
+    windows = run.windows
     if windows.is_empty():
         return ""
-    words = []
+    passed = plural(windows["vehicle_id"].n_unique(), "vehicle")
+    words = [f"{passed} drove past, in range for {dwell(windows).median} in the median."]
     if run.takes_part and not run.learning:
         from analysis.report import possible  # noqa: PLC0415 - as in headline
 
@@ -143,31 +147,52 @@ def finding(run: RunData) -> str:
             words.append(
                 f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation."
             )
-    if run.learning and (result := next((one for one in _result_curves(run) if len(one.value) > 1), None)):
-        first, last = (result.quantity(float(result.value[place])) for place in (0, -1))
-        name = subject(result.label, result.unit)
-        words.append(f"{sentence_case(name)} went from {first} to {last} in {plural(int(result.round[-1]), 'round')}.")
-    if not invited.is_empty():
-        done = invited.filter(outcome="committed").height
-        share = f"{count(done)} of {plural(invited.height, 'invitation')} ended in a committed update"
-        ends = invited.filter(pl.col("outcome") != "committed").group_by("outcome").len()
-        lost = ends.sort("len", "outcome", descending=[True, False]).rows()
-        most = f"; most others {_lost(lost[0][0])} ({count(lost[0][1])})" if lost else ""
-        words.append(f"{share} ({percent(done / invited.height, 0)}){most}.")
-    else:
-        vehicles, stay = plural(windows["vehicle_id"].n_unique(), "vehicle"), dwell(windows)
-        words.append(f"{vehicles} passed, and stayed for {stay.brief} in the median.")
+    if not run.invited.is_empty():
+        words.append(_what_decided(run))
+    if run.learning:
+        words += [*_learnt(run), *_blurred(run)]
     return " ".join(words)
 
 
-def _lost(outcome: str) -> str:
-    others = {
-        "deadline": "were cut off by the deadline of their round",
-        "stale": "were too late for their round",
-        "unfinished": "were cut off by the end of the run",
-        "rejected": "gave an update that was not finite",
-    }
-    return f"left coverage {STAGES[outcome][0]}" if outcome in STAGES else others.get(outcome, "came to nothing")
+def _what_decided(run: RunData) -> str:
+    """Return how many invitations ended in a committed update, and by what the others were lost, the most first."""
+    counts, total = Counter(run.invited["outcome"].to_list()), run.invited.height
+    lost = Counter({words: sum(counts[one] for one in outcomes) for words, outcomes in _LOST.items()})
+    parts = [f"{percent(some / total, 0)} {words}" for words, some in lost.most_common() if some]
+    share = f"{percent(counts['committed'] / total, 0)} ended in a committed update"
+    return f"Of {plural(total, 'invitation')} {', '.join([share, *parts])}."
+
+
+_LOST = {
+    "were lost because the vehicle left coverage": tuple(STAGES),
+    "were ended by a rule of the round (too late, or its deadline)": ("stale", "deadline"),
+    "were still going on when the run ended": ("unfinished",),
+    "were rejected because the update was not finite": ("rejected",),
+}
+
+
+def _learnt(run: RunData) -> Iterator[str]:
+    found = next((one for one in _result_curves(run) if len(one.value) > 1), None)
+    if found is not None:
+        first, last = (found.quantity(float(found.value[place])) for place in (0, -1))
+        name = sentence_case(subject(found.label, found.unit))
+        yield f"{name} went from {first} to {last} in {plural(int(found.round[-1]), 'round')}."
+
+
+def _blurred(run: RunData) -> Iterator[str]:
+    """Say how many committed updates came from blurred images, and by how much these were blurred."""
+    speeds = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()  # m/s
+    if not len(speeds):
+        return
+    faster = speeds * 3.6 > run.experiment.blur.threshold_kmh
+    kernels = np.where(faster, run.experiment.camera.kernel_px(1.0, run.image_px) * speeds, 0.0)
+    if not (blurred := int((kernels > 1).sum())):
+        yield "The images of all committed updates were sharp."
+        return
+    yield (
+        f"The images of {count(blurred)} of {plural(len(speeds), 'committed update')} were blurred, by "
+        f"{quantity(float(np.median(kernels[kernels > 1])), 'px')} of {run.image_px} in the median."
+    )
 
 
 _LEADING = {

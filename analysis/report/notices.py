@@ -80,9 +80,13 @@ def on_the_clock(run: RunData) -> Iterator[str]:
     """Yield a line where times and bytes are those of another model than the one trained."""
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
-        size, work = si(learner.cost.model.bytes, "B"), si(learner.cost.model.image_flop, "FLOP")
-        own = f"{'trained here' if run.learning else 'the learner has'}: {clean(learner.encoder, 40)}"
-        yield f"On the clock: {clean(model, 40)} ({size}, {work} forward an image); {own}."
+        timed = run.experiment.cost.on_the_clock
+        size, images = si(learner.cost.model.bytes, "B"), timed.images if timed else None
+        many = f", {count(images)} images a local training" if images else ""
+        line = f"Timed as {clean(model, 40)} ({size}{many})"
+        if run.learning:
+            line += f"; trained here: {clean(learner.encoder, 40)}, so that accuracy is that of this network"
+        yield f"{line}."
     if learner is not None and NOT_READ in learner.facts:
         yield f"{clean(learner.facts[NOT_READ], 300)}."
 
@@ -175,11 +179,12 @@ def _over_early(run: RunData) -> Iterator[str]:
     if 2 * rejected > updates:  # more of the same would not help
         return
     if run.learning and run.manifest.ended_by == "rounds" and 2 * found.cut > found.windows:
-        made = run.manifest.traffic
-        took = duration((run.manifest.time_s or made.begin_s) - made.begin_s)
-        filled = made.kind == "gaussian" or run.experiment.traffic.warmup_s
-        fill = "" if filled else ", or let the net fill first (--warmup SECONDS)"
-        yield f"The rounds were over after {took}, sooner than most vehicles leave: raise rounds{fill}."
+        begin_s = run.manifest.traffic.begin_s
+        took = duration((run.manifest.time_s or begin_s) - begin_s)
+        yield (
+            f"The rounds were over after {took}, sooner than most vehicles leave, so this run hardly met the traffic: "
+            "end it by time (--time SECONDS in place of rounds), and time a larger model (cost.model)."
+        )
 
 
 def _ways_out(run: RunData) -> Iterator[str]:

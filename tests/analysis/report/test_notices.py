@@ -50,27 +50,21 @@ def test_a_run_of_which_all_went_well_has_none(told):
     assert told(outcomes={"committed": 10, "stale": 23}, speed_mps=FAST, settings=synchronous) == []
 
 
-FILL = ", or let the net fill first (--warmup SECONDS)"
-
-
-@pytest.mark.parametrize(("kind", "warmup_s", "cure"), [("sumo", 0, FILL), ("sumo", 60, ""), ("gaussian", 0, "")])
-def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run, kind, warmup_s, cure):
-    run = make_run(tmp_path / "early", vehicles=60, traffic_kind=kind, note="")
+def test_rounds_that_were_over_before_vehicles_left(tmp_path, make_run):
+    run = make_run(tmp_path / "early", vehicles=60, note="")
     directory = RunDirectory(run)
     manifest = directory.manifest()
     directory.write_json("manifest.json", manifest | {"time_s": 26.4, "ended_by": "rounds"})
-    text = tomli_w.dumps({**directory.settings(), "traffic": {"warmup_s": warmup_s}})
-    directory.put({"experiment.toml": text.encode()})
     windows = directory.read("windows")
     for share, told in ((0.5, False), (0.6, True)):
         cut = pl.when(pl.int_range(pl.len()) < share * pl.len()).then(pl.lit("end")).otherwise("exit_cause")
         write_table(directory, "windows", windows.with_columns(exit_cause=cut).rows())
         lines = [line for line in notices(load(run)) if "rounds were over" in line]
-        words = f"The rounds were over after 26.4\u202fs, sooner than most vehicles leave: raise rounds{cure}."
-        assert lines == [words] * told
+        assert len(lines) == told
+        assert all("over after 26.4\u202fs, sooner than most vehicles leave" in line for line in lines)
     rejected = directory.read("participations").with_columns(outcome=pl.lit("rejected"))
     write_table(directory, "participations", rejected.rows())
-    assert not any("raise rounds" in line for line in notices(load(run))), "more of the same"
+    assert not any("rounds were over" in line for line in notices(load(run))), "more of the same"
 
 
 def test_too_stale(told):

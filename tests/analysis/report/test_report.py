@@ -158,17 +158,18 @@ def test_the_page_begins_with_what_came_out(learning_run, tmp_path, make_run):
     run = load(learning_run)
     ended = run.invited["outcome"].value_counts(sort=True).rows()
     done, total = dict(ended)["committed"], run.invited.height
-    lost, times = max(((name, n) for name, n in ended if name != "committed"), key=lambda row: row[1])
     words = finding(run).replace("\u202f", " ")
-    assert words.startswith("kNN accuracy went from 31.0 % to ")
-    assert f" in 25 rounds. {done} of {total} invitations ended in a committed update" in words
-    assert lost == "deadline"
-    assert words.endswith(f"; most others were cut off by the deadline of their round ({times}).")
-    gone = dataclasses.replace(run, participations=run.participations.filter(pl.col("outcome") != "deadline"))
-    assert finding(gone).endswith("; most others left coverage while they trained (26).")
+    assert words.startswith(f"{run.windows['vehicle_id'].n_unique()} vehicles drove past, in range for ")
+    assert f"Of {total} invitations {100 * done / total:.0f} % ended in a committed update, " in words
+    late = sum(n for name, n in ended if name in ("deadline", "stale"))
+    assert f"{100 * late / total:.0f} % were ended by a rule of the round" in words
+    assert " kNN accuracy went from 31.0 % to " in words
+    assert " in 25 rounds. The images of " in words
+    slow = dataclasses.replace(run, participations=run.participations.with_columns(speed_mps=pl.lit(1.0)))
+    assert finding(slow).endswith("The images of all committed updates were sharp.")
     assert f'<p class="finding">{finding(run)}</p>' in (learning_run / "report.html").read_text(encoding="utf-8")
     passed = load(make_run(tmp_path / "mobility", kind="mobility", vehicles=30))
-    assert finding(passed).startswith("30 vehicles passed, and stayed for ")
+    assert finding(passed).startswith("30 vehicles drove past, in range for ")
     assert finding(load(make_run(tmp_path / "empty", vehicles=0))) == ""
 
 
