@@ -81,6 +81,7 @@ class FederatedLearner(ABC):
     Settings: ClassVar[type]
     payload: ClassVar[str] = "the model down, the model up"
     takes_aggregation_rule: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, object]] = {}
 
     def __init_subclass__(cls) -> None:
         # whoever expects these to be asked would get the numbers of another method

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 from vnetsim.learners.federated import FederatedLearner, Parts, federated_averaging
-from vnetsim.learners.tasks.contrastive import DEFAULTS, ContrastiveSettings, ContrastiveTask
+from vnetsim.learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 
 from vnetsim.errors.bounds import Within
 from vnetsim.learning import LearnerContext
@@ -29,7 +29,6 @@ class FedProx(FederatedLearner):
     """FedAvg with a proximal term in the local loss, here on FLSimCo's contrastive task."""
 
     name, task, Settings = "fedprox", "contrastive", FedProxSettings
-    defaults = DEFAULTS
     paper = "Li et al. (2020): Federated optimization in heterogeneous networks, arXiv:1812.06127"
     equations = (
         "loss of a step: h(theta; theta^r) = F(theta) + mu / 2 |theta - theta^r|^2  (Eq. 2)",
