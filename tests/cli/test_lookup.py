@@ -31,19 +31,19 @@ def test_every_setting_is_listed(capsys: Captured) -> None:
         listed
     )
     assert {"selection.name", "pace.name", "aggregation.name", "radio.name", "radio.bandwidth_hz"} <= set(listed)
-    assert "round.quorum = 5" in lines
+    assert "round.quorum = 3" in lines
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
 
 
 def test_one_setting(capsys: Captured) -> None:
-    assert "\n\nround.quorum = 5\n" in told(capsys, "settings", "round.quorum")
+    assert "\n\nround.quorum = 3\n" in told(capsys, "settings", "round.quorum")
     assert told(capsys, "settings", "radio.name").startswith("[radio]\n")
     assert told(capsys, "settings", "radio.bandwidth_hz").splitlines() == [
         "[radio] of tr37885",
         "Rates follow the vehicle, as far as 3GPP TR 37.885 says, with a share of the",
         "Shannon capacity.",
         "",
-        "radio.bandwidth_hz = 2e7",
+        "radio.bandwidth_hz = 3e7",
         "    channel bandwidth (Hz).",
         "    number, between 1000 and 1e11 Hz: from telemetry to all microwave bands",
     ]

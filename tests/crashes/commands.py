@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, RoundSettings, TrafficSettings
+from vnetsim.experiment import CostSettings, Experiment, RoundSettings, TrafficSettings
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.runner import resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
@@ -80,7 +80,8 @@ RUN = resumable(
     _run(
         replace(
             TRAFFIC,
-            round=RoundSettings(quorum=2, deadline_s=10.0),
+            round=RoundSettings(quorum=2, invited=8, deadline_s=10.0, max_staleness=0),
+            cost=CostSettings(model="trained"),
             learner=WALK,
             rounds=2,
             device="cpu",

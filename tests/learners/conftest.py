@@ -25,6 +25,7 @@ from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 from vnetsim.random_streams import Streams
 
 ENGINES = {"sequential": SequentialEngine, "side-by-side": SideBySideEngine, "stacked": StackedEngine}
+ROUNDS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +80,7 @@ def context() -> LearnerContext:
 
 
 def make_context(**changes: Any) -> LearnerContext:
-    return small_context("cpu", **({"silos": 6, "rounds": 4, "streams": Streams(seed=1).child("learner")} | changes))
+    return small_context("cpu", **({"silos": 6, "rounds": ROUNDS, "streams": Streams(seed=1).child("learner")} | changes))
 
 
 @pytest.fixture
@@ -98,9 +99,11 @@ def participant() -> Callable[..., Participant]:
         peers: Sequence[Participant] = (),
         work_share: float = 1.0,
     ) -> Participant:
+        version = round_ if base_round is None else base_round
         return Participant(
             round=round_,
-            base=ModelKey(AGGREGATOR, round_ if base_round is None else base_round),
+            base=ModelKey(AGGREGATOR, version),
+            passed=min(version / ROUNDS, 1),
             vehicle_id=f"vehicle {number}",
             rsu_id="RSU",
             silo=number % 6,

@@ -10,7 +10,7 @@ import pytest
 from small_runs import interrupted_at
 
 from vnetsim.display import progress_display
-from vnetsim.experiment import Experiment, RoundSettings
+from vnetsim.experiment import CostSettings, Experiment, RoundSettings
 from vnetsim.runs import runner
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.checkpoint import Checkpoint, TrainingHistory
@@ -33,7 +33,8 @@ def play(folder: Path) -> None:
         rounds=6,
         device="cpu",
         source={"arrivals_per_s": 1.0},
-        round=RoundSettings(quorum=2),
+        round=RoundSettings(quorum=2, invited=8, max_staleness=0),
+        cost=CostSettings(model="trained"),
     )
     with progress_display() as progress:
         start_run(assemble(experiment), folder, command=["vnetsim"], progress=progress)
