@@ -118,7 +118,7 @@ def run(
         ...     "gaussian", learner="fedavg-classification", rounds=2, seed=1, out="first",
         ...     settings={"silos.count": 10, "data.train_images": 400, "data.test_images": 50}, learning__steps=1)
         >>> run.rounds["committed"].to_list()
-        [5, 5]
+        [3, 3]
         >>> run.participations["outcome"].value_counts().columns
         ['outcome', 'count']
         >>> run.metrics.filter(name="accuracy")["unit"].unique().to_list()
@@ -254,7 +254,8 @@ def compare(
         >>> study = vnetsim.compare(
         ...     "gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=1, out="look",
         ...     settings={"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "learning.steps": 1,
-        ...               "learning.linear_probe": "never", "traffic.end_s": 60, "cost.model": "trained"})
+        ...               "learning.linear_probe": "never", "traffic.end_s": 60, "cost.model": "trained",
+        ...               "round.quorum": 2})
         >>> study.differences.select("first", "second", "metric", "seeds").row(0)
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """

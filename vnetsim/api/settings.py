@@ -182,9 +182,9 @@ class Experiment(Settings):
 
     Examples:
         >>> import vnetsim
-        >>> experiment = vnetsim.Experiment("gaussian", learner="fedefm", round__quorum=4)
+        >>> experiment = vnetsim.Experiment("gaussian", learner="fedefm", round__quorum=2)
         >>> experiment.round.quorum, experiment.silos.count, experiment.data.partition
-        (4, 20, 'label-skew')
+        (2, 20, 'label-skew')
         >>> vnetsim.Experiment(rounds="many")
         Traceback (most recent call last):
         vnetsim.errors.InputError: rounds: expected a whole number, got 'many'.
