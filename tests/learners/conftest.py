@@ -80,7 +80,9 @@ def context() -> LearnerContext:
 
 
 def make_context(**changes: Any) -> LearnerContext:
-    return small_context("cpu", **({"silos": 6, "rounds": ROUNDS, "streams": Streams(seed=1).child("learner")} | changes))
+    return small_context(
+        "cpu", **({"silos": 6, "rounds": ROUNDS, "streams": Streams(seed=1).child("learner")} | changes)
+    )
 
 
 @pytest.fixture

@@ -170,7 +170,8 @@ class Scene:
     @staticmethod
     def experiment(
         *,
-        rounds: int = 1,
+        rounds: int | None = 1,
+        time_s: float | None = None,
         seed: int = 0,
         radio: Mapping[str, Any] = CONSTANT,
         selection: str = "random",
@@ -189,6 +190,7 @@ class Scene:
             scenario="hand-made",
             seed=seed,
             rounds=rounds,
+            time_s=time_s,
             radio=radio,
             selection={"name": selection},
             pace={"name": pace},
