@@ -219,9 +219,10 @@ class Task(ABC):
         return self.settings.lr * (1 + math.cos(math.pi * passed)) / 2
 
     def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
-        """Return the step size of those that start from a version; without a number of rounds, of who started last."""
-        if rounds := self._context.experiment.rounds:
-            return {LEARNING_RATE.name: self.learning_rate(min(version / rounds, 1.0))}
+        """Return the step size of those that start from a version; where time may end the run, of who started last."""
+        experiment = self._context.experiment
+        if experiment.rounds is not None and experiment.time_s is None:
+            return {LEARNING_RATE.name: self.learning_rate(min(version / experiment.rounds, 1.0))}
         return {LEARNING_RATE.name: self.learning_rate(max(one.passed for one in participants))} if participants else {}
 
     def sent(self, state: State) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -72,6 +73,17 @@ def test_local_statistics_are_not_sent(
     assert torch.equal(before["model.trunk.bn1.running_mean"], after["model.trunk.bn1.running_mean"])
     assert not torch.equal(before["model.fc.weight"], after["model.fc.weight"])
     assert 0 <= local.evaluate(final=False)["knn_accuracy"] <= 1
+
+
+def test_the_learning_rate_falls_with_time_where_time_ends_the_run(
+    new: Callable[..., Any], new_context: Callable[..., LearnerContext], participant: MakeParticipant
+) -> None:
+    """Of those whose update counts, the figure is of who started last; half way it is half of the first."""
+    learner = new(FLSimCo, new_context(rounds=None))
+    started = [replace(participant(0, number), passed=passed) for number, passed in enumerate((0.25, 0.5))]
+    assert learner._task.learning_rate(0.0) == learner._task.settings.lr
+    assert learner.aggregate(learner.train(started)).metrics["learning_rate"] == pytest.approx(0.03)
+    assert "learning_rate" not in learner.aggregate([]).metrics
 
 
 def test_learning_rate_follows_a_cosine(new: Callable[..., Any]) -> None:
