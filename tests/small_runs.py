@@ -31,7 +31,7 @@ from vnetsim.storage.tables import Rows, to_parquet
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 
 SMALL_TIMING = (
-    *("--device", "cpu", "--set", "learning.batch=8", "--set", "learning.steps=1"),
+    *("--device", "cpu", "--set", "round.quorum=2", "--set", "learning.batch=8", "--set", "learning.steps=1"),
     *("--set", "data.train_images=400", "--set", "data.test_images=100", "--set", "silos.count=10"),
     *("--set", "traffic.end_s=120", "--set", "cost.model=trained", "--set", "compute.preset=ecu"),
 )

@@ -86,7 +86,7 @@ def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:
     assert manifest["device"]["name"] == "cpu"
     assert {"torch", "numpy", "eclipse-sumo"} <= manifest["packages"].keys()
     assert manifest["rsus"][0]["range_m"] > 0
-    assert manifest["radio"]["cap_bps"] == 68e6
+    assert manifest["radio"]["cap_bps"] == 102e6
     assert 0 < manifest["radio"]["links"]["capped"] <= manifest["radio"]["links"]["looked_up"]
     assert manifest["radio"]["sidelinks"]["looked_up"] == 0
     assert manifest["wall_s"].keys() >= {"data", "training", "writing"}

@@ -77,12 +77,12 @@ def test_the_papers_model_on_the_clock_takes_what_training_it_would(
 ) -> None:
     """Times, bytes, outcomes and joules are those of the large encoder, while the small one stands there."""
     options = (*small_timing, "--timing-only", "--rounds", "4", "--set", "compute.preset=agx-orin")
-    charged_as = ("cost.model=resnet18", "cost.images=512")  # 8 steps of 64 are trained
+    charged_as = ("cost.model=resnet18", "cost.images=8")  # as many as are trained
     for name, settings in (("charged", charged_as), ("trained", ("cost.model=trained", "learning.encoder=resnet18"))):
         given = [word for one in settings for word in ("--set", one)]
         done = cli("run", scenarios / "gaussian.toml", *options, *given, "--out", tmp_path / name)
         assert done.status == 0, done.err
-        clock = "Timed as resnet18 (45.0 MB, 512 images a local training)."
+        clock = "Timed as resnet18 (45.0 MB, 8 images a local training)."
         told = " ".join(done.out.replace("\u202f", " ").split())
         assert (clock in told) == (name == "charged")
     charged, trained = (vnetsim.load(tmp_path / name) for name in ("charged", "trained"))
@@ -102,7 +102,7 @@ def test_a_model_on_the_clock_without_bytes_or_a_learner_that_says_nothing_of_it
             vnetsim.run(scenarios / "gaussian.toml", timing_only=True, **given)
         assert not (tmp_path / "a" / "participations.parquet").exists()
 
-    refuse(r"cost\.model: 'vgg11' is none of trained, resnet18; give its cost\.model_bytes and", model="vgg11")
+    refuse(r"cost\.model: 'vgg11' is none of trained, resnet18, resnet18-half; give its cost\.model_bytes and", model="vgg11")
     refuse(r"cost\.model: 'vgg11' is none of", model="vgg11", model_bytes=500_000_000)
     refuse(r"cost\.model: 'resnet18' brings its own bytes", model="resnet18", image_flop=1e9)
     refuse(r"cost\.model: 'trained' brings its own bytes", model="trained", model_bytes=10)
