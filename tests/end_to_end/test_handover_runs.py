@@ -18,6 +18,7 @@ QUICK = (
     *("--learner", "fedavg-classification", "--rounds", "4", "--set", "silos.count=10", "--set", "learning.steps=2"),
     *("--set", "data.train_images=400", "--set", "data.test_images=50", "--set", "round.max_staleness=2"),
     *("--set", "round.quorum=3", "--set", "round.invited=10", "--set", "compute.median_flops=5e7"),
+    *("--set", "cost.model=trained"),
 )
 RULES = {
     "drop": ("association.rule=nearest",),
