@@ -26,7 +26,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "plugins"
 QUICK = (
     *("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "learning.steps=2"),
     *("--set", "learning.batch=8", "--set", "data.train_images=120", "--set", "data.test_images=40"),
-    *("--set", "compute.median_flops=4e9"),
+    *("--set", "compute.median_flops=4e9", "--set", "cost.model=trained"),
 )
 
 
