@@ -90,11 +90,11 @@ def test_the_folder_tells_what_decides_the_result() -> None:
     cell = planned_without_a_study().cells[0]
     name = cell.folder("traffic")
     assert name.startswith("flsimco-seed0-")
-    assert name == planned_without_a_study("rounds=20").cells[0].folder("traffic"), (
+    assert name == planned_without_a_study("round.quorum=3").cells[0].folder("traffic"), (
         "spelling a default out is no change"
     )
     assert name != cell.folder("other traffic")
-    for option in ("round.quorum=3", "learning.batch=17"):
+    for option in ("round.quorum=2", "learning.batch=17"):
         assert name != planned_without_a_study(option).cells[0].folder("traffic")
     named = replace(cell, arm="Eq. 11", condition="non-IID, \u00fcber 100 km/h")
     assert named.folder("traffic") == name.replace("flsimco", "Eq.-11-non-IID-ber-100-km-h")
@@ -166,7 +166,7 @@ def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
         for cell in first(plan)
     }
     assert rules["IID fedavg", "fedavg", "drawn"] == ("random", 1, 8)
-    assert rules["skew flsimco", "flsimco", "drawn"] == ("random", 2, 8)
+    assert rules["skew flsimco", "flsimco", "drawn"] == ("random", 3, 8)
     assert rules["IID flsimco", "flsimco", "oldest"] == ("age", 3, 3)
     assert len(plan.traffics) == 1, "arms change no traffic"
     one = planned('[grid]\nlearner = ["fedavg"]\n', "round.quorum=2", arms=SELECTING)
