@@ -93,9 +93,8 @@ def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) ->
     learners = Learners(x=learner("x", {"round.quorum": 8, "round.invited": 8}))
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nlearner = "x"\n[round]\ninvited = 6\n')
-    with pytest.raises(
-        InputError, match=r"e\.toml.*round\.quorum \(8\).*defaults of its own: round\.quorum, round\.invited\."
-    ) as told:
+    says = r"e\.toml.*round\.quorum \(8\).*defaults of its own: round\.quorum, round\.invited\."
+    with pytest.raises(InputError, match=says) as told:
         learners.read(file)
     assert "\n" not in str(told.value)
     assert learners.read(file, "round.quorum=6").round.quorum == 6
