@@ -98,11 +98,11 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", words).lower().replace(" ", "-") for words in headings}, anchor
 
 
-def test_the_readme_is_two_screens_with_two_pictures() -> None:
+def test_the_readme_is_two_screens_with_a_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, links = text.split("## Where to go on")
     assert before.count("\n") <= 100
-    sizes = {"docs/assets/finding.svg": 100_000, "docs/assets/handover.webp": 600_000}
+    sizes = {"docs/assets/handover.webp": 600_000}
     assert re.findall(r"!\[.*?\]\((.*?)\)", text) == list(sizes)
     assert all((ROOT / picture).stat().st_size < size for picture, size in sizes.items())
     assert "docs/tutorial.md" in links
