@@ -40,7 +40,7 @@ def test_tensorboard_of_a_comparison(small_comparison: Path, tmp_path: Path) -> 
         settings = {key: value for one in plugins for key, value in one.session_start_info.hparams.items()}
         assert settings["learner"].string_value == arm
         assert settings["seed"].number_value == seed
-        assert settings["round.quorum"].number_value == 2
+        assert settings["round.quorum"].number_value == 3
         metrics = {info.name.tag for one in plugins for info in one.experiment.metric_infos}
         assert metrics == set(run.metrics["name"]), "the last scalars are the final metrics"
 

@@ -136,7 +136,7 @@ def test_updates_that_were_not_finite(told, tmp_path):
     assert all_of_them[0] == "10 of 10 updates were not finite: lower learning.lr."
     data = load(tmp_path / "run")
     assert dict(headline(data))["Updates not finite"] == "10 of 10"
-    assert "most others gave an update that was not finite (10)" in finding(data)
+    assert "100\u202f% were rejected because the update was not finite" in finding(data)
 
 
 def test_images_that_stay_sharp(told):
