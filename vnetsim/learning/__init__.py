@@ -79,9 +79,9 @@ class Participant(Peer):
         bases: where it downloaded several models before it trained: all of them, ``base`` the first. It starts from
             their mean (FedMes; Han et al., JSAC 39(12), 2021), and each of their aggregators that its update reaches
             is told of it by a participant of its own. Empty for ``base`` alone.
-        passed: share of the run that had passed, in [0, 1]: the version of ``base`` over ``Experiment.rounds``, or,
-            where only time ends the run, the simulated time at which it was invited over the run's. Step sizes fall
-            with it.
+        passed: share of the run that had passed, in [0, 1]: the version of ``base`` over ``Experiment.rounds``, or the
+            simulated time at which it was invited over the run's; the larger one where both end the run. Step sizes
+            fall with it.
         chance: how likely it was to be invited, over the mean of those who waited with it; 1 where the selection policy
             tells none. What averages divides its weight by it; what the weights then lack to the sum 1, or exceed, is
             the weight of the aggregator's present model.
