@@ -86,13 +86,13 @@ def timing_figures(run: RunData) -> dict[str, float | None]:
 def with_equal_commits(data: ConditionData) -> ConditionData:
     """Return a condition with its main metric also at equal numbers of committed updates, where arms differ in them.
 
-    Runs that end with their traffic are compared at equal simulated time, in which some commit more than others. Here
-    each is taken at the number N that the arm with the fewest has at that seed, linear between two evaluations; where
-    several evaluations are averaged, so are the updates committed by then. It is no series of the cells: under another
-    condition N is another.
+    Runs that end with their traffic or their time are compared at equal simulated time, in which some commit more than
+    others. Here each is taken at the number N that the arm with the fewest has at that seed, linear between two
+    evaluations; where several evaluations are averaged, so are the updates committed by then. It is no series of the
+    cells: under another condition N is another.
     """
     main = data.main
-    if main is None or any(cell.ended_by != "traffic" for cell in data.cells):
+    if main is None or any(cell.ended_by not in ("traffic", "time") for cell in data.cells):
         return data
     cells, differ = [], False
     for seed in data.seeds:

@@ -131,6 +131,8 @@ def test_at_equal_commits_the_faster_is_taken_where_the_slower_ends(last: int, s
 
     a, b = made("a", [0, 20, 30], [0.1, 0.3, 0.5]), made("b", [0, 10, 20, 40], [0.1, 0.2, 0.3, 0.6])
     main = replace(ACCURACY, last=last)
+    by_time = [replace(one, ended_by="time") for one in (a, b)]
+    assert len(with_equal_commits(condition(by_time, (), main)).metrics) == 2
     found = with_equal_commits(condition([a, b], (), main))
     assert [metric.label for metric in found.metrics] == ["Accuracy", "Accuracy at equal committed updates"]
     assert found.finals(found.metrics[1])[0].tolist() == pytest.approx([slow, fast])
