@@ -22,8 +22,10 @@ ROUNDS = (
     "--set",
     "silos.count=6",
     "--set",
+    "round={quorum=5, invited=8, max_staleness=0}",
+    "--set",
     "cost.model=trained",
-)  # vehicles commit
+)  # vehicles commit, and are many enough to be in contact
 QUICK = {
     "contrastive": ("learning.batch=8", "learning.steps=1", "learning.bank=60", *(
         "learning.linear_probe=never", "data.train_images=120", "data.test_images=30")),

@@ -72,7 +72,8 @@ def with_state(update: Update, **state: Any) -> Update:
 
 
 def test_a_steering_learner_that_diverges_keeps_the_last_finite_model(cli: Cli, tmp_path: Path) -> None:
-    settings = {**TINY, "rounds": 3, "learning.optimizer": "sgd", "learning.lr": 30, "data.image_px": 20}
+    settings = {**TINY, "rounds": 3, "cost.model": "trained", "data.image_px": 20}
+    settings |= {"learning.optimizer": "sgd", "learning.lr": 30}
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     done = cli("run", "gaussian", "--learner", "fedavg-steering", *given, "--out", tmp_path / "run")
     assert done.status == 0
