@@ -42,7 +42,7 @@ FEW = "last_evaluations = 3\nsettings = { rounds = 6, evaluate_every = 3 }\n"
         ("settings.learning.batch = 'x'\n", "arm 'ours': learning.batch: expected a whole number"),
         ("equal_schedule = 'fedcoo'\n", "unknown learner 'fedcoo'. Did you mean 'fedco'?"),
         ("equal_schedule = 'cdl'\n", "learners of different tasks cannot be compared"),
-        ('equal_schedule = "ours"\n' + ARMS + "settings.round.quorum = 3\n",
+        ('equal_schedule = "ours"\n' + ARMS + "settings.round.quorum = 2\n",
          "equal schedule: 'fedco' has a round.quorum of its own"),
         ('equal_schedule = "fedco"\n' + ARMS + "settings.selection.name = 'age'\n",
          "equal schedule: 'fedco' has a selection.name of its own"),
