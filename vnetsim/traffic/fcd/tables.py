@@ -43,6 +43,8 @@ _UNITS = "--time-unit, --length-unit and --speed-unit"
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
 _BACK = 0.5
 """Rows are not in order where a time goes back by more than so many times the mean step ahead; less is rounding."""
+_LOOKED_AT = 100_000
+"""Rows that show whether a table is in order: more would take memory that grows with its length."""
 _UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
 """Which line of a text file a row is."""
@@ -183,10 +185,13 @@ def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> di
 
 
 def _in_order(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether times, of a column from 0, go back by no more than rounding, as far as they can be read."""
+    """Return whether the first times, of a column from 0, go back by no more than rounding, where they are readable.
+
+    A table by vehicle goes back where its second vehicle begins. One that goes back later is refused when it does.
+    """
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:
-        ahead = rows.select(texts.cast(pl.Float64, strict=False).diff().alias("ahead"))
+        ahead = rows.head(_LOOKED_AT).select(texts.cast(pl.Float64, strict=False).diff().alias("ahead"))
         steps = pl.col("ahead").filter(pl.col("ahead") > 0)
         back = ahead.select(-pl.col("ahead").min() > _BACK * steps.mean().fill_null(0.0)).collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError):  # what is damaged is told when it is reached
