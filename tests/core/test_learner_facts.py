@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import vnetsim
 from vnetsim.errors import InputError
 from vnetsim.experiment import CostSettings
 from vnetsim.learner_facts import Cost, Exchange, ModelCost
@@ -45,7 +46,7 @@ def test_of_more_images_every_pass_is_made_as_often_and_nothing_more_is_sent() -
 
 def test_images_of_the_trained_model_are_refused_and_those_of_another_are_taken() -> None:
     with pytest.raises(InputError, match=r"cost\.images: means nothing with cost\.model = 'trained'"):
-        CostSettings(model="trained", images=64)
+        vnetsim.Experiment("gaussian", cost__model="trained", cost__images=64)
     timed = [CostSettings(images=images).on_the_clock for images in (None, 64)]
     assert [one and one.images for one in timed] == [640, 64]
     assert CostSettings(model="mine", model_bytes=10, image_flop=1.0).on_the_clock == (10, 1.0, None)

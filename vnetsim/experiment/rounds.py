@@ -250,7 +250,9 @@ class CostSettings:
     model: str = "resnet18-half"
     model_bytes: Annotated[int | None, Within(1, 10**15, "B", "a petabyte fits no vehicle")] = None
     image_flop: Annotated[float | None, Within(1, 1e18, "FLOP", "a second of an exascale computer")] = None
-    images: Annotated[int | None, Within(1, 10_000_000, "images", "eight times ImageNet")] = None
+    images: Annotated[
+        int | None, Within(1, 10_000_000, "images", "eight times ImageNet"), Acts("cost.model", unless=("trained",))
+    ] = None
 
     def __post_init__(self) -> None:
         check_bounds("cost", self)
@@ -267,11 +269,6 @@ class CostSettings:
                 f"cost.model: '{self.model}' is none of trained, {', '.join(MODELS)}; give its cost.model_bytes and "
                 "cost.image_flop.",
             )
-        require(
-            self.model != "trained" or self.images is None,
-            "cost.images: means nothing with cost.model = 'trained', which times what is trained; leave it out, or "
-            "name another cost.model.",
-        )
 
     @property
     def on_the_clock(self) -> ClockModel | None:

@@ -29,7 +29,7 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
         InputError: one of them, or of those in the file, has no effect. Of those in a file that is not said where only
             the call's settings took it away.
     """
-    given = {".".join(path) for path, value in overrides if value != {}}
+    given = {".".join(path) for path, value in overrides if value is not None and value != {}}
     refuse_idle(idle(assembly, given, {}))
     if scenario is not None:
         refuse_idle(idle_in_file(assembly, scenario, given), f"{scenario}: ")

@@ -100,7 +100,7 @@ def test_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
     assert set(re.findall(r"\[@(\w+)\]", methods)) <= set(re.findall(r"^@\w+\{(\w+),$", bibliography, re.MULTILINE))
     assert "Seeds: 0, 1." in methods
     assert "paired by seed, by a sign-flip test, with p-values" in methods
-    assert "trained" in methods, methods
+    assert "quorum = 3" in methods
     # the traffic is a run directory as it was: cells can be run again
     (cell,) = to.glob("cells/flsimco-seed1*")
     again = vnetsim.run(cell / "experiment.toml", out=tmp_path / "again", progress=False)
