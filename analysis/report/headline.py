@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,8 @@ import polars as pl
 
 from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import Curve, RunData, curves
-from analysis.report.notices import STAGES, not_finite
+from analysis.report.invitations import invitations_of
+from analysis.report.notices import not_finite
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
@@ -147,28 +147,14 @@ def finding(run: RunData) -> str:
             words.append(
                 f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation."
             )
-    if not run.invited.is_empty():
-        words.append(_what_decided(run))
+    invitations = invitations_of(run)
+    if invitations.total:
+        words.append(f"{sentence_case(invitations.what_decided)}.")
     if run.learning:
-        words += [*_learnt(run), *_blurred(run)]
+        words += _learnt(run)
+        if blurred := invitations.how_blurred:
+            words.append(f"{sentence_case(blurred)}.")
     return " ".join(words)
-
-
-def _what_decided(run: RunData) -> str:
-    """Return how many invitations ended in a committed update, and by what the others were lost, the most first."""
-    counts, total = Counter(run.invited["outcome"].to_list()), run.invited.height
-    lost = Counter({words: sum(counts[one] for one in outcomes) for words, outcomes in _LOST.items()})
-    parts = [f"{percent(some / total, 0)} {words}" for words, some in lost.most_common() if some]
-    share = f"{percent(counts['committed'] / total, 0)} ended in a committed update"
-    return f"Of {plural(total, 'invitation')} {', '.join([share, *parts])}."
-
-
-_LOST = {
-    "were lost because the vehicle left coverage": tuple(STAGES),
-    "were ended by a rule of the round (too late, or its deadline)": ("stale", "deadline"),
-    "were still going on when the run ended": ("unfinished",),
-    "were rejected because the update was not finite": ("rejected",),
-}
 
 
 def _learnt(run: RunData) -> Iterator[str]:
@@ -177,22 +163,6 @@ def _learnt(run: RunData) -> Iterator[str]:
         first, last = (found.quantity(float(found.value[place])) for place in (0, -1))
         name = sentence_case(subject(found.label, found.unit))
         yield f"{name} went from {first} to {last} in {plural(int(found.round[-1]), 'round')}."
-
-
-def _blurred(run: RunData) -> Iterator[str]:
-    """Say how many committed updates came from blurred images, and by how much these were blurred."""
-    speeds = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()  # m/s
-    if not len(speeds):
-        return
-    faster = speeds * 3.6 > run.experiment.blur.threshold_kmh
-    kernels = np.where(faster, run.experiment.camera.kernel_px(1.0, run.image_px) * speeds, 0.0)
-    if not (blurred := int((kernels > 1).sum())):
-        yield "The images of all committed updates were sharp."
-        return
-    yield (
-        f"The images of {count(blurred)} of {plural(len(speeds), 'committed update')} were blurred, by "
-        f"{quantity(float(np.median(kernels[kernels > 1])), 'px')} of {run.image_px} in the median."
-    )
 
 
 _LEADING = {

@@ -1,0 +1,109 @@
+"""What became of invitations, and how far committed images were blurred: of a run, or of several runs together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from analysis.formatting import count, percent, plural, quantity
+from analysis.loading import RunData
+
+ROAD = ("left_download", "left_training", "left_upload")
+EXCHANGE = ("left_exchange",)
+RULE = ("stale", "deadline")
+_ENDS = {
+    "were lost because the vehicle left coverage": ROAD,
+    "were lost because it left coverage while it exchanged models with others, or waited for them": EXCHANGE,
+    "were ended by a rule of the round (too late, or its deadline)": RULE,
+    "were still going on when the run ended": ("unfinished",),
+    "were rejected because the update was not finite": ("rejected",),
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Invitations:
+    """What became of invitations.
+
+    Args:
+        outcomes: how many ended in each way.
+        handed_over: how many another RSU served on, so that the vehicle did not get lost by leaving the first.
+        kernels_px: motion kernel of the images of each committed update, 0 where they stayed sharp (px).
+        image_px: side of an image (px).
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    handed_over: int = 0
+    kernels_px: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    image_px: int = 0
+
+    @property
+    def total(self) -> int:
+        """Number of invitations."""
+        return self.outcomes.total()
+
+    def share(self, *outcomes: str) -> float:
+        """Return the share that ended in one of some ways; NaN without invitations."""
+        return sum(self.outcomes[one] for one in outcomes) / self.total if self.total else np.nan
+
+    @property
+    def road_share(self) -> float:
+        """Share that a vehicle's leaving decided: lost by it, or served on by another RSU; NaN without invitations."""
+        return self.share(*ROAD, *EXCHANGE) + self.handed_over / self.total if self.total else np.nan
+
+    @property
+    def blurred(self) -> NDArray[np.float64]:
+        """The kernels above one pixel: a shorter one changes no image (px)."""
+        return self.kernels_px[self.kernels_px > 1]
+
+    @property
+    def what_decided(self) -> str:
+        """How many ended in a committed update, and by what the others were lost, the most first; not capitalised."""
+        of = f"of {plural(self.total, 'invitation')}"
+        if self.outcomes["committed"] == self.total:
+            return f"{of} all ended in a committed update"
+        lost = Counter({words: sum(self.outcomes[one] for one in ends) for words, ends in _ENDS.items()})
+        parts = [f"{percent(some / self.total, 0)} {words}" for words, some in lost.most_common() if some]
+        if self.handed_over:
+            parts.append(f"{percent(self.handed_over / self.total, 0)} went on at another RSU")
+        return ", ".join([f"{of} {percent(self.share('committed'), 0)} ended in a committed update", *parts])
+
+    @property
+    def how_blurred(self) -> str:
+        """How many committed updates came from blurred images, and by how much; empty without one, not capitalised."""
+        if not len(self.kernels_px):
+            return ""
+        if not len(self.blurred):
+            return "the images of all committed updates were sharp"
+        return (
+            f"the images of {count(len(self.blurred))} of {plural(len(self.kernels_px), 'committed update')} were "
+            f"blurred, by {quantity(float(np.median(self.blurred)), 'px')} of {self.image_px} in the median"
+        )
+
+
+def invitations_of(run: RunData) -> Invitations:
+    """Return what became of a run's invitations."""
+    speeds_mps = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()
+    blurs = (speeds_mps * 3.6 > run.experiment.blur.threshold_kmh) & (run.experiment.blur.fraction > 0)
+    lost = pl.col("fate").is_in([*ROAD, *EXCHANGE])
+    return Invitations(
+        outcomes=Counter(run.invited["outcome"].to_list()),
+        handed_over=run.handovers.filter(~lost)["participation"].n_unique(),
+        kernels_px=np.where(blurs, run.experiment.camera.kernel_px(1.0, run.image_px) * speeds_mps, 0.0),
+        image_px=run.image_px,
+    )
+
+
+def together(runs: Iterable[Invitations]) -> Invitations:
+    """Return the invitations of several runs as one; images are as large as in the first."""
+    found = list(runs)
+    return Invitations(
+        outcomes=sum((one.outcomes for one in found), Counter()),
+        handed_over=sum(one.handed_over for one in found),
+        kernels_px=np.concatenate([one.kernels_px for one in found]) if found else np.empty(0),
+        image_px=found[0].image_px if found else 0,
+    )
