@@ -14,6 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import dimension, subject
+from analysis.report.invitations import Invitations
+from analysis.statistics.windows import Dwell
 from vnetsim.storage.records import CellEntry, ComparisonRecord, Interval
 
 
@@ -86,12 +88,19 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A recorded traffic: ``rsus`` says where they are, ``sha256`` is that of its coverage windows."""
+    """A recorded traffic.
+
+    Args:
+        rsus: where they are, in words.
+        sha256: of its coverage windows.
+        dwell: how long these last; None where there are none.
+    """
 
     scenario: str
     seed: str
     rsus: str
     sha256: str
+    dwell: Dwell | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,6 +115,8 @@ class CellData:
         metrics: the table ``metrics``, finite values only, in order of rounds.
         figures: what is one figure a run, by name of the metric; None where there is none.
         outcomes: number of participations by outcome.
+        invitations: what became of those of vehicles that were invited, and how far committed images were blurred.
+        vehicles: how many were in coverage.
         spent: see ``analysis.loading.RunData.spent``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
         settings: its experiment's and learner's, by dotted key, without what belongs to the arm, the cell or its
@@ -122,6 +133,8 @@ class CellData:
     metrics: pl.DataFrame
     figures: Mapping[str, float | None] = field(default_factory=dict)
     outcomes: Mapping[str, int]
+    invitations: Invitations = field(default_factory=Invitations)
+    vehicles: int = 0
     spent: pl.DataFrame
     windows: pl.DataFrame
     series: Mapping[str, Metric]

@@ -14,8 +14,10 @@ from analysis.comparison.data import CellData, ComparisonData, ConditionData, Me
 from analysis.comparison.measures import TIMING_METRICS, timing_figures, with_equal_commits
 from analysis.formatting import MOST_NAMED, NONE, clean, count, named
 from analysis.loading import load, shown
+from analysis.report.invitations import invitations_of
 from analysis.report.notices import notices
 from analysis.statistics.participation import run_measures, windows_with_updates
+from analysis.statistics.windows import dwell
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import COMPARED, COMPARISON, CellEntry, ComparisonRecord, RsuEntry
@@ -25,6 +27,7 @@ from vnetsim.storage.structure import flat
 OF_RSUS = ".rsus"
 """Follows the name of a series that is measured of the cloud and of the RSUs."""
 _OF_RSUS = "Mean over the RSUs' newest models, each measured before it goes to the cloud."
+_OF_DWELL = ("enter_s", "exit_s", "entry_cause", "exit_cause")
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
 
 
@@ -82,6 +85,8 @@ def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Abstrac
         metrics=metrics.sort("round", maintain_order=True).with_columns(since_begin),
         figures={name: value for name, value in figures.items() if value is not None and np.isfinite(value)},
         outcomes=dict(parts["outcome"].value_counts().iter_rows()),
+        invitations=invitations_of(run),
+        vehicles=run.windows["vehicle_id"].n_unique(),
         spent=run.spent.with_columns(since_begin),
         windows=windows_with_updates(run.windows, parts),
         series={metric.name: metric for metric in series},
@@ -176,14 +181,17 @@ def _traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraff
     """Return the recorded traffics by the folders that the record names."""
     result = {}
     for entry in record.traffic:
-        manifest = RunDirectory(folder / "traffic" / Path(entry.folder).name).manifest_record()
+        run = RunDirectory(folder / "traffic" / Path(entry.folder).name)
+        manifest = run.manifest_record()
         made = manifest.traffic
+        windows = run.scan("windows").collect(lambda rows: rows.select(*_OF_DWELL)) if run.has("windows") else None
         result[entry.folder] = RecordedTraffic(
             scenario=clean(Path(str(entry.settings.get("scenario", "scenario"))).name, 60),
             # that it was made with, whatever the settings left open
             seed=NONE if made.seed is None else clean(made.seed, 20),
             rsus=_rsus(manifest.rsus),
             sha256=clean(entry.sha256, 64),
+            dwell=None if windows is None or windows.is_empty() else dwell(windows),
         )
     return result
 

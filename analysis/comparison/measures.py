@@ -27,6 +27,7 @@ def _metric(name: str, label: str, unit: str, better: int, caption: str = "") ->
 
 
 MEASURES = (
+    _metric("commits", "Commits", "", 1),
     _metric("commits_per_h", "Commits per hour", "1/h", 1),
     _metric("bytes_per_commit", "Data per commit", "B", -1),
     _metric("wasted_train_s", "Wasted training time", "s", -1),
@@ -124,7 +125,12 @@ def _taken_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
     """Return the measures of each arm; None where no run has any."""
     shown = [(metric, data.finals(metric)) for metric in MEASURES]
-    shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]
+    rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # of every arm
+    shown = [
+        (metric, values)
+        for metric, values in shown
+        if np.isfinite(values).any() and not (rates and metric.name == "commits")
+    ]
     if not shown:
         return None
     first = data.against or data.arms[0]
@@ -141,9 +147,10 @@ def measure_table(data: ConditionData, families: Sequence[Family], noun: str) ->
         title="Commits, and what was spent for nothing",
         head=(noun, *(metric.titled for metric, _ in shown)),
         rows=rows,
-        note="Mean \u00b1 standard deviation over seeds. Commits are those of an hour of simulated time; data, all "
-        "bytes over the air of all participations. Wasted: training time on board, and data, of participations that "
-        "did not commit, those still under way at the end among them. Gini coefficient of the commits over all silos: "
+        note="Mean \u00b1 standard deviation over seeds. Commits are those of an hour of simulated time, or where that "
+        "would be extrapolated from less than ten minutes, those of the run; data, all bytes over the air of all "
+        "participations. Wasted: training time on board, and data, of participations that did not commit, those still "
+        "under way at the end among them. Gini coefficient of the commits over all silos: "
         "0 if all have the same number; few commits are uneven by chance. Contested: invitations that left somebody "
         f"waiting who could have been invited instead; for the others there was nothing to choose.{verdicts}",
     )

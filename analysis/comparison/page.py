@@ -87,6 +87,8 @@ def build_comparison(folder: Path) -> ComparisonResult:
             title=clean(record.title, 200).strip() or f"{scenarios}: {named(data.arms)}",
             chosen=[clean(note, 1000) for note in chosen],
             notes=[clean(note, 1000) for note in record.notes],
+            first_words=found.first_words(),
+            unmet=found.unmet(),
             verdicts=found.verdicts(),
             tiles=_tiles(data),
             warnings=warnings,
@@ -120,7 +122,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
     return ComparisonResult(
         path=folder / "comparison.html",
-        tables=terminal_tables(data, found.in_metrics),
+        tables=terminal_tables(data, found.in_metrics, found.runs, found.unmet()),
         notes=notes_of(data, found.in_metrics),
         warnings=[*warnings, *run_notices],
     )

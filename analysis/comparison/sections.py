@@ -27,10 +27,19 @@ from analysis.comparison.tables import (
     overview_table,
     pair_table,
 )
+from analysis.comparison.traffic_met import (
+    arm_runs,
+    decided_table,
+    not_met,
+    what_decided,
+    who_drove_past,
+    withhold,
+)
 from analysis.comparison.verdicts import (
     Family,
+    across_arms,
     across_conditions,
-    compare_pairs,
+    by_metric,
     friedman_words,
     pairs_in,
     verdict_sentences,
@@ -54,12 +63,16 @@ class Compared:
         self.targets = {one.name: target_of(one) for one in conditions}
         self.across = across_conditions(data)
         self.ranked = rank_arms(data, self.targets)
-        self.in_metrics = [
-            Family("arms", one.name, metric, compare_pairs(one, metric)) for one in conditions for metric in one.metrics
-        ] + self.across
-        self.in_measures = [
-            Family("arms", one.name, metric, compare_pairs(one, metric)) for one in conditions for metric in COMPARED
-        ]
+        places = {one.name: place for place, one in enumerate(conditions)}
+        tables = by_metric((one, metric) for one in conditions for metric in one.metrics)
+        of_arms = [family for table in tables for family in across_arms(data, table)]
+        self.in_metrics = sorted(of_arms, key=lambda one: places[one.within]) + self.across
+        # one table has them all
+        self.in_measures = across_arms(data, [(one, metric) for one in conditions for metric in COMPARED])
+        self.runs = arm_runs(data)
+        self.in_metrics, self.in_measures, self.across = (
+            withhold(data, self.runs, families) for families in (self.in_metrics, self.in_measures, self.across)
+        )
         known = [one.metric for one in self.in_metrics if one.pairs]
         self.main = next((metric for metric in known if metric.better), known[0] if known else None)
         """The metric of the first picture."""
@@ -112,6 +125,15 @@ class Compared:
             "comparison_measure_differences": difference_table(self.in_measures),
             "comparison_ranks": rank_rows(self.ranked),
         }
+
+    def first_words(self) -> list[str]:
+        """Return who drove past, and what decided who took part."""
+        learning = not self.data.record.timing_only
+        return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
+
+    def unmet(self) -> list[str]:
+        """Return whether the runs met the traffic, and what would change it where they did not."""
+        return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:
         """Return in words what every condition shows in its first metric of which better is known.
@@ -211,6 +233,8 @@ class Compared:
         directions = spread_over_directions(data)
         if len(directions.labels) > 1:
             spreads["direction"] = (directions, "direction from which the vehicle first came")
+        runs = [one for one in self.runs if one.condition == (data.name if prefix else "")]
+        learning, invited = not self.data.record.timing_only, any(one.invitations.total for one in runs)
         led = not prefix and self.main is not None and self.main.known is None
         sections = [
             Section(
@@ -259,6 +283,7 @@ class Compared:
             Section(
                 id=f"{prefix}participation",
                 title="Who takes part",
+                tables=[decided_table(runs, "What decided who took part", noun, learning=learning)] if invited else [],
                 panels=[
                     outcome_panel(data, f"{prefix}outcomes", noun),
                     *(

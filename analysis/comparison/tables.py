@@ -12,6 +12,7 @@ from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import (
     ComparedPair,
     Family,
+    corrected_words,
     figures_of,
     finite,
     level_words,
@@ -48,7 +49,7 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          finite(pair.found.mean), pair.found.deviation, pair.found.method, pair.tests, finite(pair.found.low),
-         finite(pair.found.high), pair.p_value, pair.found.effect, pair.seen, pair.needed,
+         finite(pair.found.high), pair.p_value, pair.found.effect, pair.resolves, pair.needed,
          {1: pair.first, -1: pair.second, 0: ""}[pair.resolved])
         for compared, within, metric, family in families
         for pair in family
@@ -113,17 +114,17 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
     unit = unit_of_difference(metric, brackets=True)
     rows = []
     for pair in pairs:
-        difference, interval, p_value, seen = figures_of(pair, metric)
+        difference, interval, p_value, resolves = figures_of(pair, metric)
         effect = NONE if pair.found.effect is None else number(pair.found.effect, 2)
         seeds = count(pair.found.count)
-        rows.append((pair.words, difference, interval, p_value, effect, seen, seeds, pair.verdict))
+        rows.append((pair.words, difference, interval, p_value, effect, resolves, seeds, pair.verdict))
     several = any(pair.tests > 1 for pair in pairs)
     return Table(
         title=title,
         head=(f"{noun}s", f"difference{unit}", level_words(pairs), "corrected p" if several else "p", "d_z",
-              f"seen from{unit}", "seeds", "verdict"),
+              f"resolves{unit}", "seeds", "verdict"),
         rows=rows,
-        note=" ".join(filter(None, (power_words(pairs, metric), note))),
+        note=" ".join(filter(None, (corrected_words(pairs), power_words(pairs, metric), note))),
     )  # fmt: skip
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.tables import grid, overview_metrics, spread
-from analysis.comparison.verdicts import ComparedPair, Family, figures_of, unit_of_difference
+from analysis.comparison.traffic_met import ArmRuns, decided_table, who_drove_past
+from analysis.comparison.verdicts import RESOLVES, ComparedPair, Family, figures_of, spread_words, unit_of_difference
 from analysis.comparison.warnings import equal_of, untested_of
 from analysis.formatting import THIN, Table, count, shortened
 from analysis.statistics.paired import LEVEL
@@ -20,11 +22,15 @@ _LABEL = 22
 _TESTS = {"sign-flip": "randomisation test (sign flips) and its interval", "t": "Student's t, for normal differences"}
 
 
-def terminal_tables(data: ComparisonData, families: Sequence[Family]) -> list[Table]:
-    """Return what the terminal shows."""
-    tables: list[Table] = []
+def terminal_tables(
+    data: ComparisonData, families: Sequence[Family], runs: Sequence[ArmRuns], unmet: Sequence[str]
+) -> list[Table]:
+    """Return what the terminal shows: first what decided who took part, and that the traffic was not met."""
+    tables = [_decided(data, runs, unmet)] if any(one.invitations.total for one in runs) else []
     for metric in overview_metrics(data)[:MOST_METRICS]:
-        tables += [_means(data, metric), *_differences(metric, [one for one in families if one.metric.same(metric)])]
+        ours = [one for one in families if one.metric.same(metric)]
+        kinds = [[one for one in ours if one.compared == compared] for compared in ("arms", "conditions")]
+        tables += [_means(data, metric), *(table for kind in kinds for table in _differences(metric, kind))]
     return tables
 
 
@@ -33,14 +39,22 @@ def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
     lines = equal_of(data) + untested_of(data)
     if any(family.pairs for family in families):
         corrected = any(pair.tests > 1 for family in families for pair in family.pairs)
+        corrections = "; p is corrected for all differences of a table (Holm), intervals likewise (Bonferroni)"
+        fewest = min(pair.found.count for family in families for pair in family.pairs)
         lines.append(
-            f"Differences are paired by seed: {_TESTS[data.record.interval]}"
-            f"{', both corrected for the number of pairs (Bonferroni)' * corrected}. Higher, lower: resolved at "
-            f"{LEVEL:g}. Sees: the true difference that these seeds would resolve with 80 % power."
+            f"Differences are paired by seed: {_TESTS[data.record.interval]}{corrections * corrected}. Higher, lower: "
+            f"p at most {LEVEL:g}. Resolves: {RESOLVES}. {spread_words(fewest)}"
         )
     if more := len(overview_metrics(data)) - MOST_METRICS:
         lines += [f"{count(more)} more metrics are on the page."] * (more > 0)
     return lines
+
+
+def _decided(data: ComparisonData, runs: Sequence[ArmRuns], unmet: Sequence[str]) -> Table:
+    title = f"{who_drove_past(data)} What became of invitations:".strip()
+    table = decided_table(runs[:MOST_PAIRS], title, data.arm_word, learning=not data.record.timing_only)
+    more = f"{len(runs) - MOST_PAIRS} more are on the page." if len(runs) > MOST_PAIRS else ""
+    return dataclasses.replace(table, note=" ".join(filter(None, (more, *unmet))))
 
 
 def _means(data: ComparisonData, metric: Metric) -> Table:
@@ -62,7 +76,7 @@ def _means(data: ComparisonData, metric: Metric) -> Table:
 
 
 def _differences(metric: Metric, families: Sequence[Family]) -> list[Table]:
-    """Return the differences of arms under each condition and of conditions with each arm, if there are any."""
+    """Return the differences of arms under each condition, or of conditions with each arm, if there are any."""
     rows: list[tuple[str, ...]] = []
     left = MOST_PAIRS
     for compared, within, _, family in families:
@@ -74,9 +88,10 @@ def _differences(metric: Metric, families: Sequence[Family]) -> list[Table]:
             words = f"{'  ' if title else ''}{shortened(pair.first, _LABEL)} \u2212 {shortened(pair.second, _LABEL)}"
             rows.append((words, *figures_of(pair, metric), _verdict(pair)))
         left -= len(family)
+    of_conditions = " of conditions" if any(one.compared == "conditions" for one in families) else ""
     table = Table(
-        title=f"{metric.subject}: differences{unit_of_difference(metric, brackets=True)}",
-        head=("", "mean", "95 % interval", "p", "sees", "verdict"),
+        title=f"{metric.subject}: differences{of_conditions}{unit_of_difference(metric, brackets=True)}",
+        head=("", "mean", "95 % interval", "p", "resolves", "verdict"),
         rows=rows,
         note=f"{-left} more pairs are on the page." if left < 0 else "",
     )
@@ -85,10 +100,12 @@ def _differences(metric: Metric, families: Sequence[Family]) -> list[Table]:
 
 def _verdict(pair: ComparedPair) -> str:
     """Return a verdict in two or three words; of the first, where it is resolved to be higher or lower."""
-    if pair.found.count < pair.least:
-        return "too few seeds"
-    if pair.equal:
-        return "equal"
     if pair.resolved:
         return "higher" if pair.resolved > 0 else "lower"
+    if pair.verdict == "too few seeds":
+        return pair.verdict
+    if pair.equal:
+        return "equal"
+    if pair.withheld:
+        return "withheld"
     return "not resolved" if pair.needed is None else f"needs {count(pair.needed)} seeds"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -18,10 +18,12 @@ from analysis.statistics.paired import (
     LEVEL,
     PairedDifference,
     friedman,
+    holm,
     least_seeds_of_sign_flips,
     paired_difference,
     seeds_needed,
     smallest_effect,
+    spread_of_deviation,
 )
 from vnetsim.storage.records import Interval
 
@@ -35,12 +37,14 @@ class ComparedPair:
         second: label.
         differences: by seed, of the seeds at which both have a value.
         found: their statistics.
-        tests: pairs of the family that were tested, over which p-values and intervals are corrected.
+        tests: pairs of the family that were tested, or all where none was: p-values (Holm) and intervals (Bonferroni)
+            are corrected for so many.
         p_value: corrected; None where the seeds are too few for any test.
         least: seeds with which a pair of this family could be resolved at all.
-        seen: the true difference that these seeds resolve with 80 % power, if the differences scatter as observed;
-            None where they could resolve none.
+        resolves: the smallest true difference that these seeds resolve with 80 % power, if the differences scatter as
+            observed; None where they resolve none.
         needed: seeds that would resolve the observed difference with 80 % power; None when no number would.
+        withheld: whether no verdict is given, as the runs did not meet the traffic.
     """
 
     first: str
@@ -50,8 +54,9 @@ class ComparedPair:
     tests: int
     p_value: float | None
     least: int
-    seen: float | None
+    resolves: float | None
     needed: int | None
+    withheld: bool = False
 
     @property
     def words(self) -> str:
@@ -60,8 +65,8 @@ class ComparedPair:
 
     @property
     def resolved(self) -> int:
-        """1 where the first is resolved to be higher, -1 where the second is, 0 where nothing is resolved."""
-        return 0 if self.p_value is None else self.found.resolved
+        """1 where the first is resolved to be higher, -1 where the second is; 0 for neither, or a withheld verdict."""
+        return 0 if self.withheld else _side(self.found, self.p_value)
 
     @property
     def equal(self) -> bool:
@@ -71,18 +76,26 @@ class ComparedPair:
     @property
     def verdict(self) -> str:
         """What the differences show, without their figures."""
-        if self.found.count < self.least:
+        if self.found.count < self.least and not _side(self.found, self.p_value):
             return "too few seeds"
         if self.equal:
             return f"equal at all {plural(self.found.count, 'seed')}"
+        if self.withheld:
+            return "withheld: did not meet the traffic"
         if not self.resolved:
             more = "" if self.needed is None else f"; {count(self.needed)} seeds needed"
             return f"not resolved{more}"
         return f"{shortened(self.first if self.resolved > 0 else self.second)} higher"
 
 
+def _side(found: PairedDifference, p_value: float | None) -> int:
+    if p_value is None or p_value > LEVEL * (1 + 1e-9) or not found.mean:
+        return 0
+    return 1 if found.mean > 0 else -1
+
+
 class Family(NamedTuple):
-    """Pairs that are corrected together: ``compared`` are ``arms`` under a condition, or ``conditions`` with an arm."""
+    """Pairs of one section: ``compared`` are ``arms`` under a condition, or ``conditions`` with an arm."""
 
     compared: str
     within: str
@@ -108,13 +121,13 @@ def p_words(p_value: float) -> str:
 
 
 def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
-    """Return mean difference, its interval, corrected p-value and the difference these seeds see, as text."""
+    """Return mean difference, its interval, corrected p-value and the difference these seeds resolve, as text."""
     found, interval = pair.found, "unbounded"
     if found.bounded:
         interval = f"{number(found.low * metric.factor, 2)} to {number(found.high * metric.factor, 2)}"
     p_value = NONE if pair.p_value is None else p_words(pair.p_value).removeprefix("= ")
-    seen = NONE if pair.seen is None else number(pair.seen * metric.factor, 2)
-    return number(found.mean * metric.factor, 2), interval, p_value, seen
+    resolves = NONE if pair.resolves is None else number(pair.resolves * metric.factor, 2)
+    return number(found.mean * metric.factor, 2), interval, p_value, resolves
 
 
 def level_words(pairs: Sequence[ComparedPair]) -> str:
@@ -123,31 +136,65 @@ def level_words(pairs: Sequence[ComparedPair]) -> str:
     return f"{'simultaneous ' * several}95 % interval"
 
 
-def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
-    """Return what differences the seeds of some pairs could have seen; empty where that is none."""
-    seen = sorted(pair.seen * metric.factor for pair in pairs if pair.seen is not None)
-    if not seen:
+def corrected_words(pairs: Sequence[ComparedPair]) -> str:
+    """Return what p-values and intervals are corrected for; empty where one pair was tested, or none."""
+    tests = max((pair.tests for pair in pairs), default=0)
+    if tests < 2:
         return ""
-    low, high = number(seen[0], 2), number(seen[-1], 2)
+    more = " here and in other tables of this page" * (tests > len(pairs))
+    return (
+        f"p is corrected for {count(tests)} differences{more} (Holm) and decides the verdict. Intervals are "
+        "simultaneous for all of them (Bonferroni): a few may contain 0 where Holm resolves the difference."
+    )
+
+
+RESOLVES = "the smallest true difference that these seeds resolve with 80 % power"
+"""What the word means wherever it stands above a column."""
+
+
+def spread_words(seeds: int) -> str:
+    """Return how far off what so many seeds resolve may be, as it is computed from an observed deviation."""
+    spread = spread_of_deviation(seeds)
+    if spread is None:
+        return ""
+    low, high = spread
+    return (
+        f"This follows from the observed deviation of the differences, which with {plural(seeds, 'seed')} is "
+        f"{low:.2f} to {high:.2f} times the true one (90 % of the time, for normal differences)."
+    )
+
+
+def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
+    """Return what differences the seeds of some pairs resolve; empty where that is none."""
+    resolves = sorted(pair.resolves * metric.factor for pair in pairs if pair.resolves is not None)
+    if not resolves:
+        return ""
+    low, high = number(resolves[0], 2), number(resolves[-1], 2)
     span = f"{low if low == high else f'{low} to {high}'}{unit_of_difference(metric)}{', by pair,' * (low != high)}"
-    return f"These seeds would have resolved a true difference of {span} with 80{THIN}% power."
+    spread = spread_words(min(pair.found.count for pair in pairs if pair.resolves is not None))
+    return f"These seeds resolve a true difference of {span} with 80{THIN}% power. {spread}"
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int = 3) -> list[str]:
     """Return what pairs show in a metric, in words: those resolved first, at most ``most``, then how many are not."""
-    resolved = [pair for pair in pairs if pair.resolved]
+    judged = [pair for pair in pairs if not pair.withheld or pair.equal]
+    resolved = [pair for pair in judged if pair.resolved]
     lines = []
     for pair in resolved[:most]:
         names = (pair.first, pair.second) if pair.resolved > 0 else (pair.second, pair.first)
         by = f"{number(abs(pair.found.mean) * metric.factor, 2)}{unit_of_difference(metric)}"
-        low, high = sorted(abs(end * metric.factor) for end in (pair.found.low, pair.found.high))
+        low, high = sorted(pair.resolved * end * metric.factor for end in (pair.found.low, pair.found.high))
+        span = f"{number(low, 2)} to {number(high, 2)}" if pair.found.bounded else "unbounded"
         lines.append(
             f"{metric.subject}: {shortened(names[0])} is higher than {shortened(names[1])} by {by} "
-            f"({level_words(pairs)} {number(low, 2)} to {number(high, 2)})."
+            f"({level_words(pairs)} {span})."
         )
     if more := len(resolved) - most:
         lines += [f"{plural(more, 'more difference')} {'is' if more == 1 else 'are'} resolved."] * (more > 0)
-    unresolved = [pair for pair in pairs if not pair.resolved]
+    if withheld := len(pairs) - len(judged):
+        of = f"{count(withheld)} of {count(len(pairs))} differences have" if len(pairs) > 1 else "the difference has"
+        lines.append(f"{metric.subject}: {of} no verdict, because the runs did not meet the traffic.")
+    unresolved = [pair for pair in judged if not pair.resolved]
     if len(unresolved) == 1 and unresolved[0].equal:
         first, second = shortened(unresolved[0].first), shortened(unresolved[0].second)
         lines.append(f"{metric.subject}: {first} and {second} are {unresolved[0].verdict}.")
@@ -162,22 +209,51 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
     return lines
 
 
+class Columns(NamedTuple):
+    """What is compared in pairs: ``values`` have shape (seeds, columns), NaN where there is none.
+
+    ``against`` is the only column with which the others are compared; empty for all pairs.
+    """
+
+    labels: Sequence[str]
+    values: NDArray[np.float64]
+    against: str = ""
+
+
 def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
-    """Compare every pair of arms that have cells in a metric, at the seeds that both have."""
+    """Compare every pair of arms that have cells in a metric, at the seeds that both have, as a family of their own."""
+    return compare_together([_columns(data, metric)], data.method)[0]
+
+
+def _columns(data: ConditionData, metric: Metric) -> Columns:
+    """Return the arms of a condition; none where no seed changes the metric."""
     values = data.finals(metric)
-    return compare_columns(data.present, values, data.method, data.against) if varies(metric, values) else []
+    return Columns(data.present if varies(metric, values) else (), values, data.against)
+
+
+def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
+    """Compare the arms under each condition in a metric; corrected are all of them together."""
+    found = compare_together([_columns(one, metric) for one, metric in shown], data.record.interval)
+    return [Family("arms", one.name, metric, pairs) for (one, metric), pairs in zip(shown, found, strict=True)]
+
+
+def by_metric(shown: Iterable[tuple[ConditionData, Metric]]) -> list[list[tuple[ConditionData, Metric]]]:
+    """Return what is shown in one table each: a metric under all conditions that measured it."""
+    found: dict[tuple[str, str], list[tuple[ConditionData, Metric]]] = {}
+    for one, metric in shown:
+        found.setdefault((metric.name, metric.unit), []).append((one, metric))
+    return list(found.values())
 
 
 def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at the seeds that both have; nothing where there is one condition only.
 
-    p-values and intervals are corrected over the pairs of conditions of one arm and metric. Only metrics of which
-    better is known are compared, or all where none is; one that a condition measures differently is not, nor one that
-    no seed changes.
+    p-values and intervals are corrected over all arms' pairs in one metric. Only metrics of which better is known are
+    compared, or all where none is; one that a condition measures differently is not, nor one that no seed changes.
     """
     if len(data.conditions) < 2:
         return []
-    found = []
+    found: dict[tuple[str, str], list[tuple[str, Metric, Columns]]] = {}
     for arm in data.arms:
         cells = [cell for cell in data.cells if cell.entry.arm == arm]
         same, _ = in_common(cells, data.record.last_evaluations)
@@ -188,9 +264,15 @@ def across_conditions(data: ComparisonData) -> list[Family]:
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
             values = values.reshape(len(data.seeds), len(names))
             if len(names) > 1 and varies(metric, values):
-                pairs = compare_columns(names, values, data.record.interval)
-                found.append(Family("conditions", arm, metric, pairs))
-    return found
+                found.setdefault((metric.name, metric.unit), []).append((arm, metric, Columns(names, values)))
+    families = [
+        Family("conditions", arm, metric, pairs)
+        for tables in found.values()
+        for (arm, metric, _), pairs in zip(
+            tables, compare_together([columns for *_, columns in tables], data.record.interval), strict=True
+        )
+    ]
+    return sorted(families, key=lambda one: data.arms.index(one.within))
 
 
 def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
@@ -216,53 +298,59 @@ def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
 def compare_columns(
     labels: Sequence[str], values: NDArray[np.float64], method: Interval, against: str = ""
 ) -> list[ComparedPair]:
-    """Compare every pair of columns at the rows that both have, or all of them with one.
+    """Compare every pair of columns, or all of them with one, as a family of their own; see ``compare_together``."""
+    return compare_together([Columns(labels, values, against)], method)[0]
 
-    p-values and intervals are corrected over those pairs that can be tested: with fewer seeds a pair can be resolved
-    by nothing, and costs the others nothing.
 
-    Args:
-        labels: of the columns.
-        values: shape (seeds, columns), NaN where there is none.
-        method: of test and interval.
-        against: the only column with which the others are compared; empty for all pairs.
+def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[ComparedPair]]:
+    """Compare the columns of each table in pairs, at the rows that both have; all pairs of all tables are one family.
+
+    p-values (Holm) and intervals (Bonferroni) are corrected over those pairs that can be tested: with fewer seeds a
+    pair can be resolved by nothing, and costs the others nothing.
     """
-    names = pairs_of(labels, against)
-    both = [np.isfinite(values[:, i]) & np.isfinite(values[:, j]) for i, j in names]
-    alone = _least(LEVEL, method)
-    testable = [bool(rows.sum() >= alone) for rows in both]
-    tests = max(sum(testable), 1)
+    pairs = [(place, i, j) for place, one in enumerate(tables) for i, j in pairs_of(one.labels, one.against)]
+    columns = [(tables[place].values[:, i], tables[place].values[:, j]) for place, i, j in pairs]
+    both = [np.isfinite(ours) & np.isfinite(theirs) for ours, theirs in columns]
+    testable = [bool(rows.sum() >= _least(LEVEL, method)) for rows in both]
+    tests = sum(testable) or max(len(pairs), 1)
     level = LEVEL / tests
-    result = []
-    for (i, j), rows, tested in zip(names, both, testable, strict=True):
-        found = paired_difference(values[rows, i], values[rows, j], level=level, method=method)
-        usable = found.p_value if tested else None
-        least = _least(level if any(testable) else LEVEL / max(len(names), 1), method)
-        result.append(
+    least = _least(level, method)
+    found = [
+        paired_difference(ours[rows], theirs[rows], level=level, method=method)
+        for (ours, theirs), rows in zip(columns, both, strict=True)
+    ]
+    raw = [one.p_value if enough else None for one, enough in zip(found, testable, strict=True)]
+    corrected = iter(holm([p_value for p_value in raw if p_value is not None]))
+    result: list[list[ComparedPair]] = [[] for _ in tables]
+    for (place, i, j), (ours, theirs), rows, one, p_value in zip(pairs, columns, both, found, raw, strict=True):
+        p_holm = None if p_value is None else next(corrected)
+        result[place].append(
             ComparedPair(
-                first=labels[i],
-                second=labels[j],
-                differences=values[rows, i] - values[rows, j],
-                found=found,
+                first=tables[place].labels[i],
+                second=tables[place].labels[j],
+                differences=ours[rows] - theirs[rows],
+                found=one,
                 tests=tests,
-                p_value=None if usable is None else min(1.0, tests * usable),
+                p_value=p_holm,
                 least=least,
-                seen=_seen(found),
-                needed=_needed(found, least),
+                resolves=_resolves(one),
+                needed=_needed(one, least, resolved=bool(_side(one, p_holm))),
             )
         )
     return result
 
 
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
-    """Return where an arm lies against the ``first``: higher, lower, not resolved; empty where they were not compared.
+    """Return where an arm lies against the ``first``: higher, lower, not resolved or withheld.
 
-    ``seeds`` is how many were planned.
+    Empty where they were not compared. ``seeds`` is how many were planned.
     """
     for pair in pairs:
         if {pair.first, pair.second} == {first, arm} and arm != first:
             if pair.p_value is None:
                 return f"{plural(pair.found.count, 'seed')} of {count(seeds)}"
+            if pair.withheld and not pair.equal:
+                return "withheld"
             return {0: "not resolved", 1: "higher", -1: "lower"}[pair.resolved * (1 if pair.first == arm else -1)]
     return ""
 
@@ -271,21 +359,21 @@ def _least(level: float, method: Interval) -> int:
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
 
 
-def _seen(found: PairedDifference) -> float | None:
+def _resolves(found: PairedDifference) -> float | None:
     if not found.deviation:
         return None
     effect = smallest_effect(found.count, found.level, student=found.method == "t")
     return None if effect is None else effect * found.deviation
 
 
-def _needed(found: PairedDifference, least: int) -> int | None:
+def _needed(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
     """Return the seeds needed; more than there are, where these did not do."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")
     if needed is None:
         return None
-    return max(needed, least, 0 if found.resolved else found.count + 1)
+    return max(needed, least, 0 if resolved else found.count + 1)
 
 
 def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> str:

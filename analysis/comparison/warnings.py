@@ -146,8 +146,8 @@ def _few(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
         return []
     pairs = max(found, key=lambda pairs: max(pair.found.count for pair in pairs))
     seeds, least = max(pair.found.count for pair in pairs), pairs[0].least
-    among = f"the {len(pairs)} pairs {f'with {shortened(against)}' if against else f'of {noun}s'}"
-    of = among if len(pairs) > 1 else f"two {noun}s"
+    among = f"the {pairs[0].tests} pairs {f'with {shortened(against)}' if against else f'of {noun}s'}"
+    of = among if pairs[0].tests > 1 else f"two {noun}s"
     return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.comparison.data import ComparisonData
 from analysis.export.references import ALWAYS_CITED, references
-from analysis.formatting import Table, clean, count, named
+from analysis.formatting import Table, clean, count, duration, named
 from analysis.loading import RunData
 from analysis.report.record import record
 from vnetsim.storage.structure import flat
@@ -49,7 +49,10 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
     for run in traffics[:_MOST_TRAFFICS]:
         cited = " [@sumo]" if run.manifest.traffic.kind == "sumo" else ""
         scenario = clean(Path(run.experiment.scenario).name)
-        lines.append(f"Scenario {scenario}{cited}: {_facts(run, 'Traffic')}.")
+        facts = _facts(run, "Traffic")
+        if compared:  # its runs may end before the traffic does
+            facts = facts.replace("simulated time", "recorded from", 1)
+        lines.append(f"Scenario {scenario}{cited}: {facts}.")
     if len(traffics) > _MOST_TRAFFICS:
         lines.append(f"{count(len(traffics) - _MOST_TRAFFICS)} more traffics were recorded in the same way.")
     if not first.takes_part:
@@ -82,10 +85,12 @@ def _compared(data: ComparisonData) -> str:
     test = "a sign-flip test" if data.record.interval == "sign-flip" else "Student's t"
     last = data.record.last_evaluations
     value = "the last value" if last == 1 else f"the mean of the last {last} evaluations"
+    spans = sorted({cell.simulated_s for cell in data.cells})
+    lasted = " to ".join(dict.fromkeys(duration(span) for span in (spans[0], spans[-1])))
     return (
-        f"Seeds: {', '.join(map(str, data.seeds))}. At each seed all arms ({named(data.arms)}) replayed the same "
-        f"recorded traffic; compared is {value} of each run, paired by seed, by {test}, with p-values and intervals "
-        "corrected over the pairs of a metric (Bonferroni)."
+        f"Each run simulated {lasted}. Seeds: {', '.join(map(str, data.seeds))}. At each seed all arms "
+        f"({named(data.arms)}) replayed the same recorded traffic; compared is {value} of each run, paired by seed, by "
+        f"{test}, with p-values (Holm) and intervals (Bonferroni) corrected over the differences in a metric."
     )
 
 

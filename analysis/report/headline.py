@@ -11,6 +11,7 @@ from analysis.formatting import count, duration, percent, plural, quantity, sent
 from analysis.loading import Curve, RunData, curves
 from analysis.report.invitations import invitations_of
 from analysis.report.notices import not_finite
+from analysis.statistics.participation import LEAST_FOR_RATES_S
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
@@ -60,13 +61,16 @@ def _data(run: RunData) -> list[tuple[str, str]]:
 
 
 def _backhaul(run: RunData) -> list[tuple[str, str]]:
-    """Return the bytes over the RSUs' wires, and a month of the busiest RSU's at the rate of the run."""
+    """Return the bytes over the RSUs' wires, and those of the busiest RSU, in a month if the run was long enough."""
     sent = run.backhaul.with_columns(bytes=pl.col("down_bytes") + pl.col("up_bytes"))
     total, took_s = float(sent["bytes"].sum()), (run.manifest.time_s or 0.0) - run.manifest.traffic.begin_s
     if not total or took_s <= 0:
         return []
-    month = si(float(sent["bytes"].max()) / took_s * _MONTH_S, "B")  # type: ignore[arg-type]
-    return [("Data over the backhaul", f"{si(total, 'B')} (busiest RSU: {month} in 30 days, if it went on like this)")]
+    most = float(sent["bytes"].max())  # type: ignore[arg-type]
+    busiest = f"{si(most, 'B')} in {duration(took_s)}"
+    if took_s >= LEAST_FOR_RATES_S:
+        busiest = f"{si(most / took_s * _MONTH_S, 'B')} in 30 days, if it went on like this"
+    return [("Data over the backhaul", f"{si(total, 'B')} (busiest RSU: {busiest})")]
 
 
 def _energy(run: RunData) -> list[tuple[str, str]]:

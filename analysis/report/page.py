@@ -119,8 +119,8 @@ def sections(run: RunData) -> list[Section]:
 
 TERMS = {
     "d_z": "mean over standard deviation of the differences",
-    "seen from": "the true difference that these seeds would resolve with 80 % power, if differences scatter as here",
-    "corrected p": "p times the number of pairs in the table (Bonferroni), at most 1",
+    "resolves": "the smallest true difference that these seeds resolve with 80 % power, if differences scatter as here",
+    "corrected p": "corrected for all differences in this metric (Holm)",
     "Gini": "0 if all silos have as many commits, near 1 if one has all",
     "Contested": "share of the invitations that left somebody waiting who could have been invited instead",
     "Wasted": "spent by participations that did not commit",

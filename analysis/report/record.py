@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from analysis.formatting import clean, count, duration, percent, si, timestamp
+from analysis.formatting import THIN, clean, count, duration, percent, si, timestamp
 from analysis.loading import RunData
 from analysis.report.notices import rates
 from vnetsim.storage.records import LearnerEntry
@@ -81,6 +81,11 @@ def _run(run: RunData) -> list[Row]:
     ]
 
 
+def _seconds(value: float) -> str:
+    """Return a simulated time, to a tenth of a second."""
+    return f"{round(value, 1):,.10g} s".replace(",", THIN)
+
+
 def _traffic(run: RunData) -> list[Row]:
     traffic, end = run.manifest.traffic, run.manifest.time_s
     rows: list[Row] = [
@@ -90,7 +95,7 @@ def _traffic(run: RunData) -> list[Row]:
         ("traffic seed", None if traffic.seed is None else str(traffic.seed)),
         ("vehicles", clean(traffic.vehicles, 400)),
         ("step", f"{traffic.step_s:g} s" if traffic.step_s else "none: exact times"),
-        ("simulated time", None if end is None else f"{count(traffic.begin_s)} s to {count(end)} s"),
+        ("simulated time", None if end is None else f"{_seconds(traffic.begin_s)} to {_seconds(end)}"),
     ]
     for rsu in run.rsus[:_MOST_RSUS]:
         environment = f", {clean(rsu.environment, 20)}" if rsu.environment else ""

@@ -3,9 +3,10 @@
 A pair is compared by the differences of its results at the same seed, so that what a seed decides for both (silos,
 radio, initial weights) cancels.
 
-Several pairs are corrected by Bonferroni: each is tested, and has its interval, at LEVEL over the number of pairs.
-Holm's step-down test resolves a little more, but has no intervals that agree with it; here p-value and interval are two
-sides of one test, and all intervals of a family hold at once with the confidence 1 - LEVEL.
+Several pairs are corrected in two ways. P-values are those of Holm (1979), A simple sequentially rejective multiple
+test procedure, Scand. J. Statist. 6: the chance of any false verdict in a family is at most LEVEL. Holm's test has no
+intervals of its own, so those are Bonferroni's: all of a family are right at once with the confidence 1 - LEVEL. Where
+an interval leaves 0 out, p is at most LEVEL; the converse fails for a few pairs that only Holm resolves.
 
 Columns are ranked by Friedman (1937), The use of ranks to avoid the assumption of normality, JASA 32, and Nemenyi
 (1963), Distribution-free multiple comparisons, both as Demsar (2006), Statistical comparisons of classifiers over
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -77,13 +79,6 @@ class PairedDifference:
     def bounded(self) -> bool:
         """Whether the pairs were enough for an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
-
-    @property
-    def resolved(self) -> int:
-        """1 where the first is resolved to be higher, -1 where the second is, 0 where neither is."""
-        if self.p_value is None or self.p_value > self.level * (1 + 1e-9) or self.low <= 0 <= self.high:
-            return 0
-        return 1 if self.low > 0 else -1
 
 
 def paired_difference(
@@ -152,18 +147,18 @@ def power_of(effect: float, count: int, level: float, *, student: bool = False) 
     if student or count > _SIMULATED:
         return power_of_paired_t(effect, count, level if student else attained(level, count))
     rejected = most_rejected(level, splits_of(count))
-    return float(np.searchsorted(_effects_seen(count, rejected), abs(effect)) / _DRAWS) if rejected else 0.0
+    return float(np.searchsorted(_effects_resolved(count, rejected), abs(effect)) / _DRAWS) if rejected else 0.0
 
 
 @cache
-def _effects_seen(count: int, rejected: int) -> NDArray[np.float64]:
+def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
     """Return from which effect on each of many normal samples is rejected, sorted: its lower limit, turned."""
     samples = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return np.sort(-lower_limits(samples, rejected))
 
 
 def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
-    """Return the smallest d_z that ``count`` pairs see with the power ``POWER``; None where they can see none."""
+    """Return the smallest d_z that ``count`` pairs resolve with the power ``POWER``; None where they resolve none."""
     if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
         return None
     return float(
@@ -171,6 +166,27 @@ def smallest_effect(count: int, level: float, *, student: bool = False) -> float
             lambda effect: power_of(effect, count, level, student=student) - POWER, 0.0, _MOST_EFFECT, xtol=1e-4
         )
     )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number: the k-th smallest of m times m - k + 1, rising and at most 1."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def spread_of_deviation(count: int) -> tuple[float, float] | None:
+    """Return between which multiples of the true deviation the observed one of ``count`` normal values lies, at 90 %.
+
+    The square roots of the 5 % and 95 % quantiles of chi-square with count - 1 degrees of freedom, over these degrees;
+    None for fewer than two values.
+    """
+    if count < 2:
+        return None
+    low, high = np.sqrt(stats.chi2.ppf((0.05, 0.95), count - 1) / (count - 1))
+    return float(low), float(high)
 
 
 def least_seeds_of_sign_flips(level: float) -> int:

@@ -21,6 +21,9 @@ _AGGREGATED = _COMMITTED & (pl.col("weight") > 0)
 _WIDTHS_KMH = (5, 10, 20, 50, 100, 250, 1000)
 _MOST_BINS = 8
 
+LEAST_FOR_RATES_S = 600.0
+"""Simulated time from which on what happened in it is extrapolated, to an hour or a month (s)."""
+
 
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each coverage window that the rounds knew of, in order of entry.
@@ -97,7 +100,8 @@ def run_measures(
         silos: how many there are.
 
     Returns:
-        ``commits_per_h`` in simulated time (1/h); ``bytes_per_commit``, all bytes over the air by commit (B);
+        ``commits``; ``commits_per_h`` in simulated time (1/h), None for runs shorter than ``LEAST_FOR_RATES_S``;
+        ``bytes_per_commit``, all bytes over the air by commit (B);
         ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of participations that did not commit, with the exchanges they
         sent, and as ``..._share`` of all in [0, 1]; ``gini``, of the commits by silo, all silos counted, in [0, 1);
         ``contested_share`` of the invitations that left somebody waiting who might have been invited instead.
@@ -108,7 +112,8 @@ def run_measures(
     train_s, total_bytes = float(used["train_s"].sum()), float(used["bytes"].sum())
     lost_s, lost_bytes = float(lost["train_s"].sum()), float(lost["bytes"].sum())
     return {
-        "commits_per_h": kept.height / span_s * 3600 if span_s > 0 else None,
+        "commits": kept.height,
+        "commits_per_h": kept.height / span_s * 3600 if span_s >= LEAST_FOR_RATES_S else None,
         "bytes_per_commit": total_bytes / kept.height if kept.height else None,
         "wasted_train_s": lost_s,
         "wasted_train_share": lost_s / train_s if train_s else None,

@@ -137,20 +137,29 @@ COMPARISON_DIFFERENCES = (
     Column("first", TEXT, "", "arm or condition"),
     Column("second", TEXT, "", "arm or condition; differences are first less second, paired by seed"),
     Column("metric", TEXT, "", "series, described in the manifest of the cells"),
-    Column("unit", TEXT, "", "unit of difference, deviation, low, high and seen; % stands for a fraction"),
+    Column("unit", TEXT, "", "unit of difference, deviation, low, high and resolves; % stands for a fraction"),
     Column("evaluations", INTEGER, "", "last evaluations of a run whose mean is compared"),
     Column("seeds", INTEGER, "", "seeds that both have"),
     Column("difference", REAL, "", "mean difference"),
     Column("deviation", REAL, "", "standard deviation of the differences"),
     Column("method", TEXT, "", "of test and interval: sign-flip or t"),
-    Column("tests", INTEGER, "", "pairs of the family, over which interval and corrected p are corrected (Bonferroni)"),
+    Column(
+        "tests",
+        INTEGER,
+        "",
+        "differences of the same table, for which p (Holm) and interval (Bonferroni) are corrected",
+    ),
     Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null where it is unbounded"),
     Column("high", REAL, "", "upper end; null where it is unbounded"),
     Column("p", REAL, "", "corrected p-value; null where the seeds are too few for any test"),
     Column("effect", REAL, "", "d_z, mean over standard deviation of the differences"),
-    Column("seen", REAL, "", "true difference that these seeds resolve with 80 % power; null where they resolve none"),
+    Column(
+        "resolves", REAL, "", "smallest true difference resolved by these seeds with 80 % power; null where none is"
+    ),
     Column("seeds_needed", INTEGER, "", "seeds that resolve the observed difference with 80 % power"),
-    Column("verdict", TEXT, "", "first or second, whichever is resolved to be higher; empty where neither is"),
+    Column(
+        "verdict", TEXT, "", "first or second, whichever is resolved to be higher; empty where neither is, or withheld"
+    ),
 )
 """Third table of a comparison: one row for each pair and metric."""
 
@@ -160,8 +169,9 @@ COMPARISON_MEASURES = (
         "measure",
         TEXT,
         "",
-        "commits_per_h: participations that committed, in an hour of simulated time; bytes_per_commit: all bytes over "
-        "the air, over their number; wasted_train_s, wasted_train_share: training time on board of participations that "
+        "commits: participations that committed; commits_per_h: in an hour of simulated time, null for runs under "
+        "ten minutes; bytes_per_commit: all bytes over the air, over commits; wasted_train_s, wasted_train_share: "
+        "training time on board of participations that "
         "did not commit, and its share of all; wasted_bytes, wasted_bytes_share: their bytes, and those of the "
         "exchanges they sent, and their share of all; gini: Gini coefficient of the commits over all silos; "
         "contested_share: share of the invitations that left somebody waiting who might have been invited instead; "

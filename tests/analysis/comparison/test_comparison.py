@@ -1,5 +1,6 @@
 """Verdicts in words, figures and the page of a comparison, from made-up cells."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +22,10 @@ from analysis.comparison.tables import (
 from analysis.comparison.verdicts import (
     ComparedPair,
     Family,
+    across_arms,
     compare_columns,
     compare_pairs,
+    corrected_words,
     figures_of,
     friedman_words,
     p_words,
@@ -57,8 +60,8 @@ def test_what_is_resolved_and_what_is_not(ten: ConditionData) -> None:
     assert ab.verdict.startswith("not resolved; ")
     assert ac.verdict == bc.verdict == "c higher"
     assert ac.found.mean < 0
-    assert ac.p_value == pytest.approx(3 * 2 / 1024)
-    assert bc.p_value == pytest.approx(3 * bc.found.p_value)
+    assert ac.p_value == bc.p_value == pytest.approx(3 * 2 / 1024)
+    assert ab.p_value == ab.found.p_value, "the last of Holm's steps"
     assert {pair.tests for pair in (ab, ac, bc)} == {3}
     assert {pair.found.level for pair in (ab, ac, bc)} == {LEVEL / 3}
     assert [pair.resolved for pair in (ab, ac, bc)] == [0, -1, -1]
@@ -80,9 +83,10 @@ def test_the_words_of_a_verdict() -> None:
     assert verdict_sentences([pair], ACCURACY) == [
         "Accuracy: y is higher than x by 1.7 points (95 % interval 1.0 to 3.0)."
     ]
-    assert pair.seen is not None
-    seen = f"a true difference of {100 * pair.seen:.1f} points with 80\u202f% power."
-    assert power_words([pair], ACCURACY) == f"These seeds would have resolved {seen}"
+    assert pair.resolves is not None
+    seen = f"a true difference of {100 * pair.resolves:.1f} points with 80\u202f% power."
+    assert power_words([pair], ACCURACY).startswith(f"These seeds resolve {seen} This follows from")
+    assert "with 6 seeds is 0.48 to 1.49 times the true one" in power_words([pair], ACCURACY)
     assert pair_of(none, none).verdict == "equal at all 6 seeds"
     assert p_words(0.00099) == "< 0.001"
 
@@ -100,7 +104,7 @@ def test_too_few_seeds_are_one_statement() -> None:
     rng = np.random.default_rng(8)
     six, two = (compare_columns("abc", rng.normal(size=(seeds, 3)), "sign-flip") for seeds in (6, 2))
     for pair in (*six, *two):
-        assert (pair.least, pair.resolved, pair.seen) == (7, 0, None)
+        assert (pair.least, pair.resolved, pair.resolves) == (7, 0, None)
         assert figures_of(pair, LOSS)[1] == "unbounded"
     assert six[0].verdict == "too few seeds"
     assert two[0].verdict == "too few seeds"
@@ -140,22 +144,28 @@ def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: Conditi
 
 def of_arms(data: ComparisonData) -> list[Family]:
     """The pairs of arms in accuracy, under each condition."""
-    return [Family("arms", one.name, ACCURACY, compare_pairs(one, ACCURACY)) for one in data.conditions]
+    return across_arms(data, [(one, ACCURACY) for one in data.conditions])
 
 
-def test_conditions_are_corrected_each_by_itself(ten: ConditionData) -> None:
-    """Under the second condition only two arms at six seeds have finished: one pair, p = 2 / 64."""
+def test_a_metric_is_corrected_over_the_arms_of_all_conditions(ten: ConditionData) -> None:
+    """Under the second condition two arms have finished, at seven seeds: p = 2 / 128, the third smallest of four."""
     other = condition(
         [
             replace(c, entry=replace(c.entry, condition="y"))
             for c in ten.cells
-            if c.entry.arm != "b" and c.entry.seed < 6
+            if c.entry.arm != "b" and c.entry.seed < 7
         ],
         name="y",
     )
     data = comparison(replace(ten, name="x"), other)
     families = of_arms(data)
-    assert [pair.p_value for pair in pairs_in(families, "y", ACCURACY)] == [pytest.approx(2 / 64)]
+    assert {(pair.tests, pair.found.level) for one in families for pair in one.pairs} == {(4, LEVEL / 4)}
+    assert [pair.p_value for pair in pairs_in(families, "y", ACCURACY)] == [pytest.approx(2 * 2 / 128)]
+    assert "p is corrected for 4 differences here and in other tables" in corrected_words(families[1].pairs)
+    assert pairs_in(families, "y", ACCURACY)[0].found.low == -math.inf
+    assert pairs_in(families, "y", ACCURACY)[0].verdict == "c higher", (
+        "seven seeds are too few for the first step alone"
+    )
     table = overview_table(data, ACCURACY, families)
     assert table.head == ("learner", "x", "y")
     assert [row[0] for row in table.rows] == ["a", "b", "c"]

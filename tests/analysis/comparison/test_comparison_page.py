@@ -148,6 +148,12 @@ def test_the_page_leads_with_verdict_and_all_differences(built_study: Comparison
     lead = page.split('<section class="lead">')[1].split("</section>")[0]
     assert page.index('<p class="finding">') < page.index('<section class="lead">') < page.index("<table")
     assert re.findall(r'<figure class="wide" id="figure-([^"]+)">', lead) == ["overview-1", "differences-all"]
+    first, second = re.findall(r'<p class="(?:finding|verdict)">(.*?)</p>', page)[:2]
+    assert re.fullmatch("40 vehicles drove past in a run, in range for .*\u202fs in the median.", first)
+    assert second.startswith("fedavg, dense &amp; slow: of ")
+    assert '<p class="warning">This comparison did not meet the traffic: fedavg, dense &amp; slow (runs of 9.00' in page
+    assert "What decided who took part" in page
+    assert "vehicles drove past" in built_study.tables[0].title
     pairs = ("dense & slow: fedavg \u2212", "sparse: fedavg \u2212", "fedavg: dense & slow \u2212 sparse")
     assert all(html.escape(pair) in lead for pair in pairs)
     assert "How to read these tables" in page
@@ -174,7 +180,7 @@ def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
     (row,) = differences.filter(compared="conditions", within="fedavg", metric="knn").to_dicts()
     assert (row["first"], row["second"], row["seeds"]) == ("dense & slow", "sparse", 3)
     assert row["difference"] == pytest.approx((dense - sparse).mean())
-    assert (row["low"], row["high"], row["p"], row["seen"], row["verdict"]) == (None, None, None, None, "")
+    assert (row["low"], row["high"], row["p"], row["resolves"], row["verdict"]) == (None, None, None, None, "")
     targets = pl.read_parquet(study / "comparison_targets.parquet")
     assert targets.height == 12
     assert set(targets["metric"]) == {"knn"}
@@ -197,8 +203,11 @@ def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Ma
     """One cell of 24 is far from all others in accuracy, and in commits per hour, for it ended early."""
     entries = [(arm, name, seed, "t0") for seed in range(6) for name in ("x", "y") for arm in ("a", "bb")]
     folder = made(entries, title="Jumps")
+    for place in (folder / "cells").iterdir():
+        run = RunDirectory(place)
+        run.write_json("manifest.json", {**run.manifest(), "time_s": 60_000.0})
     run = RunDirectory(folder / "cells" / "cell0-seed0")
-    run.write_json("manifest.json", {**run.manifest(), "time_s": 0.09})
+    run.write_json("manifest.json", {**run.manifest(), "time_s": 600.0})
     knn = pl.when(pl.col("name") == "knn").then(pl.lit(50.0))
     write_table(run, "metrics", run.read("metrics").with_columns(knn.otherwise("value").alias("value")))
     (line,) = [line for line in build_comparison(folder).warnings if "two groups" in line]
@@ -218,7 +227,7 @@ def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
     assert "Under sparse: no cell has finished." in result.warnings
     rows = [row[0] for table in result.tables for row in table.rows]
     assert [row for row in rows if row.startswith("under")] == ["under dense & slow:"]
-    assert result.tables[0].head[1] == "dense & slow"
+    assert result.tables[1].head[1] == "dense & slow"
     assert not [row for row in rows if row.endswith("conditions:")]
 
 

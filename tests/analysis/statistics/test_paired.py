@@ -13,6 +13,7 @@ from analysis.statistics.paired import (
     LEVEL,
     critical_difference,
     friedman,
+    holm,
     least_seeds_of_sign_flips,
     paired_difference,
     power_of,
@@ -20,6 +21,7 @@ from analysis.statistics.paired import (
     seed_ranks,
     seeds_needed,
     smallest_effect,
+    spread_of_deviation,
 )
 
 
@@ -36,8 +38,25 @@ def test_students_figures_worked_by_hand():
     found = paired_difference([1, 2, 3], [0, 0, 0], method="t")
     assert (found.low, found.high) == pytest.approx((2 - 4.30265 / math.sqrt(3), 2 + 4.30265 / math.sqrt(3)), rel=1e-5)
     assert found.p_value == pytest.approx(0.0741799, rel=1e-5)
-    assert found.resolved == 0
-    assert paired_difference([1, 2, 3], [0, 0, 0], method="t", level=0.08).resolved == 1
+    assert found.low < 0 < paired_difference([1, 2, 3], [0, 0, 0], method="t", level=0.08).low
+
+
+def test_holm_by_hand():
+    """.01 of three counts thrice; .02 twice is .04; .03 alone would be less than the one before."""
+    assert holm([0.02, 0.03, 0.01]) == pytest.approx([0.04, 0.04, 0.03])
+    assert holm([0.4, 0.9]) == pytest.approx([0.8, 0.9])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_how_far_an_observed_deviation_is_from_the_true_one():
+    found = spread_of_deviation(10)
+    assert found is not None
+    low, high = found
+    assert (round(low, 2), round(high, 2)) == (0.61, 1.37)
+    drawn = np.random.default_rng(1).normal(size=(20_000, 10)).std(axis=1, ddof=1)
+    assert ((low < drawn) & (drawn < high)).mean() == pytest.approx(0.9, abs=0.01)
+    assert spread_of_deviation(1) is None
 
 
 VALUES = st.lists(
@@ -65,7 +84,6 @@ def test_equal_differences_have_no_effect_size():
     assert not found.bounded
     ten = paired_difference(np.arange(10) / 10 + 0.2, np.arange(10) / 10)
     assert (ten.low, ten.high) == (pytest.approx(0.2), pytest.approx(0.2))
-    assert ten.resolved == 1
     none = paired_difference(np.arange(6), np.arange(6))
     assert (none.mean, none.low, none.high, none.p_value, none.effect) == (0, 0, 0, 1, None)
     assert paired_difference([0.7, 0.1, 0.3], [0.1, 0.3, 0.7]).mean == 0.0  # 2e-17 by subtraction
@@ -76,7 +94,6 @@ def test_few_pairs_give_no_interval(count):
     found = paired_difference(np.arange(count) * 2.0, np.zeros(count))
     assert (found.count, found.low, found.high, found.bounded) == (count, -math.inf, math.inf, False)
     assert (found.p_value is None) == (count < 2)
-    assert found.resolved == 0
     assert math.isnan(found.mean) == (count == 0)
 
 

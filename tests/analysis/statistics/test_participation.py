@@ -88,19 +88,21 @@ COVERED = pl.DataFrame(
 
 
 def test_a_run_counted_by_hand() -> None:
-    """Three commits in 36 s; 24 s of training, 9 of them for nothing; 900 B, 300 for nothing; silo 0 has them all."""
-    found = run_measures(PARTS, COVERED, ROUNDS, span_s=36.0, silos=4)
+    """Three commits in 720 s; 24 s of training, 9 of them for nothing; 900 B, 300 for nothing; silo 0 has them all."""
+    found = run_measures(PARTS, COVERED, ROUNDS, span_s=720.0, silos=4)
     assert found == {
-        "commits_per_h": pytest.approx(300.0), "bytes_per_commit": 300.0, "wasted_train_s": 9.0,
+        "commits": 3, "commits_per_h": pytest.approx(15.0), "bytes_per_commit": 300.0, "wasted_train_s": 9.0,
         "wasted_train_share": pytest.approx(9 / 24), "wasted_bytes": 300.0,
         "wasted_bytes_share": pytest.approx(1 / 3), "gini": 0.75, "contested_share": 0.0,
     }  # fmt: skip
+    short = run_measures(PARTS, COVERED, ROUNDS, span_s=599.0, silos=4)
+    assert (short["commits"], short["commits_per_h"]) == (3, None), "an hour is not extrapolated from less than 10 min"
 
 
 def test_without_a_commit_there_is_nothing_to_divide_by() -> None:
-    none = run_measures(PARTS.filter(outcome="not_selected"), COVERED, ROUNDS, span_s=36.0, silos=4)
+    none = run_measures(PARTS.filter(outcome="not_selected"), COVERED, ROUNDS, span_s=720.0, silos=4)
     assert {name for name, value in none.items() if value is not None} == {
-        "commits_per_h", "wasted_train_s", "wasted_bytes",
+        "commits", "commits_per_h", "wasted_train_s", "wasted_bytes",
     }  # fmt: skip
     assert none["commits_per_h"] == none["wasted_train_s"] == none["wasted_bytes"] == 0
 

@@ -1,0 +1,274 @@
+"""Who drove past, what decided who took part, and whether the runs of an arm met the traffic at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.comparison.data import CellData, ComparisonData
+from analysis.comparison.verdicts import ComparedPair, Family
+from analysis.formatting import (
+    MOST_NAMED,
+    NONE,
+    THIN,
+    Table,
+    count,
+    duration,
+    named,
+    number,
+    percent,
+    plural,
+    shortened,
+)
+from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, together
+from analysis.statistics.windows import Dwell
+
+LEAST_LOST = 0.05
+"""Share of the invitations that the road must have decided for a run to have met the traffic."""
+_MANY = 0.2
+_MOST_SENTENCES = 4
+_ABOUT_ENDS = (
+    "Shares of the invitations of all cells together. Left: the vehicle left coverage while it downloaded, trained or "
+    "uploaded. Rule: too late for its round, or cut off by its deadline. At end: still going on when the run ended."
+)
+_BANDWIDTH = {"tr37885": "radio.bandwidth_hz", "constant": "radio.rate_bps"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArmRuns:
+    """The finished cells of an arm under a condition, and what became of their invitations."""
+
+    arm: str
+    condition: str
+    cells: Sequence[CellData]
+    invitations: Invitations
+
+    @property
+    def name(self) -> str:
+        """The arm, with its condition where there are several."""
+        return f"{shortened(self.arm)}, {shortened(self.condition)}" if self.condition else shortened(self.arm)
+
+    @property
+    def lasted_s(self) -> float:
+        """Simulated time, the median over the cells (s)."""
+        return float(np.median([cell.simulated_s for cell in self.cells]))
+
+    @property
+    def dwell(self) -> Dwell | None:
+        """How long windows of the recorded traffic last; None where nobody leaves in any of it, or it is not known."""
+        known = [cell.traffic.dwell for cell in self.cells if cell.traffic.dwell is not None]
+        left = sorted((one for one in known if one.cut < one.windows), key=lambda one: one.at_least_s)
+        return left[len(left) // 2] if left else None
+
+    @property
+    def short(self) -> bool:
+        """Whether the runs lasted less than the median dwell."""
+        return self.dwell is not None and self.lasted_s < _bound_s(self.dwell)
+
+    @property
+    def hardly_lost(self) -> bool:
+        """Whether the road decided fewer invitations than it must; never where nobody was invited or can leave."""
+        return self.dwell is not None and self.invitations.road_share < LEAST_LOST
+
+    @property
+    def figures(self) -> str:
+        """What says that the runs did not meet the traffic."""
+        words = []
+        if self.hardly_lost:
+            lost = percent(self.invitations.road_share, 0)
+            words.append(f"{lost} of {plural(self.invitations.total, 'invitation')} lost to the road")
+        if self.short and self.dwell:
+            words.append(f"runs of {duration(self.lasted_s)}, median dwell {self.dwell.median}")
+        return f"{self.name} ({'; '.join(words)})"
+
+
+def _bound_s(dwell: Dwell) -> float:
+    """Return the median, or what it exceeds for certain (s)."""
+    return dwell.median_s if math.isfinite(dwell.median_s) else dwell.at_least_s
+
+
+def arm_runs(data: ComparisonData) -> list[ArmRuns]:
+    """Return the runs of every arm under every condition that has finished cells."""
+    several = len(data.conditions) > 1
+    return [
+        ArmRuns(
+            arm=arm,
+            condition=one.name if several else "",
+            cells=one.of(arm),
+            invitations=together(cell.invitations for cell in one.of(arm)),
+        )
+        for one in data.conditions
+        for arm in one.present
+    ]
+
+
+def who_drove_past(data: ComparisonData) -> str:
+    """Return how many vehicles drove past in a run, and for how long they were in range; empty where nobody did."""
+    vehicles = [cell.vehicles for cell in data.cells if cell.vehicles]
+    dwells = [cell.traffic.dwell for cell in data.cells if cell.traffic.dwell is not None]
+    if not vehicles or not dwells:
+        return ""
+    seconds = [_bound_s(one) for one in dwells]
+    unseen = "more than " * any(math.isinf(one.median_s) for one in dwells)
+    return (
+        f"{_span([count(pick(vehicles)) for pick in (min, max)])} vehicles drove past in a run, in range for {unseen}"
+        f"{_span([number(pick(seconds)) for pick in (min, max)])}{THIN}s in the median."
+    )
+
+
+def _span(ends: Sequence[str]) -> str:
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
+    """Return what decided who took part: a sentence an arm, or where there are many one for all of them."""
+    known = [one for one in runs if one.invitations.total]
+    if len(known) <= _MOST_SENTENCES:
+        return [f"{one.name}: {_sentence(one, learning=learning)}" for one in known]
+    shares = {
+        "ended in a committed update": ("committed",),
+        "were lost because the vehicle left coverage": (*ROAD, *EXCHANGE),
+        "were ended by a rule of the round": RULE,
+        "were still going on when the run ended": ("unfinished",),
+    }
+    parts = []
+    for words, outcomes in shares.items():
+        found = [one.invitations.share(*outcomes) for one in known]
+        parts.append(f"{_span([percent(pick(found), 0) for pick in (min, max)])} {words}")
+    return [f"Of the invitations of an arm {', '.join(parts)}: see Who takes part."]
+
+
+def _sentence(one: ArmRuns, *, learning: bool) -> str:
+    blurred = one.invitations.how_blurred if learning else ""
+    return f"{one.invitations.what_decided}{'; ' * bool(blurred)}{blurred}."
+
+
+def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: bool) -> Table:
+    """Return what became of the invitations of each arm, all its cells together."""
+    ends = {"committed": ("committed",), "left": ROAD, "exchange": EXCHANGE, "rule": RULE,
+            "at end": ("unfinished",), "rejected": ("rejected",)}  # fmt: skip
+    always = ("committed", "left", "rule")
+    shown = {
+        head: outcomes
+        for head, outcomes in ends.items()
+        if head in always or any(one.invitations.share(*outcomes) > 0 for one in runs)
+    }
+    moved = any(one.invitations.handed_over for one in runs)
+    rows = []
+    for one in runs:
+        made = one.invitations
+        shares = [made.share(*outcomes) for outcomes in shown.values()]
+        shares += [made.handed_over / made.total if made.total else math.nan] * moved
+        rows.append((one.name, count(made.total), *(percent(share, 0) for share in shares), *_blur(made) * learning))
+    notes = [_ABOUT_ENDS]
+    if "exchange" in shown:
+        notes.append("Exchange: it left coverage while it exchanged models with others, or waited for them.")
+    if learning:
+        notes.append("Blurred: committed updates whose images had a motion kernel above 1 px; px: its median.")
+    return Table(
+        title=title,
+        head=(noun, "invited", *shown, *["handed over"] * moved, *("blurred", "px") * learning),
+        rows=rows,
+        note=" ".join(notes),
+    )
+
+
+def _blur(made: Invitations) -> tuple[str, str]:
+    """Return how many committed updates were blurred, and by how much."""
+    total, blurred = len(made.kernels_px), made.blurred
+    if not total:
+        return NONE, NONE
+    return f"{count(len(blurred))} of {count(total)}", number(float(np.median(blurred))) if len(blurred) else NONE
+
+
+def not_met(data: ComparisonData, runs: Sequence[ArmRuns]) -> list[str]:
+    """Return that the runs did not meet the traffic, with figures and the settings that would change it.
+
+    Nothing without training: there, that nobody left is a result like any other.
+    """
+    if data.record.timing_only:
+        return []
+    lines = []
+    if still := [one for one in runs if one.dwell is None and any(cell.traffic.dwell for cell in one.cells)]:
+        under = list(dict.fromkeys(one.condition for one in still))
+        where = f" under {named(under)}" * (len(still) < len(runs))
+        lines.append(f"Nobody leaves coverage in the recorded traffic{where}: the road decides nothing there.")
+    found = [one for one in runs if one.short or one.hardly_lost]
+    if not found:
+        return lines
+    part = f"{count(len(found))} of {count(len(runs))} {data.arm_word}s"
+    who = "This comparison" if len(found) == len(runs) else part
+    figures = "; ".join(one.figures for one in found[:MOST_NAMED])
+    if len(found) > MOST_NAMED:
+        figures += f" and {count(len(found) - MOST_NAMED)} more"
+    verdicts = "Their verdicts are withheld."
+    if len(found) < len(runs):
+        verdicts = "Verdicts between them, and on runs shorter than a dwell, are withheld."
+    if all(_equal_schedule(one) for one in found):
+        verdicts = f"All {data.arm_word}s have one schedule, so verdicts are given, and are on learning alone."
+    cures = f"What would change it: {'; '.join(_cures(found))}."
+    return [*lines, f"{who} did not meet the traffic: {figures}. {verdicts} {cures}"]
+
+
+def _equal_schedule(one: ArmRuns) -> bool:
+    return all(cell.settings.get("schedule.learner") for cell in one.cells)
+
+
+def _cures(found: Sequence[ArmRuns]) -> list[str]:
+    """Return the settings that would bring the road into play, with their present values."""
+    cells = [cell for one in found for cell in one.cells]
+    made = together(one.invitations for one in found)
+    cures = []
+    by_rounds = any(cell.ended_by == "rounds" for cell in cells)
+    if by_rounds or any(one.short for one in found) or made.share("unfinished") >= _MANY:
+        longest = duration(max(one.lasted_s for one in found))
+        how = "--time in place of --rounds" if by_rounds else "--time"
+        cures.append(f"more simulated time: {how} (now {longest})")
+    if not any(one.hardly_lost for one in found):
+        return cures
+    if made.share("stale") >= _MANY:
+        cures.append(_now(cells, "older updates taken:", "round.max_staleness"))
+    if made.share("deadline") >= _MANY:
+        cures.append(_now(cells, "a later deadline:", "round.deadline_s"))
+    cures.append(_now(cells, "a larger model on the clock:", "cost.model"))
+    if all(cell.settings.get("cost.model") not in (None, "trained") for cell in cells):
+        cures.append("more images in a local training: cost.images")
+    radios = {str(cell.settings.get("radio.name", "tr37885")) for cell in cells}
+    cures += [f"a slower link: {_BANDWIDTH[name]}" for name in sorted(radios & set(_BANDWIDTH))]
+    if made.share("stale") < _MANY:
+        cures.append(_now(cells, "more vehicles that share it:", "round.invited"))
+    return cures
+
+
+def _now(cells: Sequence[CellData], words: str, key: str) -> str:
+    values = {str(cell.settings[key]) for cell in cells if key in cell.settings}
+    return f"{words} {key}{f' (now {values.pop()})' if len(values) == 1 else ''}"
+
+
+def withhold(data: ComparisonData, runs: Sequence[ArmRuns], families: Sequence[Family]) -> list[Family]:
+    """Return the families without verdicts on pairs that did not meet the traffic.
+
+    That is where a run of either was too short, or where the road decided too little in both: where it did in one of
+    two, as of two policies of which one avoids its losses, the difference is the road's doing.
+    """
+    several = len(data.conditions) > 1
+    found = {(one.arm, one.condition): one for one in runs if not _equal_schedule(one)}
+
+    def unmet(family: Family, pair: ComparedPair) -> bool:
+        sides = [
+            (name, family.within if several else "") if family.compared == "arms" else (family.within, name)
+            for name in (pair.first, pair.second)
+        ]
+        both = [found[side] for side in sides if side in found]
+        return any(one.short for one in both) or (len(both) == 2 and all(one.hardly_lost for one in both))
+
+    if data.record.timing_only:
+        return list(families)
+    return [
+        family._replace(pairs=[dataclasses.replace(pair, withheld=unmet(family, pair)) for pair in family.pairs])
+        for family in families
+    ]
