@@ -13,6 +13,7 @@ from analysis.comparison.loading import load_comparison
 from analysis.comparison.sections import Compared
 from analysis.comparison.tables import traffic_table
 from analysis.comparison.terminal import notes_of, terminal_tables
+from analysis.comparison.verdicts import RESOLVES, spread_words
 from analysis.comparison.warnings import notices_of, warnings_of
 from analysis.formatting import Table, clean, count, named, shortened
 from analysis.report.page import environment, tile, write_figures
@@ -107,6 +108,8 @@ def build_comparison(folder: Path) -> ComparisonResult:
             cells=count(len(data.cells)),
             command=clean(" ".join(record.command), 2000),
             level=f"{LEVEL:g}",
+            resolves=RESOLVES,
+            spread=spread_words(len(data.seeds)),
         )
     )
     written = Folder(folder)

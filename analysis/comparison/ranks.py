@@ -8,6 +8,7 @@ once more. That tells whether the order holds for other seeds under these condit
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from analysis.comparison.measures import COMPARED, TO_TARGET, Target, times_to_t
 from analysis.comparison.tables import frame, overview_metrics
 from analysis.comparison.verdicts import p_words
 from analysis.formatting import NONE, Table, count, decapitalised, named, number, plural, shortened
-from analysis.statistics.paired import LEAST_BLOCKS, LEVEL, critical_difference, friedman, seed_ranks
+from analysis.statistics.paired import LEAST_BLOCKS, LEVEL, critical_difference, friedman, holm, seed_ranks
 from vnetsim.storage.tables import COMPARISON_RANKS
 
 LEAST_ARMS, LEAST_CONDITIONS = 3, 2
@@ -32,7 +33,8 @@ _ABOUT_TESTS = (
     "Blocks are the seeds: they are independent, while conditions share the traffic, silos and initial weights of a "
     "seed. So this says what holds for other seeds under these conditions, and not under others, which were chosen and "
     "not drawn. Where p is at most {level:g}, {noun}s whose mean ranks differ by the critical difference (Nemenyi) or "
-    "more are told apart; all their pairs are allowed for, the number of rows here is not."
+    "more are told apart. p is corrected for the rows of this table (Holm), the critical difference for all pairs in "
+    "one row."
 )
 
 
@@ -42,7 +44,8 @@ class Ranked:
 
     Args:
         mean: rank of each arm, 1 the best, over ``seeds``.
-        found: Friedman's statistic and p-value; None with fewer than three seeds, or where all arms are equal.
+        found: Friedman's statistic, and its p-value corrected for the metrics ranked (Holm); None with fewer than
+            three seeds, or where all arms are equal.
         critical: from which difference on two mean ranks are told apart; None without a test.
     """
 
@@ -61,7 +64,9 @@ def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> lis
     Nothing for fewer than three arms, or two conditions that had them all; ``targets`` are by condition.
     """
     metrics = [*(metric for metric in overview_metrics(data) if metric.better), TO_TARGET, *COMPARED]
-    return [found for metric in metrics if (found := _ranked(data, metric, targets)) is not None]
+    ranked = [found for metric in metrics if (found := _ranked(data, metric, targets)) is not None]
+    corrected = iter(holm([one.found[1] for one in ranked if one.found]))
+    return [dataclasses.replace(one, found=(one.found[0], next(corrected))) if one.found else one for one in ranked]
 
 
 def _values(one: ConditionData, metric: Metric, target: Target | None) -> Values | None:
@@ -130,8 +135,8 @@ def mean_rank_table(ranked: Sequence[Ranked], noun: str) -> Table:
     )
 
 
-def rank_test_table(ranked: Sequence[Ranked], against: str, noun: str) -> Table:
-    """Return Friedman's test of each metric, with the verdict in words."""
+def rank_test_table(ranked: Sequence[Ranked], against: str, noun: str, *, withheld: bool = False) -> Table:
+    """Return Friedman's test of each metric, with the verdict in words unless it is withheld."""
     rows = [
         (
             one.metric.subject,
@@ -140,13 +145,13 @@ def rank_test_table(ranked: Sequence[Ranked], against: str, noun: str) -> Table:
             number(one.found[0]) if one.found else NONE,
             p_words(one.found[1]).removeprefix("= ").replace(" ", "\u00a0") if one.found else NONE,
             number(one.critical) if one.critical else NONE,
-            verdict(one, against, noun),
+            "withheld: some runs did not meet the traffic" if withheld else verdict(one, against, noun),
         )
         for one in ranked
     ]
     return Table(
         title=f"Friedman's test that all {noun}s are alike",
-        head=("ranked by", "conditions", "seeds", "chi-square", "p", "critical difference", "verdict"),
+        head=("ranked by", "conditions", "seeds", "chi-square", "corrected p", "critical difference", "verdict"),
         rows=rows,
         note=_ABOUT_TESTS.format(level=LEVEL, noun=noun),
     )

@@ -186,12 +186,13 @@ class Compared:
     def ranks(self) -> Section | None:
         """Return the arms ranked over all conditions; None where there is nothing to rank."""
         ranked, against, noun = self.ranked, self.data.against, self.data.arm_word
+        withheld = any(pair.withheld for one in self.in_metrics + self.in_measures for pair in one.pairs)
         if not ranked:
             return None
         return Section(
             id="ranks",
             title="Ranks over conditions",
-            tables=[rank_test_table(ranked, against, noun), mean_rank_table(ranked, noun)],
+            tables=[rank_test_table(ranked, against, noun, withheld=withheld), mean_rank_table(ranked, noun)],
         )
 
     def conditions_compared(self) -> list[Section]:

@@ -39,7 +39,7 @@ def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
     lines = equal_of(data) + untested_of(data)
     if any(family.pairs for family in families):
         corrected = any(pair.tests > 1 for family in families for pair in family.pairs)
-        corrections = "; p is corrected for all differences of a table (Holm), intervals likewise (Bonferroni)"
+        corrections = "; p is corrected for all differences of a table (Holm), as intervals are (Bonferroni)"
         fewest = min(pair.found.count for family in families for pair in family.pairs)
         lines.append(
             f"Differences are paired by seed: {_TESTS[data.record.interval]}{corrections * corrected}. Higher, lower: "

@@ -120,7 +120,7 @@ def sections(run: RunData) -> list[Section]:
 TERMS = {
     "d_z": "mean over standard deviation of the differences",
     "resolves": "the smallest true difference that these seeds resolve with 80 % power, if differences scatter as here",
-    "corrected p": "corrected for all differences in this metric (Holm)",
+    "corrected p": "corrected for all that is compared with it (Holm)",
     "Gini": "0 if all silos have as many commits, near 1 if one has all",
     "Contested": "share of the invitations that left somebody waiting who could have been invited instead",
     "Wasted": "spent by participations that did not commit",

@@ -194,7 +194,7 @@ COMPARISON_RANKS = (
     Column("seeds", INTEGER, "", "seeds at which every arm has a value under every condition"),
     Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
     Column("chi_square", REAL, "", "Friedman's statistic over seeds; null with fewer than three, like the next"),
-    Column("p", REAL, "", "its p-value (chi-square approximation), not corrected for the number of metrics"),
+    Column("p", REAL, "", "its p-value (chi-square approximation), corrected for the metrics ranked (Holm)"),
     Column("critical_difference", REAL, "", "difference of two mean ranks from which on they are told apart (Nemenyi)"),
 )
 """Fifth table of a comparison, of three arms and two conditions or more: a row for each metric and arm."""

@@ -124,7 +124,7 @@ def test_several_conditions(built_study: ComparisonResult) -> None:
         "The paper does not state &lt;s&gt;it&lt;/s&gt;.",
         '<h2 class="condition">dense &amp; slow</h2>',
         "Left out on purpose: cdl: no &lt;b&gt;neighbours&lt;/b&gt;",
-        "p and interval are corrected over the pairs in one table (Bonferroni",
+        "under every condition (Holm): a verdict is given where it is at most 0.05",
         '<section id="conditions">',
         "What differs between the conditions: the recorded traffic, so that a seed has initial weights and data in",
         "all arms replayed the same recorded traffic",
