@@ -1,4 +1,4 @@
-"""Pages of the documentation that are generated from the code: command line, settings, learners, plug-ins, tables.
+"""Pages of the documentation that are generated: command line, settings, learners, plug-ins, tables, benchmark rows.
 
 Each function returns a page in Markdown. Nothing here needs MkDocs, so that the tests run it.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import vnetsim
 from vnetsim.cli.commands import app
 from vnetsim.cli.lookup import kinds, word
 from vnetsim.experiment import PLUGIN_TABLES, Experiment
@@ -184,6 +186,14 @@ def tables_page() -> str:
     for name, columns in of_comparisons.items():
         lines += _table(name, columns)
     return "\n".join(lines) + "\n"
+
+
+def benchmark_page() -> str:
+    """Return the tables of the shipped benchmark rows; takes some seconds, for their intervals."""
+    text, _ = vnetsim.bench_table(Path(__file__).resolve().parents[1] / "scenarios" / "bench" / "rows", shipped=False)
+    head, rest = text.split("\n", 1)
+    summary = "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints this page."
+    return f"{head}\n\n{summary}\n{rest}"
 
 
 def _table(name: str, columns: Sequence[tables.Column]) -> list[str]:

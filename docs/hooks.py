@@ -37,6 +37,7 @@ GENERATED = {
     "reference/learners.md": "learners_page",
     "reference/plugins.md": "plugins_page",
     "reference/tables.md": "tables_page",
+    "reference/benchmark.md": "benchmark_page",
 }
 """Page of the site, and the function of ``generate.py`` that returns it."""
 

@@ -30,7 +30,7 @@ from vnetsim.storage.rows import OUTCOMES
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "scenarios").rglob("*.md")])
-GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "settings", "learners", "plugins", "tables")}
+GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "settings", "learners", "plugins", "tables", "benchmark")}
 
 
 def generator() -> Any:
