@@ -1,4 +1,7 @@
-"""FLSimCo: federated simple contrastive learning whose aggregation trusts sharp images more."""
+"""FLSimCo: federated contrastive learning in which blurred images weigh less in the average.
+
+``learners/flsimco_reference.py`` has the whole method in one short file; tests hold this learner to it.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from vnetsim.learning import LearnerContext, Participant
 
 
 def by_blur(participants: Sequence[Participant]) -> Weights:
-    """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11: the blurrier a vehicle's images, the less its model counts."""
+    """Return w_n = (S - L_n) / ((N - 1) S) of Eq. 11, in which L_n is the vehicle's blur level (px)."""
     return blur_weights([participant.level_px for participant in participants])
 
 
 class FLSimCo(FederatedLearner):
     """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11).
 
-    Per round, every vehicle that commits downloads theta^r, takes a few SGD steps on its own images with the
-    dual-temperature loss, and uploads theta_n; the RSU averages.
+    In each round, every vehicle that commits downloads theta^r, takes a few SGD steps on its own images, and uploads
+    theta_n; the RSU averages.
     """
 
     name: ClassVar[str] = "flsimco"
@@ -40,5 +43,5 @@ class FLSimCo(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
-        """Return the contrastive task with the dual-temperature loss, local steps, and an RSU that weighs by blur."""
+        """Return the contrastive task, local SGD steps, and averaging with ``by_blur``."""
         return contrastive_averaging(context, settings, by_blur)
