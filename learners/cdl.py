@@ -1,8 +1,8 @@
-"""CDL: decentralised steering with a contrastive divergence loss between what a silo knew and what it receives.
+"""CDL: decentralised steering with a contrastive divergence loss between a silo's earlier model and what it receives.
 
-Beside the network that steers and is mixed, the backbone theta_b, every silo holds a sub-network theta_s of the same
-shape that never leaves it. Both are compared by their features on the silo's own frames: the backbone is kept from
-drifting away with the models of others, the sub-network follows slowly.
+In addition to the network that steers and is mixed, the backbone theta_b, every silo has a sub-network theta_s of the
+same shape that is never sent. The loss compares the features of both on the silo's own frames: it keeps the backbone
+from drifting away with the models of others, and the sub-network follows slowly.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUB_OPTIMIZER = "sub_optimizer."
 OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
 BACKBONE, SUB = "backbone.", "sub."  # of what both networks' training holds
 SUB_PREFIX = "sub."  # of a silo's state
-TRAININGS, SEEN = "visits", "seen"  # of a silo's state; how often it was trained has its name from older folders
+TRAININGS, SEEN = "visits", "seen"  # of a silo's state; TRAININGS keeps its old name for older run directories
 
 KL_B_S = Series(
     name="kl_b_s",
@@ -46,14 +46,14 @@ KL_B_S = Series(
     label="KL(b || s)",
     unit="nat",
     caption="Divergence between the features of backbone b and sub-network s on the training frames, mean over the "
-    "steps of the round's vehicles; silos in their first round have none.",
+    "steps of the round's vehicles; without silos in their first round.",
 )
 DIVERGENCES = (KL_B_S, replace(KL_B_S, name="kl_s_b", label="KL(s || b)"))
 INFLUENCE = Series(
     name="divergence_influence",
     result=False,
     label="Influence of theta_s",
-    caption="Factor of KL(b || s) in what the backbone descends (learning.divergence_schedule), mean over the vehicles "
+    caption="Factor of KL(b || s) in the backbone's loss (learning.divergence_schedule), mean over the vehicles "
     "whose silo has a sub-network.",
 )
 GRADIENT_RATIO = replace(
@@ -79,20 +79,19 @@ class CdlSettings(SteeringSettings):
     """Settings of CDL: the task's, and those of the divergence.
 
     Args:
-        coupling: how the two terms act. ``unit``: the backbone descends KL(b || s), the sub-network KL(s || b), each
+        coupling: how the two terms act. ``unit``: the backbone minimises KL(b || s), the sub-network KL(s || b), each
             with the other held fixed, as in the published update equations. ``beta``: the same with the weights
-            ``beta`` and 1 - ``beta`` of the published L_cd. ``joint``: both networks descend the whole of
-            beta KL(b || s) + (1 - beta) KL(s || b), nothing held fixed.
-        beta: weight of KL(b || s), where ``coupling`` weights it; KL(s || b) has 1 - ``beta``; in [0, 1].
-        divergence_schedule: how the sub-network's influence on the backbone changes, a factor of KL(b || s) in what
-            the backbone descends; under ``joint`` of the whole term. The description says that "once the distribution
-            between silos achieves an acceptable level of synchronization, we reduce the influence of the
-            sub-network", and neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in the
-            first round to 0 after the last. ``measured``: KL(b || s) over the silo's last local training, divided by
-            the largest so far.
+            ``beta`` and 1 - ``beta`` of the published L_cd. ``joint``: both networks minimise beta KL(b || s) + (1 -
+            beta) KL(s || b), and neither is held fixed.
+        beta: weight of KL(b || s), unless ``coupling`` is ``unit``; KL(s || b) has 1 - ``beta``; in [0, 1].
+        divergence_schedule: how the sub-network's influence on the backbone changes: a factor of KL(b || s) in the
+            backbone's loss; with ``joint`` of both terms. The description says that "once the distribution between
+            silos achieves an acceptable level of synchronization, we reduce the influence of the sub-network", but
+            neither when nor how; these are our readings. ``constant``: 1. ``linear``: from 1 in the first round to 0
+            after the last. ``measured``: KL(b || s) over the silo's last local training, divided by the largest so far.
         temperature: tau, of the softmax over the features, the input of the linear layer, > 0. None is published. In
-            the study ``cdl-table``, size small, the divergence's gradient was 14 to 21 times the steering error's in
-            the mean at 1, and the error larger than at 4, where it was 4 %.
+            the study ``cdl-table``, size small, the mean gradient of the divergence was 14 to 21 times that of the
+            steering error at tau = 1, and the error larger than at tau = 4, where it was 4 %.
     """
 
     coupling: Annotated[Literal["unit", "beta", "joint"], TRAINS] = "unit"
@@ -104,7 +103,7 @@ class CdlSettings(SteeringSettings):
 def contrastive_divergence(
     z_b: Tensor, z_s: Tensor, *, settings: CdlSettings, influence: Tensor | float = 1.0
 ) -> Tensor:
-    """Return what both networks descend besides the steering error, the mean over the frames.
+    """Return the divergence term of both networks' loss, the mean over the frames.
 
     The features of the backbone, ``z_b``, and of the sub-network, ``z_s``, have the shape (B, d), d > 1.
     """
@@ -113,7 +112,7 @@ def contrastive_divergence(
         rows = beta * divergence_rows(z_b, z_s, tau=tau) + (1 - beta) * divergence_rows(z_s, z_b, tau=tau)
         return influence * rows.mean()
     of_backbone, of_sub = (1.0, 1.0) if settings.coupling == "unit" else (beta, 1 - beta)
-    # each term reaches one network alone, so one backward pass is the two steps of the update equations
+    # each term has gradients in one network only, so one backward pass does both update equations
     rows = influence * of_backbone * divergence_rows(z_b, z_s.detach(), tau=tau)
     return (rows + of_sub * divergence_rows(z_s, z_b.detach(), tau=tau)).mean()
 
@@ -121,8 +120,8 @@ def contrastive_divergence(
 class Cdl(FederatedLearner):
     """Contrastive divergence between backbone and sub-network.
 
-    At first a silo trains the backbone alone; at the end, before any mixing, the sub-network becomes its copy.
-    From the second time on both learn: the mixed backbone against what the silo knew before.
+    In its first local training a silo trains the backbone only; at its end, before any mixing, the sub-network becomes
+    a copy. From the second on both train: the mixed backbone against the silo's sub-network.
     """
 
     task: ClassVar[str] = "steering"
@@ -146,7 +145,7 @@ class Cdl(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: CdlSettings) -> Parts:
-        """Return two networks that diverge, and neighbours that mix, or under ``star`` an RSU that averages."""
+        """Return the training of two networks, and neighbours that mix, or with ``star`` an RSU that averages."""
         task = SteeringTask(context, settings)
         constant = settings.divergence_schedule == "constant"
         series = (*DIVERGENCES, *(() if constant else (INFLUENCE,)), GRADIENT_RATIO, GRADIENT_COSINE)
@@ -178,10 +177,10 @@ class Cdl(FederatedLearner):
 
 
 class ContrastiveDivergence:
-    """Local training of the backbone and, from a silo's second time on, of the sub-network beside it.
+    """Local training of the backbone and, from a silo's second time on, of the sub-network.
 
-    What the backbone descends besides the divergence is the steering error, or ``loss``. Beside a divergence its batch
-    has the angles as ``outputs``; a loss that does not use them has the frames pass a second time.
+    The backbone minimises the steering error, or ``loss``, plus the divergence. With a divergence the batch has the
+    angles as ``outputs``; a loss that does not use them passes the frames a second time.
     """
 
     def __init__(
@@ -228,7 +227,7 @@ class ContrastiveDivergence:
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:
-        """Return the backbone; sub-network and optimizers are the silo's own."""
+        """Return the backbone as upload; sub-network and optimizers stay with the silo."""
         if start.own:
             backbone, sub = unprefixed(BACKBONE, trained.state), unprefixed(SUB, trained.state)
             optimizers: Tensors = trained.optimizer
@@ -250,7 +249,7 @@ class ContrastiveDivergence:
         )
 
     def _compared(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
-        """Return the sub-network's influence, and the gradients compared, by job; what is measured changes nothing."""
+        """Return, for each job, the sub-network's influence and the comparison of gradients; trains nothing."""
         both = [i for i, job in enumerate(jobs) if job.program is self._together]
         influences = torch.stack([jobs[i].given[INFLUENCE.name] for i in both]).tolist() if both else []
         figures: list[dict[str, float]] = [{} for _ in jobs]
@@ -261,10 +260,9 @@ class ContrastiveDivergence:
         return figures
 
     def _compare_gradients(self, job: TrainingJob) -> dict[str, float]:
-        """Return |grad L_cd| / |grad L_lr| and their cosine over all of the backbone, on the batch of the first step.
+        """Return |grad L_cd| / |grad L_lr| and their cosine over the backbone, on the batch of the first step.
 
-        Where one of the gradients vanishes there is no cosine; without the second, and where one is not finite, there
-        is nothing.
+        There is no cosine if a gradient is 0, and no figure at all if grad L_lr is 0 or one is not finite.
         """
         base, networks = moved(job.base, self._task.device), copy.deepcopy(job.program.network)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
@@ -296,7 +294,7 @@ class ContrastiveDivergence:
         return 1.0
 
     def _seen(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return KL(b || s) of a local training and the largest so far, where the schedule asks for them."""
+        """Return KL(b || s) of this local training and the largest so far; empty without the schedule ``measured``."""
         if self._settings.divergence_schedule != "measured" or "kl_b_s" not in figures:
             return {}
         largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
@@ -326,7 +324,7 @@ class ContrastiveDivergence:
         return loss, divergence, figures
 
     def _optimizers(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        """Return one optimizer for each network: the sub-network's has taken fewer steps."""
+        """Return one optimizer per network; the sub-network's has taken fewer steps."""
         parts = {BACKBONE_OPTIMIZER: BACKBONE, SUB_OPTIMIZER: SUB}
         return CombinedOptimizer(
             {

@@ -11,7 +11,7 @@ from vnetsim.learning import LearnerContext
 
 
 class ClassificationFedAvg(FederatedLearner):
-    """Local SGD on the cross-entropy, all uploads averaged alike."""
+    """Local SGD on the cross-entropy; all uploads have equal weights."""
 
     name: ClassVar[str] = "fedavg-classification"
     task: ClassVar[str] = "classification"
@@ -28,5 +28,5 @@ class ClassificationFedAvg(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: ClassificationSettings) -> Parts:
-        """Return the classification task, local steps on its cross-entropy, and 1 / N for each of the N uploads."""
+        """Return the classification task, local steps on its cross-entropy, and weights 1 / N for N uploads."""
         return federated_averaging(context, settings, ClassificationTask(context, settings))

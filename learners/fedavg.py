@@ -1,4 +1,4 @@
-"""FedAvg and Discard: FLSimCo's contrastive training, aggregated without regard to blur."""
+"""FedAvg and Discard: FLSimCo's contrastive training, with averages that ignore blur."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NEGATIVES = {
 
 
 def contrastive_averaging(context: LearnerContext, settings: ContrastiveSettings, weights: Weigh) -> Parts:
-    """Return federated averaging on the contrastive task, uploads weighed by ``weights``."""
+    """Return federated averaging on the contrastive task; ``weights`` gives the weight of each upload."""
     task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
     return federated_averaging(context, settings, task, weights=weights, facts=facts)
 
 
 class FedAvg(FederatedLearner):
-    """Every committed vehicle counts the same."""
+    """Every committed vehicle has the same weight."""
 
     name: ClassVar[str] = "fedavg"
     task: ClassVar[str] = "contrastive"
@@ -48,7 +48,7 @@ class FedAvg(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
-        """Return the contrastive task, local steps, and 1 / N for each of the N uploads."""
+        """Return the contrastive task, local steps, and weights 1 / N for N uploads."""
         return contrastive_averaging(context, settings, equally)
 
 
@@ -57,14 +57,14 @@ class DiscardSettings(ContrastiveSettings):
     """Settings of the baseline that discards fast vehicles.
 
     Args:
-        limit_kmh: uploads of vehicles above this speed are discarded (km/h), > 0.
+        limit_kmh: uploads of vehicles faster than this are discarded (km/h), > 0.
     """
 
     limit_kmh: Annotated[float, Within(0.1, 1000, "km/h", "no vehicle on a road is faster"), TRAINS] = 100.0
 
 
 class Discard(FederatedLearner):
-    """FedAvg over the vehicles at or below a speed limit; with none of them the global model is kept."""
+    """FedAvg over the vehicles at or below a speed limit; if all are faster, the global model stays as it is."""
 
     name: ClassVar[str] = "discard"
     task: ClassVar[str] = "contrastive"

@@ -1,4 +1,4 @@
-"""FedCo: federated momentum contrast, its negatives a queue of keys from all vehicles at the roadside unit (RSU)."""
+"""FedCo: federated momentum contrast; the negatives are a queue of all vehicles' keys at the roadside unit (RSU)."""
 
 from __future__ import annotations
 
@@ -48,57 +48,55 @@ SERIES = (
         result=False,
         label="Keys from vehicles in the queue",
         unit="keys",
-        caption="Keys of the queue that vehicles sent; the others are the random ones it started with.",
+        caption="Keys of the queue that came from vehicles; the others are the random keys of the start.",
     ),
     Series(
         name="queue_random",
         result=False,
         label="Random keys left",
         unit="%",
-        caption="Share of the queue that is still the random keys it started with, which no image stands behind.",
+        caption="Share of the queue's keys that are still the random keys of the start, made from no image.",
     ),
 )
 
 MOMENTUM = 0.99
-"""m of the key encoder, theta_k <- m theta_k + (1 - m) theta_q: that of MoCo's demonstration on CIFAR-10."""
+"""m of the key encoder, theta_k <- m theta_k + (1 - m) theta_q, as in MoCo's demonstration on CIFAR-10."""
 QUEUE_BATCHES = 8
-"""Batches that the published queue holds: 4096 keys, of which each vehicle brings 512."""
+"""Length of the published queue in batches: 4096 keys, 512 from each vehicle."""
 NEW_KEY_ENCODERS = Series(
     name="new_key_encoders",
     result=False,
     label="Key encoders begun",
     unit="%",
-    caption="Share of the aggregated local trainings that were their silo's first: its key encoder started as the "
-    "downloaded model. Where it stays near 100 % the run is too short for a silo's key encoder to tell from one begun "
-    "anew.",
+    caption="Share of the aggregated local trainings that were their silo's first, in which the key encoder starts as "
+    "the downloaded model. If it stays near 100 %, the run is too short for a key encoder kept in the silo to matter.",
 )
 QUERY, KEY = "query.", "key."
 KEY_ENCODER, QUEUE = "key_encoder.", "queue."
 KEYS, ROUNDS = "queue.keys", "queue.rounds"
 INITIAL_ROUND = -1
-"""The round that random keys, which no vehicle sent, are marked with."""
+"""The round of the random keys of the start."""
 NOT_OF_MODEL = (QUEUE, KEY_ENCODER)
-"""Beginnings of the names in a global state that are not the model's."""
+"""Prefixes of the tensors in a global state that are not part of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedCoSettings(TaskSettings):
     """Settings of FedCo: the task's, and those of momentum contrast.
 
-    The baseline is published (FLSimCo, section 4.2) with a batch of 512, of which a vehicle sends the keys, and a queue
-    of 4096. What matters is their ratio: with 5 uploads a round the queue is renewed every 1.6 rounds. So its length
+    The baseline is published (FLSimCo, section 4.2) with a batch of 512, whose keys a vehicle sends, and a queue of
+    4096. Their ratio matters: with 5 uploads a round the queue is renewed every 1.6 rounds. So the queue's length
     follows the batch. Momentum and temperature are those of MoCo's demonstration on CIFAR-10 (MoCo's paper has 0.999
-    and 0.07); FLSimCo's names none.
+    and 0.07); FLSimCo gives none.
 
     Args:
         temperature: of the loss, > 0.
-        queue: keys that the RSU holds; 0 takes 8 times those of a participation, as published. A vehicle uploads those
-            of as many images as one ``batch`` has, the last that it drew, or of all where it draws fewer.
-        key_encoder: where a vehicle's key encoder comes from; the publication does not say. ``silo``: the silo keeps
-            it, beside its images, which costs no payload; the first time it starts as the downloaded model.
-            ``visit``: it starts as the downloaded model at each local training. ``rsu``: the RSU keeps it from
-            round to round; its parameters go down and up with the model, which nearly doubles the payload, and are
-            averaged like the model.
+        queue: number of keys at the RSU; 0 takes 8 times the keys of a participation, as published. A vehicle uploads
+            the keys of its last ``batch`` images, or of all its images if it draws fewer.
+        key_encoder: where a vehicle's key encoder comes from; the publication does not say. ``silo``: the silo keeps it
+            with its images, which costs no payload; the first time it starts as the downloaded model. ``visit``: it
+            starts as the downloaded model at each local training. ``rsu``: the RSU keeps it from round to round; its
+            parameters go down and up with the model, which nearly doubles the payload, and are averaged like the model.
     """
 
     temperature: Temperature = 0.1
@@ -107,25 +105,24 @@ class FedCoSettings(TaskSettings):
 
     @property
     def length(self) -> int:
-        """Keys of the queue."""
+        """Number of keys in the queue."""
         return self.queue or QUEUE_BATCHES * self.batch
 
 
 class FedCo(FederatedLearner):
     """Momentum contrast with a global queue.
 
-    A vehicle downloads the model and the queue of its ``base``, contrasts its queries with its own keys and the
-    frozen queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then
-    enqueues the keys in the order of the uploads.
+    A vehicle downloads the model and the queue of its ``base``, contrasts its queries with its own keys and the frozen
+    queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then enqueues the
+    keys in the order of the uploads.
 
-    MoCo's key encoder trails the model over the whole training, so that keys of different rounds are comparable. Which
-    form of it a vehicle has FLSimCo's paper does not say, after which this is built; see ``FedCoSettings.key_encoder``.
-    By default it is a silo's own: it moves where the silo's update was aggregated, and rests in between while the model
-    goes on, so the model that a vehicle starts from has left it behind by the rounds that the silo missed. Two vehicles
-    that carry one silo in a round both start from the key encoder that the round found, and the silo keeps that of the
-    later upload. A stale vehicle trains the model and the queue it downloaded with the key encoder that the silo has by
-    then. A silo's takes as much memory, in the run and in its checkpoint, as the encoder's parameters: 45 MB each with
-    ResNet-18.
+    MoCo's key encoder follows the model slowly over the whole training, so keys of different rounds are comparable.
+    FLSimCo's paper does not say which key encoder a vehicle uses; see ``FedCoSettings.key_encoder``. By default each
+    silo has its own. It changes only when an update of its silo is aggregated, so it is behind the model by the rounds
+    that the silo missed. If two vehicles carry one silo in a round, both start from the same key encoder, and the silo
+    keeps that of the later upload. A stale vehicle uses the model and queue that it downloaded, and the silo's present
+    key encoder. Each key encoder takes as much memory, in the run and in its checkpoint, as the encoder's parameters:
+    45 MB with ResNet-18.
     """
 
     name: ClassVar[str] = "fedco"
@@ -153,7 +150,7 @@ class FedCo(FederatedLearner):
         first = task.initial_state()
         trained = [name for name, _ in task.network.named_parameters()]
         queue = random_queue(settings.length, generator=context.streams.generator("queue"), device=task.device)
-        # a key encoder is trained by nobody: it trails, and is averaged
+        # a key encoder has no gradients: it follows the model, and is averaged
         trailing = {KEY_ENCODER + name: first[name] for name in trained} if settings.key_encoder == "rsu" else {}
         own = settings.key_encoder == "silo"
         length, keys = settings.length, settings.batch
@@ -190,21 +187,20 @@ class FedCo(FederatedLearner):
 class MomentumContrast:
     """Local training of queries against the vehicle's own keys and the frozen queue.
 
-    An update's ``state`` holds the model's tensors and the uploaded keys under ``keys``; what stays with the silo is in
-    ``kept``.
+    An update's ``state`` has the model's tensors, and the uploaded keys as ``keys``; ``kept`` has what stays with the
+    silo.
 
-    What the query encoder descends is InfoNCE of Eq. 1, or ``loss``; its batch holds the views ``first`` and
-    ``second``, ``keys``, what the key encoder makes of ``second``, shape (B, D), without gradients, and ``queue``, the
-    queue's keys as downloaded, shape (K, D).
+    The loss of the query encoder is InfoNCE of Eq. 1, or ``loss``. Its batch has the views ``first`` and ``second``,
+    ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients, and ``queue``, the queue's keys
+    as downloaded, shape (K, D).
     """
 
     def __init__(self, task: ContrastiveTask, settings: FedCoSettings, loss: StepLoss | None = None) -> None:
         self._task, self._settings = task, settings
         self._descend = step_of(loss or self._info_nce)
-        # The key encoder normalises with the statistics of its own batch too, so its running ones have no use. A query
-        # and its positive key are then normalised with statistics of the same images, by which they may be told from
-        # the queue's keys. MoCo shuffles the keys over several devices against that (section 3.3); with one batch on
-        # one device a shuffle changes nothing, and smaller groups would be needed, which are not formed here.
+        # The key encoder also normalises with the statistics of its own batch, so its running ones are not used. A
+        # query and its positive key then share the statistics of the same images, which may give the pair away. MoCo
+        # prevents this by shuffling the keys over several devices (section 3.3); on one device a shuffle has no effect.
         key = copy.deepcopy(task.network).requires_grad_(requires_grad=False)
         network = nn.ModuleDict({"query": copy.deepcopy(task.network), "key": key})
         self._program = task.training(self._step, network=network, optimizer=self._optimizer)
@@ -212,8 +208,8 @@ class MomentumContrast:
     def cost(self, silo: int) -> Cost:
         """Return the queue down, keys up, and the work of all steps.
 
-        An image passes the trained encoder forward and backward, and the key encoder forward. It is never cut
-        short: of how many keys are uploaded the steps decide.
+        An image passes the trained encoder forward and backward, and the key encoder forward. ``steps`` stays 0, since
+        a vehicle may not stop early: the number of uploaded keys depends on the steps.
         """
         return Cost(
             download_bytes=_key_bytes(self._settings.length),
@@ -228,7 +224,7 @@ class MomentumContrast:
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return age and origin of the queue's keys, the mean loss, and how many key encoders began."""
+        """Return age and origin of the queue's keys, the mean loss, and the share of newly started key encoders."""
         name = NEW_KEY_ENCODERS.name
         begun = [update.metrics[name] for update in updates if name in update.metrics]
         return {
@@ -245,7 +241,7 @@ class MomentumContrast:
         return min(self._settings.batch, self._task.images_per_training(silo))
 
     def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step, and its keys; gradients flow through the queries alone."""
+        """Return the loss of a step, and its keys; only the queries have gradients."""
         assert isinstance(networks, nn.ModuleDict)
         with torch.no_grad():
             keys = networks["key"](batch["second"])
@@ -285,10 +281,10 @@ class MomentumContrast:
 
 
 def random_queue(length: int, *, generator: np.random.Generator, device: torch.device) -> dict[str, Tensor]:
-    """Return a queue of independent directions, uniform on the sphere, which no vehicle sent.
+    """Return a queue of random keys, independent and uniform on the sphere.
 
-    A queue holds the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
-    (length, 128), and ``queue.rounds``, the round that each was enqueued in, int64 of shape (length,).
+    A queue has the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
+    (length, 128), and ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,).
     """
     vectors = torch.from_numpy(generator.standard_normal((length, PROJECTION)))
     keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
@@ -296,11 +292,9 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
 
 
 def enqueued(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
-    """Return a queue after ``uploads``, in their order; as many of the oldest keys fall out.
+    """Return the queue with the ``uploads`` appended in order and the oldest keys removed; its length stays the same.
 
-    Uploads longer than the queue lose their own oldest keys at once.
-
-    Uploads are keys of shape (n, D), any n >= 0.
+    Uploads are keys of shape (n, D), n >= 0; of uploads longer than the queue only the last keys stay.
     """
     length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
     rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
@@ -310,8 +304,8 @@ def enqueued(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[st
 def queue_figures(queue: State, round_: int) -> dict[str, float]:
     """Return figures of a queue in round ``round_``.
 
-    ``queue_keys`` is the number of keys that vehicles sent, ``queue_random`` the share of the others, ``queue_age``
-    the mean age of the former: rounds since a key was enqueued, 0 in that round. Without one there is no age.
+    ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random ones, ``queue_age`` the
+    mean number of rounds since a vehicle's key was enqueued; it is missing if there are no keys from vehicles.
     """
     rounds = queue[ROUNDS]
     received = rounds[rounds != INITIAL_ROUND]
@@ -322,12 +316,10 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
 
 
 class Trailing:
-    """An optimizer of the query encoder, after each of whose steps the key encoder moves towards the model it left.
+    """An optimizer of the query encoder that moves the key encoder after each step.
 
-    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters alone; the order is that of MoCo's
-    algorithm.
-
-    ``parameters`` are those of both encoders.
+    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters only. ``parameters`` are those of both
+    encoders.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> None:
@@ -336,7 +328,7 @@ class Trailing:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Apply the gradients, then follow."""
+        """Apply the gradients, then update the key encoder."""
         self._optimizer.step()
         for name, theta_k in self._key.items():
             theta_k.mul_(MOMENTUM).add_(self._query[name], alpha=1 - MOMENTUM)

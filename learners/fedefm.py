@@ -1,4 +1,4 @@
-"""FedEFM: models trained overseas, at the neighbours' data, teach the vehicle that sent them."""
+"""FedEFM: copies of a vehicle's model, trained on its neighbours' data ("overseas"), teach the vehicle."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ TEACHERS = Series(
     name="teachers",
     result=False,
     label="Returned copies per vehicle",
-    caption="Copies of its model that an aggregated vehicle got back from neighbours and learned from, mean.",
+    caption="Mean number of copies of its model that an aggregated vehicle got back from neighbours and learned from.",
 )
 TAUGHT_LOSS = {
     "literal": "Before a copy came back the cross-entropy over the union of labels; with copies the sum of Eq. 2 "
     "(divergence in place of the soft cross-entropy), mean over the aggregated vehicles and their local steps.",
-    "labels-once": "Before a copy came back the cross-entropy over the union of labels; with copies (1 - beta) of it "
-    "and beta of the divergence from the teachers, mean over the aggregated vehicles and their local steps.",
+    "labels-once": "Before a copy came back the cross-entropy over the union of labels; with copies (1 - beta) times "
+    "it plus beta times the divergence from the teachers, mean over the aggregated vehicles and their local steps.",
 }
 ACCURACY_SILOS = replace(
     ACCURACY,
     name="accuracy_silos",
     label="Silos, mean",
-    caption="Of the models of the silos that took part so far, on the test images, which no vehicle holds.",
+    caption="Accuracy of the models of the silos that took part so far, on test images that no vehicle has.",
 )
 OWN_ACCURACY = (
     ACCURACY,  # one metric with and without a server, so that the two can be compared
@@ -82,41 +82,40 @@ DISTILS = Acts("learning.variant", ("literal", "labels-once"))
 class FedEFMSettings(ClassificationSettings):
     """Settings of FedEFM: the task's, and those of overseas training and distillation.
 
-    The method publishes neither ``beta`` nor ``temperature``. With w_j = relu(EMD_ij), where relu is ours,
-    D_j = CE(Q_Tj^T, Q_S^T) and C = CE(Q_S, y), the readings of its Eq. 2 and 11, which taken together would sum over j
-    twice, are:
+    The paper gives neither ``beta`` nor ``temperature``. Its Eq. 2 and 11 can be read in two ways; taken together they
+    would sum over j twice. With w_j = relu(EMD_ij), where relu is ours, D_j = CE(Q_Tj^T, Q_S^T) and C = CE(Q_S, y):
 
-    - ``literal``: sum_j w_j [ beta T^2 D_j + (1 - beta) C ]. It is what Eq. 2 prints, whose weight stands before the
+    - ``literal``: sum_j w_j [ beta T^2 D_j + (1 - beta) C ]. This is Eq. 2 as printed, whose weight multiplies the
       gradient of all of L_MD, and what the text says: the objective for each j is controlled by the corresponding EMD.
-      So it is the default. Labels then count (1 - beta) sum_j w_j: twice as much as in plain training with four
-      teachers alike and beta 0.5.
-    - ``labels-once``: beta T^2 sum_j w_j D_j + (1 - beta) C, the sum of Eq. 11 with weights. Labels count 1 - beta.
+      So it is the default. Labels then have the weight (1 - beta) sum_j w_j: with four teachers like the student and
+      beta 0.5 twice that of plain training.
+    - ``labels-once``: beta T^2 sum_j w_j D_j + (1 - beta) C, the sum of Eq. 11 with weights. Labels have the weight 1 -
+      beta.
 
-    Without a returned copy both are C. Either way beta scales the step on the labels: a fair comparison gives FedAvg
-    other learning rates as well.
+    Without a returned copy both are C. In both, beta scales the step on the labels: for a fair comparison try other
+    learning rates for FedAvg as well.
 
     Args:
         beta: share of the teachers in the loss, in [0, 1].
         temperature: T, of the softened outputs, > 0.
         overseas_steps: optimizer steps of each copy at its host.
-        max_teachers: returned copies that a vehicle uses at most, the first in order of arrival; its work is
-            reckoned with so many, whoever comes back.
+        max_teachers: the most returned copies that a vehicle uses, the first in order of arrival; the cost of its work
+            assumes this number, however many come back.
         similarity: when EMD_ij is measured: ``visit``, once before a vehicle's first step, on a batch of its images;
-            ``step``, at every local step on the step's own images, with the student as it then is. No gradient flows
-            through it either way.
-        solver: what solves the transport problems of EMD_ij: ``pot``, POT's network simplex, one after the other on the
-            host; ``interior-point``, all at once on the device; ``auto``, ``pot`` for a learner on the CPU, where it
-            was measured to be the faster one, else ``interior-point``. Similarities agree to 1e-9, at worst to 1e-6.
-        server: ``rsu`` averages the uploads, and vehicles start from its model. ``none`` is the method without one:
-            every silo keeps a model of its own, which stays with its data. What vehicles bring to their hosts for
-            overseas training are these models, so nothing more is sent, and nothing goes to the RSU: before it trains,
-            a vehicle mixes the models of its peers with its silo's by Metropolis-Hastings weights, which is our reading
-            of what is not described. An exchange then counts when both came back. How an RSU averages (``aggregation``,
-            ``clip_norm``) has no effect.
-        variant: the reading of Eq. 2 and 11, ``literal`` or ``labels-once``, see above; or ``guest-average``, which
-            follows the released code and has neither similarity nor distillation: plain local training, then half the
-            local model and half the mean of the models trained overseas. There a vehicle averages the guests that it
-            trained itself, whose models differ; here all start alike, so it averages its own copies that came back.
+            ``step``, at every local step on the step's images, with the student at that time. It has no gradient.
+        solver: how the transport problems of EMD_ij are solved: ``pot``, POT's network simplex, one after the other on
+            the host; ``interior-point``, all at once on the device; ``auto``, ``pot`` on the CPU, where it was measured
+            to be faster, otherwise ``interior-point``. Similarities agree to 1e-9, at worst to 1e-6.
+        server: ``rsu`` averages the uploads, and vehicles start from its model. With ``none`` there is no server: every
+            silo has a model of its own, which stays with its data. Vehicles bring these models to their hosts for
+            overseas training, so nothing more is sent, and nothing goes to the RSU. Before it trains, a vehicle mixes
+            the models of its peers with its silo's by Metropolis-Hastings weights; this is our reading, since the paper
+            does not describe it. An exchange then counts only if both copies came back. ``aggregation`` and
+            ``clip_norm`` have no effect.
+        variant: ``literal`` or ``labels-once``, the readings of Eq. 2 and 11 above; or ``guest-average``, which follows
+            the released code and has neither similarity nor distillation: plain local training, then half the local
+            model and half the mean of the models trained overseas. In that code a vehicle averages the guests that it
+            trained, whose models differ; here all start from one model, so it averages its own copies that came back.
     """
 
     beta: Annotated[Share, TRAINS, DISTILS] = 0.5
@@ -130,17 +129,17 @@ class FedEFMSettings(ClassificationSettings):
 
 
 class FedEFM(FederatedLearner):
-    """Overseas training and distillation weighted by the earth mover's similarity; FedAvg where nothing came back.
+    """Overseas training and distillation weighted by the earth mover's similarity; FedAvg if no copy came back.
 
     Before its own training, vehicle i sends a copy of its model to its neighbours. Neighbour j trains the copy on its
-    images and sends it back; those that return in time teach vehicle i while it trains on its own images. Copies have
-    random streams of their own (round, host, guest) and new optimizers, so that no host and no other guest notices.
-    With a server a host's guests start alike, and differ by the images they draw.
+    images and sends it back; copies that return in time teach vehicle i while it trains on its own images. Each copy
+    has its own random stream (round, host, guest) and a new optimizer, so it changes nothing for its host or other
+    guests. With a server all guests of a host start from one model, and differ by the images they draw.
 
-    While teachers start where the student does, EMD_ij, of which each round reports least, mean and largest, follows
-    the length of training overseas: .76 to 1.00 in the study ``fedefm-full-contact``, size small; without a server,
-    where silos' models differ, .59 to .88. Round 0, and without a server a silo's first one, is plain local training:
-    copies are exchanged as in every round, but an untrained model is no teacher.
+    If teachers start from the student's model, EMD_ij depends on the length of training overseas: .76 to 1.00 in the
+    study ``fedefm-full-contact``, size small; without a server, where silos' models differ, .59 to .88. Round 0, and
+    without a server a silo's first round, is plain local training: copies are exchanged, but an untrained model does
+    not teach.
     """
 
     name: ClassVar[str] = "fedefm"
@@ -167,7 +166,7 @@ class FedEFM(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedEFMSettings) -> Parts:
-        """Return training overseas and distillation, an RSU that averages or silos with models of their own."""
+        """Return overseas training and distillation, with an RSU that averages or silos with their own models."""
         task = ClassificationTask(context, settings)
         alone, emd = settings.server == "none", settings.variant != "guest-average"
         if alone:
@@ -219,10 +218,10 @@ class FedEFM(FederatedLearner):
 
 
 class Overseas:
-    """Copies are trained at the neighbours, compared, and teach while the vehicle trains on its own images.
+    """Train copies at the neighbours, compare them, and let them teach while the vehicle trains on its own images.
 
-    What steps at home and overseas descend is the task's CE(Q, y) of the equations, or ``loss``. With teachers its
-    batch has the logits as ``outputs``; a loss that does not use them has the images pass a second time.
+    Steps at home and overseas minimise the task's CE(Q, y) of the equations, or ``loss``. With teachers the batch has
+    the logits as ``outputs``; a loss that does not use them passes the images a second time.
     """
 
     def __init__(
@@ -240,10 +239,10 @@ class Overseas:
         self._with_teachers = task.training(self._distillation)
 
     def cost(self, silo: int) -> Cost:
-        """Return FedAvg's work and the teachers' forward passes.
+        """Return FedAvg's work plus the teachers' forward passes.
 
-        The teachers label every step's batch. Similarity ``visit`` takes one batch more, through them and the
-        vehicle's own model; that of a step is of features which label it anyway. Transport plans are not counted.
+        The teachers label every step's batch. Similarity ``visit`` takes one more batch, through them and the vehicle's
+        own model; similarity ``step`` uses features that exist anyway. Transport plans are not counted.
         """
         settings, task = self._settings, self._task
         passes = settings.max_teachers * settings.steps
@@ -254,7 +253,7 @@ class Overseas:
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Train copies overseas, compare, and return an update for each, in order."""
+        """Train copies overseas, compare, and return an update for each start, in order."""
         copies = self._overseas([start.participant for start in starts])
         similarities: list[dict[str, float]] = [{} for _ in starts]
         if self._emd and self._settings.similarity == "visit":
@@ -282,7 +281,7 @@ class Overseas:
     def _update(
         self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], alike: Mapping[str, float]
     ) -> Update:
-        """Return an upload and the weights of its teachers; those of steps are means over them."""
+        """Return an upload with its teachers' weights; with similarity ``step`` these are means over the steps."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
@@ -293,14 +292,11 @@ class Overseas:
         return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=alike)
 
     def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
-        """Return the copies that came back to each, by host: trained on the host's images as its vehicle sees them.
-
-        A copy that diverged is of no use and left out.
-        """
+        """Return each participant's returned copies, by host; copies with values that are not finite are left out."""
         pairs = [
             (i, peer)
             for i, participant in enumerate(participants)
-            if self._server.trained(participant)  # an untrained model is no teacher
+            if self._server.trained(participant)  # an untrained model does not teach
             for peer in participant.peers[: self._settings.max_teachers]
         ]
         jobs = [
@@ -328,7 +324,7 @@ class Overseas:
         )
 
     def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
-        """Return EMD_ij by host for each participant; copies whose features overflow are left out."""
+        """Return EMD_ij by host for each participant; hosts whose similarity is not finite are left out."""
         found: list[dict[str, float]] = [{} for _ in starts]
         taught = [i for i, mine in enumerate(copies) if mine]
         if not taught:
@@ -341,10 +337,7 @@ class Overseas:
         return found
 
     def _problem(self, start: Start, copies: Mapping[str, State]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the transport problems of a participant's model and its copies, on one batch of its images.
-
-        Their draw is no part of its training.
-        """
+        """Return the transport problems of a participant's model and its copies, on one batch of its images."""
         who = start.participant
         seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
@@ -352,13 +345,13 @@ class Overseas:
         seen, network = [], copy.deepcopy(self._plain.network)
         for state in (start.base, *copies.values()):
             network.load_state_dict(state)
-            network.train()  # like a student it normalises with the batch, so that equal parameters see alike
+            network.train()  # normalises with the batch, as a student does: equal parameters give equal features
             with torch.no_grad():
                 seen.append(network(images, with_dense=True)[0])
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
     def _taught(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
-        """Return a participant's own training with the teachers ``copies``; plain when there is none."""
+        """Return a participant's own training with the teachers ``copies``; plain training if there are none."""
         training = self._task.local_training_of(start.participant)
         plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())
         if not (copies and self._emd):
@@ -372,7 +365,7 @@ class Overseas:
         return replace(plain, program=self._with_teachers, given=given)
 
     def _distillation(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step with teachers, and the similarities that weighed them, shape (J,); a ``Loss``."""
+        """Return the loss of a step with teachers, and their similarities, shape (J,)."""
         images, settings = batch["images"], self._settings
         count = len({name.removeprefix(TEACHER).partition(".")[0] for name in batch if name.startswith(TEACHER)})
         teachers = [unprefixed(f"{TEACHER}{i}.", batch) for i in range(count)]

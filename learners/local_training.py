@@ -1,4 +1,4 @@
-"""What vehicles do by themselves: where their training starts, local steps on a loss, and what they upload."""
+"""The vehicles' part of a round: where their training starts, local steps on a loss, and what they upload."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from vnetsim.plugins.checked import place_of
 
 OPTIMIZER = "optimizer."
 HELD_BYTES = 2**31
-"""What the models of a round may take together before they are averaged as they come, so that no more of them are held
-than are trained at a time."""
+"""If the models of a round take more memory than this, each is averaged as soon as it is trained, and dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,10 +26,10 @@ class Start:
     """Where a participant's training starts.
 
     Args:
-        participant: who.
-        base: the model, tensors by name.
-        own: what the silo's last local training left in ``Update.kept``, on the CPU; empty before the first.
-        mixed: models that it mixes on the way, each after a share of its steps; see ``Participant.mixed``.
+        participant: the participant.
+        base: the model it starts from, tensors by name.
+        own: ``Update.kept`` of the silo's last local training, on the CPU; empty before the first.
+        mixed: models that it mixes in during training, each after a share of its steps; see ``Participant.mixed``.
     """
 
     participant: Participant
@@ -39,38 +38,37 @@ class Start:
     mixed: Sequence[tuple[float, State]]
 
     def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
-        """Return them for a program whose network has the model's tensors below ``prefix``."""
+        """Return ``mixed`` for a program whose network has the model's tensors below ``prefix``."""
         return [(share, {**state, **prefixed(prefix, state)}) for share, state in self.mixed]
 
 
 class Local(Protocol):
-    """What the vehicles of a round do by themselves."""
+    """The local training of the vehicles of a round."""
 
     def cost(self, silo: int) -> Cost:
-        """Return the work of a local training, its steps, and the bytes that it sends besides the model."""
+        """Return the work of a local training, its steps, and the bytes sent in addition to the model."""
         ...
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Return an update for each, in order; see ``vnetsim.learning.Learner``."""
+        """Return an update for each start, in order; see ``vnetsim.learning.Learner``."""
         ...
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return figures of a round in the order of the table; those that the learner's series do not name stay out.
+        """Return figures of a round in the table's order; figures that are not in the learner's series are dropped.
 
-        Given are the finite updates, what the server made of them, and the version of the model that the round began
-        with.
+        Arguments are the finite updates, the server's result, and the version of the model at the start of the round.
         """
         ...
 
 
 class LocalSteps:
-    """Some steps of the task's optimizer on a loss.
+    """Local training by steps of the task's optimizer on a loss.
 
     Args:
-        task: whose network and images.
-        loss: what a step descends; the task's by default.
-        server: with which a round too large to be held is averaged as it comes; None for never.
-        figures: of a round, from its updates; by default the mean loss and what the task says of single uploads.
+        task: supplies the network and the images.
+        loss: what a step minimises; the task's loss by default.
+        server: averages uploads as they arrive if a round is too large for memory; None never does.
+        figures: returns a round's figures from its updates; by default the mean loss and the task's figures of uploads.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class LocalSteps:
         """Return an update for each, in order."""
         jobs = [self._job(start) for start in starts]
         server = self._server
-        # a change is added to a model that only its aggregator knows
+        # a change is added to the aggregator's model, so it cannot be averaged here
         whole = all(start.participant.carried == "model" for start in starts)
         one_by_one = server and not server.rule.needs_uploads and server.settings.aggregation == "mean"
         if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
@@ -105,12 +103,12 @@ class LocalSteps:
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the mean loss, and what the task says of single uploads."""
+        """Return the mean loss, and the task's figures of the uploads; empty without updates."""
         if not updates:
             return {}
         if self._figures is not None:
             return self._figures(updates)
-        # those that were averaged as they came were looked at then
+        # updates averaged on arrival have no state left; their figures are in metrics
         of_uploads = [
             self._task.upload_figures(one.state, one.participant.silo) if one.state else one.metrics for one in updates
         ]
@@ -129,11 +127,11 @@ class LocalSteps:
     def _averaged_as_they_come(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
     ) -> list[Update]:
-        """Train jobs some at a time; return updates without states, of which the server keeps the mean.
+        """Train a few jobs at a time and return updates without states; ``server.averaged`` gets their mean.
 
-        It has the bits of ``combine`` over all finite uploads. Their weights are known only once all are trained; where
-        some are not finite, the others are therefore trained a second time. As many are trained together as the engine
-        has workers, where it says so.
+        The mean has the bits of ``combine`` over all finite uploads. Weights depend on which uploads are finite, so if
+        some
+        are not, the others are trained a second time.
         """
         task, settings = self._task, server.settings
         size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs), getattr(task.engine, "at_once", 1))
@@ -157,7 +155,7 @@ class LocalSteps:
             places = [i for i, fine in zip(places, finite, strict=True) if fine]
 
     def _looked_at(self, server: Server, update: Update) -> Update:
-        """Return an update with all that its state is asked for, and without it."""
+        """Compute all figures that need the update's state, then drop the state."""
         who, figures, asked = update.participant, dict(update.metrics), None
         if update.finite:
             figures |= self._task.upload_figures(update.state, who.silo)
@@ -166,16 +164,15 @@ class LocalSteps:
 
 
 def _bytes(jobs: Sequence[TrainingJob]) -> int:
-    """Return what the states of all jobs take, the first one's times their number; at least 1."""
+    """Return about how many bytes the states of all jobs take; at least 1."""
     return max(1, len(jobs) * sum(tensor.nbytes for job in jobs[:1] for tensor in job.base.values()))
 
 
 def step_of(loss: StepLoss) -> Loss:
-    """Return the step of a program that descends a loss and reports it.
+    """Return the step of a program that minimises a loss and reports it.
 
-    Raises:
-        TypeError: from the step, where the loss is not one number that gradients follow from; it says what it is, and
-            where the user's loss stands.
+    The step raises TypeError if the loss is not a tensor of shape (); the message says what it is, and where the
+    user's loss is defined.
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
@@ -192,7 +189,7 @@ def step_of(loss: StepLoss) -> Loss:
 
 
 def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-    """Return an upload of the trained model, as far as the task sends it."""
+    """Return the trained model as an upload, reduced to the tensors that the task sends."""
     return Update(
         participant=participant,
         state=task.sent(trained.state),
@@ -203,5 +200,5 @@ def update_of(task: Task, participant: Participant, job: TrainingJob, trained: T
 
 
 def mean_loss(updates: Sequence[Update]) -> dict[str, float]:
-    """Return ``loss``, the mean over a round's updates; nothing where there is none."""
+    """Return ``loss``, the mean over a round's updates; empty without updates."""
     return {"loss": sum(update.loss for update in updates) / len(updates)} if updates else {}

@@ -1,9 +1,9 @@
 """CDL's baselines: local steps on the steering error, without the divergence of two networks.
 
-Without an RSU that averages (topology ``contact``, ``ring``, ``complete``) every silo has a model of its own, which
-stays with its data when the vehicle has left. Per round, the vehicles that take part train their silos' models for some
-local steps, exchange them with the neighbours they reach, and mix what they received, all at once. Under ``star`` they
-train the RSU's model, and the RSU averages.
+With the topologies ``contact``, ``ring`` and ``complete`` no RSU averages: every silo has a model of its own, which
+stays with its data when the vehicle has left. In each round the vehicles train their silos' models for some local
+steps, exchange them with the neighbours they reach, and mix what they received, all at once. With ``star`` they train
+the RSU's model, and the RSU averages.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def steering_parts(
 ) -> Parts:
     """Return the parts of a method on the steering task.
 
-    Under the topology ``star`` an RSU averages, else neighbours mix. ``own`` says whether silos keep something to
-    themselves, ``series`` and ``facts`` are what ``local`` reports beyond the common ones.
+    With the topology ``star`` an RSU averages; otherwise neighbours mix. ``own`` says whether silos keep state between
+    their local trainings; ``series`` and ``facts`` are added to the common ones.
 
     Raises:
-        InputError: an aggregation rule, or several aggregators, where nobody averages.
+        InputError: an aggregation rule, or several aggregators, without an RSU that averages.
     """
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star:
@@ -63,7 +63,7 @@ def steering_parts(
         how = "Metropolis-Hastings weights on the graph of the exchanges that completed both ways"
         if ring:
             how = "(I + P) / 2 on the directed ring; a vehicle that received nothing keeps its model"
-        # the mean of the silos' models is what a run hands over in the end
+        # the mean of the silos' models is the result of the run
         models = Models(first, max_staleness=0)
         server = OwnModels(models, silos, mixing="ring" if ring else "after", consensus_of=parameters)
     exchange = Exchange(before_training=False, mutual=not ring, send_bytes=payload_bytes(first))
@@ -80,14 +80,14 @@ def steering_parts(
 
 
 def means(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str, float]:
-    """Return the means of loss and of further figures, over the updates that have them."""
+    """Return the means of loss and further figures, each over the updates that have it."""
     rows = [{"loss": update.loss, **update.metrics} for update in updates]
     found = {name: [row[name] for row in rows if name in row] for name in ("loss", *(one.name for one in series))}
     return {name: math.fsum(values) / len(values) for name, values in found.items() if values}
 
 
 def plain_steering(context: LearnerContext, settings: SteeringSettings, name: str, topology: str) -> Parts:
-    """Return local steps on the steering error, mixed or averaged as the topology says."""
+    """Return local steps on the steering error, with mixing or averaging according to the topology."""
     task = SteeringTask(context, settings)
     local = LocalSteps(task, figures=means)
     own = settings.optimizer == "adam-kept"
@@ -95,7 +95,7 @@ def plain_steering(context: LearnerContext, settings: SteeringSettings, name: st
 
 
 class DecentralisedSgd(FederatedLearner):
-    """Every silo trains its own model; neighbours mix theirs. CDL without its divergence and its second network."""
+    """Every silo trains its own model; neighbours mix theirs. This is CDL without divergence and second network."""
 
     name: ClassVar[str] = "dsgd"
     task: ClassVar[str] = "steering"
@@ -114,12 +114,12 @@ class DecentralisedSgd(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
-        """Return local steps on silos' own models that neighbours mix, or under ``star`` an RSU that averages."""
+        """Return local steps on silos' own models that neighbours mix, or with ``star`` an RSU that averages."""
         return plain_steering(context, settings, DecentralisedSgd.name, context.experiment.exchange.topology)
 
 
 class FedAvgSteering(FederatedLearner):
-    """The RSU sends its model and averages what comes back, with equal weights, whatever the topology."""
+    """The RSU sends its model and averages the uploads with equal weights, whatever the topology."""
 
     name: ClassVar[str] = "fedavg-steering"
     task: ClassVar[str] = "steering"

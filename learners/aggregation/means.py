@@ -1,4 +1,4 @@
-"""Rules that need only the mean of a round's uploads: synchronous averaging, FedAvgM and FedAdam."""
+"""Aggregation rules that need only the mean of a round's uploads: synchronous averaging, FedAvgM and FedAdam."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BETA1, BETA2 = 0.9, 0.99
 class Sync:
     """The weighted mean of the round's uploads becomes the model; ``learning.aggregation`` can make it a median.
 
-    A stale upload counts like a fresh one. Statistics and counters are averaged like parameters.
+    Stale uploads count like fresh ones. Statistics and counters are averaged like parameters.
     """
 
     name: ClassVar[str] = "sync"
@@ -38,9 +38,10 @@ class Sync:
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM:
-    """Descends the pseudo-gradient, the model less the mean of the uploads, with momentum.
+    """Server momentum on the pseudo-gradient, which is the model minus the mean of the uploads.
 
-    The mean is that of ``sync``: weighed by the learner, over stale uploads too. Momentum is of parameters alone;
+    The mean is that of ``sync``: with the learner's weights, stale uploads included. Momentum applies to parameters
+    only;
     statistics and counters of BatchNorm are averaged. A round without an upload leaves model and momentum as they are.
 
     Args:
@@ -77,14 +78,14 @@ class FedAvgM:
 
 @dataclass(frozen=True, kw_only=True)
 class FedAdam:
-    """Descends the pseudo-gradient, the model less the mean of the uploads, with Adam; without its bias correction.
+    """Adam on the pseudo-gradient, which is the model minus the mean of the uploads; without Adam's bias correction.
 
-    The mean is that of ``sync``: weighed by the learner, over stale uploads too. Moments are of parameters alone;
+    The mean is that of ``sync``: with the learner's weights, stale uploads included. Moments are of parameters only;
     statistics and counters of BatchNorm are averaged. A round without an upload leaves model and moments as they are.
 
     Args:
         learning_rate: the server's step, eta: about how far a parameter moves in a round.
-        tau: adaptivity: changes far below it are scaled alike, far above each to about 1.
+        tau: adaptivity: far smaller changes are all scaled by the same factor, far larger ones to about 1.
     """
 
     name: ClassVar[str] = "fedadam"
@@ -116,5 +117,5 @@ class FedAdam:
 
 
 def rounded(value: Tensor, like: Tensor) -> Tensor:
-    """Return a tensor in the type of another one; whole numbers get the nearest."""
+    """Return ``value`` in the type of ``like``; integer types get the nearest whole number."""
     return (value if like.is_floating_point() else value.round()).to(like.dtype)

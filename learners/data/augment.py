@@ -1,7 +1,7 @@
-"""FLSimCo's two random views of an image, batched on the images' device, every draw made per image.
+"""FLSimCo's two random views of an image, computed in batches on the images' device; each image has its own draws.
 
-The operations are those of ``torchvision.transforms`` with its default ranges, applied to float images; torchvision
-itself draws once per batch.
+The operations are those of ``torchvision.transforms`` with its default ranges, for float images; torchvision itself
+draws once per batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LUMA = (0.2989, 0.587, 0.114)
 def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
     """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
 
-    There is a row per image of each tensor, on the CPU, as the generator is; ``size`` is height and width.
+    Each tensor has one row per image and is on the CPU, like the generator; ``size`` is height and width.
     """
     return {
         "box": random_boxes(count, size, generator),
@@ -38,8 +38,8 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
 def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
     """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4).
 
-    The jitter has strengths (0.4, 0.4, 0.4, 0.1); its four operations come in an order of each image's own. For the
-    rest see ``draw_view_one``.
+    The jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image. See
+    ``draw_view_one`` for the rest.
     """
     return {
         "box": random_boxes(count, size, generator),
@@ -52,13 +52,11 @@ def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -
 
 
 def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return the views of images for the draws of either kind, normalised.
+    """Return the normalised views of images, given the draws of first or second views.
 
-    Which images they choose is settled on the CPU, so that no device is waited for. Images and draws may be of many
-    vehicles, one after the other.
-
-    Images are floating point in [0, 1], shape (N, 3, H, W), and stay as they are; of each channel ``mean`` is
-    subtracted last, then divided by ``std``.
+    Images are floating point in [0, 1], shape (N, 3, H, W), and are not changed; they may belong to several vehicles.
+    ``mean`` is subtracted from each channel last, then the channel is divided by ``std``. Indices are computed on the
+    CPU, so that nothing waits for the device.
     """
     like = images.dtype
     there = {name: draws[name] for name in ("box", "flipped") if name in draws}
@@ -76,13 +74,12 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float
         turns = [there[f"turn{i}"] for i in range(4)]
         jittered = views[there["jittered"]]
         views[there["jittered"]] = color_jitter(jittered, there["factors"], there["hue"], there["order"], turns)
-    # in place: fresh memory costs more than the arithmetic
+    # in place: allocating memory costs more than the arithmetic
     views[there["grey"]] = greyscale(views[there["grey"]]).expand(-1, 3, -1, -1)
     return views.sub_(there["mean"][:, None, None]).div_(there["std"][:, None, None])
 
 
 def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Draw one number in [low, high) per image."""
     return low + (high - low) * torch.rand(count, generator=generator)
 
 
@@ -90,7 +87,7 @@ def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) ->
     """Draw one crop per image of ``size`` (height, width) as ``torchvision.transforms.RandomResizedCrop`` does.
 
     Area uniform in SCALE, log of the ratio uniform in RATIO, the first of ten attempts that fits, else the largest
-    centred crop. In whole pixels: top, left, height and width, shape (N, 4).
+    centred crop. Returns top, left, height and width in whole pixels, shape (N, 4).
     """
     height, width = size
     draws = torch.rand(4, count, _ATTEMPTS, generator=generator)
@@ -110,8 +107,8 @@ def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) ->
 def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -> Tensor:
     """Return each image's crop, bilinearly resized back to the image's size, mirrored where ``flipped``.
 
-    Equals ``torchvision.transforms.functional.resized_crop`` without antialiasing, which for a crop that is enlarged
-    or kept equals the antialiased one.
+    Equals ``torchvision.transforms.functional.resized_crop`` without antialiasing; for a crop that is enlarged or keeps
+    its size, that equals the antialiased one.
 
     Images are floating point, shape (N, C, H, W). ``boxes`` are top, left, height and width in whole pixels, inside the
     image, shape (N, 4); ``flipped`` says which images to mirror left to right, shape (N,), none by default.
@@ -128,10 +125,7 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
 
 
 def _sources(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
-    """Return where each target pixel of an axis is read, from -1 to 1 over the whole image, shape (N, size).
-
-    Positions stay between the centres of the crop's border pixels: nothing outside the crop is ever read.
-    """
+    """Return where each target pixel of an axis is read, -1 to 1 over the image, inside the crop, shape (N, size)."""
     pixel = torch.arange(size, dtype=like.dtype, device=like.device)
     first, extent = start.to(like.dtype)[:, None], length.to(like.dtype)[:, None]
     inside = ((pixel + 0.5) * (extent / size) - 0.5).clamp(min=0).minimum(extent - 1)
@@ -145,22 +139,23 @@ def greyscale(images: Tensor) -> Tensor:
 
 
 def hue_turns(order: Tensor) -> list[Tensor]:
-    """Return which images ``color_jitter`` turns the hue of first, second, third and last, given their orders."""
+    """Return, for each of the four places in ``order``, the indices of the images whose hue is changed there."""
     return [(turn == 3).nonzero()[:, 0] for turn in order.unbind(dim=1)]
 
 
 def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor, turns: Sequence[Tensor]) -> Tensor:
-    """Return the images with brightness, contrast, saturation and hue changed, each image in an order of its own.
+    """Return the images with brightness, contrast, saturation and hue changed, in each image's own order.
 
-    Brightness, contrast and saturation blend the image with black, with its mean luma and with its luma; so one
-    operation with an image's own target serves all three, and hue alone is applied to the images whose turn it is.
+    Brightness, contrast and saturation blend the image with black, with its mean luma and with its luma, so one
+    operation
+    with a target per image does all three; hue is changed only for the images in ``turns``.
 
     Args:
         images: floating point in [0, 1], shape (N, 3, H, W).
         factors: of brightness, contrast and saturation, >= 0, 1 changes nothing, shape (N, 3).
         hue: rotation of the hue as a share of the circle, in [-0.5, 0.5], shape (N,).
         order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
-        turns: ``hue_turns`` of the order.
+        turns: ``hue_turns(order)``.
     """
     factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 leaves hue's turn alone
     images = images.clone()
@@ -175,7 +170,7 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor, tu
 
 
 def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:
-    """Return the images with the hue turned by ``hue`` (share of the circle, shape (N,)); HSV value and chroma stay."""
+    """Return the images with hue rotated by ``hue`` (share of the circle, shape (N,)); HSV value and chroma stay."""
     red, green, blue = images.unbind(dim=1)
     value, low = images.amax(dim=1), images.amin(dim=1)
     chroma = value - low

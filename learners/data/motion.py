@@ -7,11 +7,12 @@ from torch import Tensor
 
 
 def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
-    """Return the images blurred by a horizontal motion of their own length each.
+    """Return the images, each blurred by a horizontal motion of its own length.
 
-    The kernel is a line of ``length_px`` pixels, centred so that nothing shifts, with fractional ends and unit sum:
-    the weight of a pixel is the part of the line that it covers. Beyond its border an image repeats its edge, so a
-    constant image stays constant. Lengths up to 1 px leave an image unchanged, bit for bit.
+    The kernel is a line of ``length_px`` pixels, centred so that nothing shifts, with fractional ends and unit sum: a
+    pixel's weight is the part of the line inside it. The edge pixels repeat beyond the border, so a constant image
+    stays
+    constant. Lengths up to 1 px leave an image unchanged, bit for bit.
 
     Args:
         images: floating point, shape (N, C, H, W).
@@ -21,8 +22,8 @@ def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
     length = length_px.to(device=images.device, dtype=images.dtype).clamp(min=1.0)[:, None, None]
     pixel = torch.arange(width, dtype=images.dtype, device=images.device)
     low, high = pixel - 0.5, pixel + 0.5
-    low[0], high[-1] = -torch.inf, torch.inf  # the border pixels stand for everything beyond them
-    # which part of the line around each target lies in each source pixel, shape (N, source, target)
+    low[0], high[-1] = -torch.inf, torch.inf  # the border pixels extend beyond the image
+    # the part of the line around each target inside each source pixel, shape (N, source, target)
     covered = torch.minimum(high[:, None] - pixel, length / 2) - torch.maximum(low[:, None] - pixel, -length / 2)
     weights = covered.clamp(min=0) / length
     # one product with an image's own (W, W) matrix, whose cost does not grow with the length

@@ -1,4 +1,4 @@
-"""Tensors on their way between this machine's memory and a device."""
+"""Copies of many tensors between this machine's memory and a device, in one transfer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 _ALIGNED = 64
-"""Bytes at whose multiples tensors begin in a copy of many: more than any kernel asks for."""
+"""Alignment of tensors in one packed copy (bytes); no kernel needs more."""
 
 
 def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Return tensors on a device, in their order; those that lie there already are returned themselves.
+    """Return the tensors on a device, in the same order; tensors that are already there are returned themselves.
 
-    All others go in one copy, detached and in the plain memory layout. A CUDA device is sent them from pinned memory,
-    so that this thread goes on at once; to copy from it, the device is waited for once.
+    The others go in one copy, detached and contiguous. Copies to a CUDA device use pinned memory and return at once; a
+    copy
+    from it waits for it once.
     """
     away = {name: tensor.detach() for name, tensor in tensors.items() if tensor.device.type != device.type}
     if not away:
@@ -30,7 +31,7 @@ def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tens
 
 
 def _pieces(packed: Tensor, sizes: Sequence[int], like: Mapping[str, Tensor]) -> list[Tensor]:
-    """Return tensors of given types and shapes whose bytes lie one after the other in a row, each in so many."""
+    """Split a row of bytes into tensors with the types and shapes of ``like``."""
     return [
         row[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         for row, tensor in zip(torch.split(packed, list(sizes)), like.values(), strict=True)

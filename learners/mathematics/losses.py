@@ -1,8 +1,8 @@
 """Losses: FLSimCo's dual-temperature loss, FedCo's InfoNCE, CDL's divergence of two networks, distillation.
 
-Everything contrastive is a function of one number per row, the margin m_i(t) = log sum_{j != i} exp(s_ij / t) -
-s_ii / t: -log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i). Neither subtracts numbers that are almost
-equal, so both keep all their digits when the positive pair dominates, where 1 - softmax has lost them.
+The contrastive losses are functions of one number per row, the margin
+m_i(t) = log sum_{j != i} exp(s_ij / t) - s_ii / t: -log p_i(t) = log(1 + exp m_i) and 1 - p_i(t) = 1 / (1 + exp -m_i).
+Both keep all their digits when the positive pair dominates; 1 - softmax would lose them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) 
     loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence
     d loss_i / d s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows.
 
-    ``similarity`` are q_i . k_j of L2-normalised projections, shape (B, B), B >= 2. At equal temperatures the loss is
+    ``similarity`` is q_i . k_j of L2-normalised projections, shape (B, B), B >= 2. With equal temperatures the loss is
     InfoNCE.
     """
     margin_alpha = margins(similarity, t_alpha)
@@ -45,16 +45,16 @@ def dual_temperature_loss(
 ) -> Tensor:
     """Return the dual-temperature loss of two views, averaged over anchors and over (q, k) and (k, q).
 
-    The second direction is the transposed similarity matrix, so each view passes the encoder once. Gradients flow
-    through all that is given.
+    The second direction uses the transposed similarity matrix, so each view passes the encoder once. Gradients flow
+    through all arguments.
 
     Args:
         q: L2-normalised projections of the first views, shape (B, D).
-        k: those of the second views of the same images, shape (B, D).
+        k: L2-normalised projections of the second views of the same images, shape (B, D).
         t_alpha: see ``dual_temperature_rows``.
         t_beta: see ``dual_temperature_rows``.
-        negatives: what the other images of the batch are in place of their k (or q): those of the images themselves,
-            Eq. 5 as printed, shape (B, D). An anchor's own image is not among its negatives.
+        negatives: projections of the unaugmented images, shape (B, D), used as negatives in place of the other view
+            (Eq. 5 as printed). An anchor's own image is not among its negatives.
     """
     similarity = q @ k.T
     forward, backward = similarity, similarity.T
@@ -101,13 +101,13 @@ def divergence_rows(z: Tensor, other: Tensor, *, tau: float) -> Tensor:
 def distillation_loss(student: Tensor, teachers: Tensor, weights: Tensor, *, temperature: float) -> Tensor:
     """Return T^2 sum_j w_j KL(Q_Tj^T || Q_S^T), mean over the images, with Q^T = softmax(logits / T).
 
-    FedEFM (Eq. 2) writes the cross-entropy CE(Q_Tj^T, Q_S^T). It differs by the teacher's entropy, which no student
-    changes: the gradient on the student's logits is T sum_j w_j (Q_S^T - Q_Tj^T) either way, and this value is 0 where
-    all agree.
+    FedEFM (Eq. 2) writes the cross-entropy CE(Q_Tj^T, Q_S^T). The two differ by the teacher's entropy, which does not
+    depend on the student: the gradient on the student's logits is T sum_j w_j (Q_S^T - Q_Tj^T) for both. This loss is 0
+    where student and teachers agree.
 
     Args:
         student: logits, shape (N, classes).
-        teachers: logits of J teachers, shape (J, N, classes); no gradient should flow into them.
+        teachers: logits of J teachers, shape (J, N, classes), without gradients.
         weights: w_j >= 0, shape (J,).
         temperature: T > 0.
     """

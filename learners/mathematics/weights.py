@@ -1,4 +1,4 @@
-"""What the roadside unit does with the uploads of a round: weights, and the weighted mean of the models."""
+"""Aggregation at the roadside unit: weights of the uploads of a round, and the weighted mean of their models."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ def equal_weights(count: int) -> Weights:
 def blur_weights(levels_px: Sequence[float]) -> Weights:
     """Return FLSimCo's aggregation weights w_n = (S - L_n) / ((N - 1) S), Eq. 11, with S = sum of L.
 
-    A common factor of all levels cancels, so the camera matters only where it differs between vehicles. Every
-    weight lies in [0, 1 / (N - 1)]. One vehicle, or none that blurs (S = 0), gives 0 / 0: the weights are equal.
-
-    Levels L_n are finite and at least 0.
+    ``levels_px`` are finite and at least 0. A common factor cancels, so the camera matters only where it differs
+    between
+    vehicles. Every weight lies in [0, 1 / (N - 1)]. The weights are equal where Eq. 11 gives 0 / 0: N = 1 or S = 0.
     """
     count, total = len(levels_px), math.fsum(levels_px)
     if count < 2 or total == 0:
         return equal_weights(count)
-    # S - L_n as the exactly rounded sum of the others: no cancellation, and the order of the vehicles is immaterial
+    # S - L_n as the exactly rounded sum of the others: no cancellation, and independent of the vehicles' order
     others = [math.fsum((*levels_px[:n], *levels_px[n + 1 :])) for n in range(count)]
     return np.asarray(others) / ((count - 1) * total)
 
 
 def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights:
-    """Return equal weights over the vehicles at or below ``limit_mps`` and 0 for the others (FLSimCo's baseline).
+    """Return equal weights for the vehicles at or below ``limit_mps`` and 0 for the others (FLSimCo's baseline).
 
-    With every vehicle above the limit all weights are 0: the global model is kept.
+    If every vehicle is above the limit, all weights are 0, which means: keep the global model.
     """
     kept = np.asarray(speeds_mps, dtype=np.float64) <= limit_mps
     weights: Weights = kept / kept.sum() if kept.any() else np.zeros(len(kept))
@@ -45,20 +44,20 @@ def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights
 
 
 def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | Weights) -> dict[str, Tensor]:
-    """Return the weighted mean of model states, BatchNorm statistics and counters included.
+    """Return the weighted mean of model states, including BatchNorm statistics and counters.
 
-    It is computed as a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far:
-    identical models come back bit for bit, whatever the weights. Another order of the states changes the result by no
-    more than the rounding of float64, which the final rounding to float32 hides but for rare ties. Integer tensors get
-    the mean rounded to the nearest.
+    It is a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far, so identical
+    models come back bit for bit with any weights. The order of the states changes the result only within the rounding
+    of
+    float64. Integer tensors get the mean rounded to the nearest.
 
     Args:
         states: tensors by name, the same names and shapes in each.
-        weights: one weight >= 0 per state, at least one positive; they are normalised to 1. States of weight 0 are
-            not read.
+        weights: one weight >= 0 per state, at least one positive; they need not sum to 1. States of weight 0 are not
+            read.
 
     Raises:
-        ValueError: when names or numbers do not fit together, or no weight is positive.
+        ValueError: names, shapes or counts differ, a weight is negative or not finite, or no weight is positive.
     """
     mean = RunningMean()
     for state, weight in zip(states, weights, strict=True):
@@ -74,9 +73,9 @@ def squared_norm(tensors: Iterable[Tensor]) -> float:
 
 
 class RunningMean:
-    """``weighted_mean`` of states that come one after the other, to the same bits; it holds one model in float64.
+    """``weighted_mean`` of states that arrive one after the other, with the same bits; stores one model in float64.
 
-    All tensors of a type are one row to it: a model takes a few operations in all, where each tensor would take some.
+    Tensors of one type are concatenated, so a model takes a few operations in all.
     """
 
     def __init__(self) -> None:
@@ -86,10 +85,10 @@ class RunningMean:
         self._total = 0.0
 
     def add(self, state: Mapping[str, Tensor], weight: float) -> None:
-        """Take the next state in; one of weight 0 is not read.
+        """Add the next state; a state of weight 0 is not read.
 
         Raises:
-            ValueError: it has other tensors than the first, or its weight is negative or not finite.
+            ValueError: its tensors differ from the first state's, or its weight is negative or not finite.
         """
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"weights must be finite and at least 0, got {weight}")
@@ -111,7 +110,7 @@ class RunningMean:
             self._means[dtype] = row.double() if mean is None else _moved(mean, row, weight / self._total)
 
     def result(self) -> dict[str, Tensor]:
-        """Return the mean; nothing where no state had a positive weight."""
+        """Return the mean; empty if no state had a positive weight."""
         found: dict[str, Tensor] = {}
         for dtype, names in self._names.items():
             row = (self._means[dtype] if dtype.is_floating_point else self._means[dtype].round()).to(dtype)

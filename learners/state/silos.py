@@ -1,6 +1,6 @@
-"""What belongs to the silos: models and optimizers that stay with the data when another vehicle carries it.
+"""State of the silos: models and optimizers that stay with the data when another vehicle carries it.
 
-Where no server averages, silos have models of their own, which neighbours mix: ``OwnModels``.
+Without an averaging server, silos have models of their own, which neighbours mix: ``OwnModels``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SiloState:
     """One silo's tensors, on the CPU, never changed in place.
 
     Args:
-        shared: its model, the part that other silos' are mixed with; empty where the model is the RSU's.
-        own: what never leaves it.
+        shared: its model, which is mixed with other silos' models; empty if the model is the RSU's.
+        own: tensors that never leave the silo.
     """
 
     shared: State = field(default_factory=dict)
@@ -40,10 +40,10 @@ class SiloState:
 
 
 class SiloStates:
-    """The states of the silos that took part so far; the others have none and take no room.
+    """The states of the silos that took part so far; other silos take no memory.
 
     Args:
-        own: whether silos keep something of a local training for their next one.
+        own: whether silos keep state between their local trainings.
     """
 
     def __init__(self, *, own: bool = False) -> None:
@@ -51,20 +51,20 @@ class SiloStates:
         self._states: dict[int, SiloState] = {}
 
     def __getitem__(self, silo: int) -> SiloState:
-        """Return a silo's state, an empty one before its first round."""
+        """Return a silo's state; empty before its first round."""
         return self._states.get(silo, SiloState())
 
     def keep(self, silo: int, **parts: State) -> None:
-        """Put ``shared`` or ``own`` in the place of what a silo has of it."""
+        """Replace ``shared`` or ``own`` of a silo's state."""
         self._states[silo] = replace(self[silo], **parts)
 
     @property
     def trained(self) -> dict[int, SiloState]:
-        """The states there are, by silo, in ascending order."""
+        """The states so far, by silo, in ascending order."""
         return dict(sorted(self._states.items()))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return ``silo.I.shared.*`` and ``silo.I.own.*``; a silo without news returns the same objects again."""
+        """Return ``silo.I.shared.*`` and ``silo.I.own.*``; an unchanged silo returns the same tensor objects again."""
         return {
             f"{SILO}{silo}.{part}.{name}": tensor
             for silo, state in self.trained.items()
@@ -82,14 +82,15 @@ class SiloStates:
 
 
 class OwnModels:
-    """Silos with models of their own, and no server: what they send, mix, and are worth together.
+    """Silos with models of their own, and no server: what they send and how they mix.
 
-    A silo that did not take part yet has theta^0, which is mixed with nobody's. The aggregator's model is the mean of
-    the models of the silos that did.
+    A silo that did not take part yet has theta^0, which is not mixed. The aggregator's model is the mean of the models
+    of the silos that took part.
 
-    ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: all of a
-    round do at its end, by Metropolis-Hastings weights on the graph of completed exchanges; ``ring``: at its end, half
-    of what they received. The distance of the tensors ``consensus_of`` from their mean is a figure of a round.
+    ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: all
+    vehicles of a round mix at its end, with Metropolis-Hastings weights on the graph of completed exchanges; ``ring``:
+    at its end, half of what they received. A round reports the distance of the tensors ``consensus_of`` from their
+    mean.
     """
 
     def __init__(
@@ -115,9 +116,9 @@ class OwnModels:
         return self._silos[participant.silo].shared or self.models.initial
 
     def base(self, participant: Participant) -> State:
-        """Return where a vehicle's training starts: its silo's model, mixed with its peers' where that comes before.
+        """Return the model that a vehicle starts from: its silo's, mixed with its peers' if ``mixing`` is ``before``.
 
-        A silo that has not been trained yet neither mixes nor is mixed: its share stays with the other vehicle.
+        A silo that has not been trained yet neither mixes nor is mixed; its weight stays with the other vehicle.
         """
         own = self.carried(participant)
         peers = [peer for peer in participant.peers if self.trained(peer)]
@@ -128,9 +129,9 @@ class OwnModels:
         return weighted_mean([own, *(self.carried(peer) for peer in peers)], weights)
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
-        """Take what updates made of their silos' models, of two of one silo the later one; all mix one snapshot.
+        """Store the updates as their silos' models and mix them, all from one snapshot; a silo's last update counts.
 
-        A peer whose update is not among them is left out: the graph is that of the others, and weights sum to 1.
+        A peer whose update is missing is left out of the graph, and the weights sum to 1.
         """
         shared: Sequence[State] = [moved(update.state, torch.device("cpu")) for update in updates]
         exchanges: Mapping[tuple[str, str], float] = {}
@@ -145,7 +146,7 @@ class OwnModels:
         return Folded(weights=equal_weights(len(updates)), state=mean, exchanges=exchanges, metrics=distance)
 
     def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """Return the metrics of the silos' models; one is measured anew only when it is another."""
+        """Return the metrics of the silos' models; only models that changed are measured again."""
         trained = self._silos.trained
         for silo, state in trained.items():
             if silo not in self._measured or self._measured[silo][0] is not state.shared:
@@ -153,7 +154,7 @@ class OwnModels:
         return [self._measured[silo][1] for silo in trained]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the models; the silos' are saved by themselves."""
+        """Return the models; ``SiloStates`` saves the silos' own."""
         return self.models.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
@@ -161,9 +162,9 @@ class OwnModels:
         self.models.load_state_dict({AGGREGATOR: tensors})
 
     def _weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
-        """Return the mixing matrix, whose row i says what i makes of its own and its peers' models, and its exchanges.
+        """Return the mixing matrix (row i: weights of i's own and its peers' models), and the weight of each exchange.
 
-        These are the weights of all that completed, by sender and receiver; 0 when the sender was left out.
+        Exchanges are by sender and receiver; the weight is 0 if the sender has no update.
         """
         ids = [participant.vehicle_id for participant in participants]
         completed = [(i, peer.vehicle_id) for i, receiver in enumerate(participants) for peer in receiver.peers]

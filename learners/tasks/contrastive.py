@@ -1,4 +1,4 @@
-"""The task that contrastive learners share: labelled images in silos, two views, an encoder and its evaluation."""
+"""The task of the contrastive learners: two random views of each image, an encoder, and its evaluation."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
 
 NEIGHBOURS, NEIGHBOURS_OF = 200, 50_000
-"""The neighbours that usually vote, and the training images of CIFAR-10 that they are drawn from (Wu et al. 2018)."""
+"""The usual number of voting neighbours, and of CIFAR-10's training images (Wu et al. 2018)."""
 KNN_TEMPERATURE = 0.1
-"""Temperature of their votes."""
+"""Temperature of the neighbours' votes."""
 
 KNN_ACCURACY = Series(
     name="knn_accuracy",
     group="Accuracy",
     label="kNN accuracy",
     unit="%",
-    caption="Weighted k-nearest-neighbour vote on frozen features, on test images that no vehicle holds.",
+    caption="Weighted k-nearest-neighbour vote on frozen features, on test images that no vehicle has.",
 )
 LINEAR_ACCURACY = Series(
     name="linear_accuracy",
     group="Accuracy",
     label="Linear-probe accuracy",
     unit="%",
-    caption="Logistic regression on frozen features, on test images that no vehicle holds.",
+    caption="Logistic regression on frozen features, on test images that no vehicle has.",
 )
 SERIES = (
     training_loss("Dual-temperature loss (FLSimCo Eq. 6-8)"),
@@ -59,16 +59,20 @@ class TaskSettings(EncoderSettings):
     """Encoder, local training, averaging and evaluation of a contrastive learner.
 
     The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
-    cores: a smaller encoder, and as many image views per vehicle as two steps of 256, in more and smaller steps.
+    cores:
+    a smaller encoder, and as many image views per vehicle as two steps of 256, in more and smaller steps.
 
     Args:
         batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
-            vehicle. Training uses the batch's own statistics either way; for ``local`` evaluation estimates them on
-            the bank.
-        bank: clean training images, drawn at random, that kNN and linear probe know the labels of; 0 takes all, as is
-            usual. Of them 1 in 250 vote, which is the usual 200 of CIFAR-10's 50,000. An evaluation takes time in
-            proportion: with the small encoder and all 50,000 of CIFAR-10 about 8 s of a CPU core, and 12 more where the
-            linear probe is fitted.
+            vehicle.
+            Training uses the batch's own statistics in both cases; with ``local``, evaluation estimates them on the
+            bank.
+        bank: number of clean training images, drawn at random, whose labels kNN and linear probe use; 0 takes all, as
+            is
+            usual. 1 in 250 of them vote, which is the usual 200 of CIFAR-10's 50,000. The time of an evaluation is
+            proportional to the bank: with the small encoder and all 50,000 images of CIFAR-10 about 8 s of a CPU core,
+            and
+            12 s more when the linear probe is fitted.
         linear_probe: when the linear probe is fitted.
     """
 
@@ -85,10 +89,10 @@ class ContrastiveSettings(TaskSettings):
 
     Args:
         t_alpha: temperature of the loss.
-        t_beta: temperature of its weights; equal to ``t_alpha`` it is InfoNCE.
-        negatives: what the other images of a batch are compared as. ``second-view``: as their second views, which
-            passed the encoder anyway; so does the published code of FLSimCo and of SimCo. ``plain``: as they are,
-            without augmentation, which is how FLSimCo's Eq. 5 is printed; a third pass of the encoder.
+        t_beta: temperature of its weights; if equal to ``t_alpha``, the loss is InfoNCE.
+        negatives: how the other images of a batch are compared. ``second-view``: by their second views, which pass the
+            encoder anyway, as in the published code of FLSimCo and of SimCo. ``plain``: without augmentation, as in
+            FLSimCo's Eq. 5; this takes a third pass of the encoder.
     """
 
     t_alpha: Temperature = 0.1
@@ -97,12 +101,12 @@ class ContrastiveSettings(TaskSettings):
 
 
 def neighbours_of(bank: int) -> int:
-    """Return how many of ``bank`` images vote: the usual share, for 200 of 2,000 would come from all over the set."""
+    """Return how many of ``bank`` images vote, in proportion to 200 of 50,000."""
     return max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
 
 
 def reported(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:
-    """Return ``series`` without the linear probe's when it is never fitted."""
+    """Return ``series``, without the linear probe's if it is never fitted."""
     never = settings.linear_probe == "never"
     return tuple(one for one in series if not (never and one is LINEAR_ACCURACY))
 
@@ -111,7 +115,7 @@ FIRST, SECOND = "first.", "second."
 
 
 class ContrastiveTask(Task):
-    """Images in silos, two random views of each, an encoder, the dual-temperature loss, and kNN and a linear probe."""
+    """Images in silos, two random views of each, an encoder, the dual-temperature loss, kNN and a linear probe."""
 
     settings: TaskSettings
     network: Encoder
@@ -133,7 +137,7 @@ class ContrastiveTask(Task):
 
     @property
     def passes(self) -> int:
-        """Two views of an image pass the encoder, and the image itself where the negatives are plain."""
+        """The number of encoder passes per image: two views, and the image itself if negatives are plain."""
         return 3 if self._plain else 2
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
@@ -145,7 +149,7 @@ class ContrastiveTask(Task):
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
         """Return the views ``first`` and ``second``, normalised, shape (B, C, H, W).
 
-        Where ``learning.negatives`` asks for it, ``plain`` are the images themselves, normalised.
+        With ``learning.negatives = "plain"`` also ``plain``, the normalised images without augmentation.
         """
         views = {
             "first": apply_view(images, unprefixed(FIRST, drawn), self.mean, self.std),
@@ -154,7 +158,7 @@ class ContrastiveTask(Task):
         return {**views, "plain": self.normalised(images)} if self._plain else views
 
     def sent(self, state: State) -> dict[str, Tensor]:
-        """Return the part of a model's state that crosses the radio link."""
+        """Return the part of a model's state that is sent over the radio link."""
         if self.settings.batchnorm == "average":
             return dict(state)
         statistics = ("running_mean", "running_var", "num_batches_tracked")
@@ -164,7 +168,7 @@ class ContrastiveTask(Task):
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
         """Return kNN accuracy, and the linear probe's when it is due.
 
-        Models that carry no BatchNorm statistics are first given those of the bank.
+        Models without BatchNorm statistics first get those of the bank.
         """
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
@@ -185,7 +189,7 @@ class ContrastiveTask(Task):
         return self.network.features(self.normalised(images))
 
     def describe(self, facts: Mapping[str, str]) -> Description:
-        """Return encoder, data distribution and what else the record says, the learner's own ``facts`` at the end."""
+        """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
         own = self.settings.batchnorm == "average"
         return self.described(
             {
@@ -203,7 +207,7 @@ class ContrastiveTask(Task):
         )
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return FLSimCo's dual-temperature loss of two views; ``plain`` of the batch gives other negatives."""
+        """Return FLSimCo's dual-temperature loss of two views; ``plain`` images in the batch are its negatives."""
         assert isinstance(self.settings, ContrastiveSettings)
         return dual_temperature_loss(
             model(batch["first"]),
@@ -218,5 +222,5 @@ class ContrastiveTask(Task):
         return reported(SERIES, self.settings)
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:
-        """Return how far the weights are from equal ones; nothing where the model was kept."""
+        """Return the deviation from equal weights; empty if the round kept the model."""
         return {"weight_deviation": float(np.sqrt(np.mean((weights * len(uploads) - 1) ** 2)))} if weights.any() else {}
