@@ -62,6 +62,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/prose.py
 
 types: $(INSTALLED)
 	$(BIN)/mypy
