@@ -1,15 +1,14 @@
 """vnetsim: a vehicular-network co-simulator tied to SUMO.
 
-The names of ``__all__`` are its Python API, described in ``vnetsim.api``. Every other module, class and function of
-``vnetsim``, ``learners`` and ``analysis`` is private, whatever its name, and may change with any version; what a
-plug-in builds on is named by the pages on plug-ins.
+The names in ``__all__`` are the Python API, described in ``vnetsim.api``. Plug-ins may also use what the pages on
+plug-ins name. All else in ``vnetsim``, ``learners`` and ``analysis`` is private and may change with any version.
 """
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load the API when it is first asked for: the command line begins here and must not wait for it."""
+    """Load the API at its first use: the command line imports this module and must not wait for it."""
     if name == "__all__" or not name.startswith("_"):
         import importlib  # noqa: PLC0415 - see vnetsim.__main__
 

@@ -1,16 +1,14 @@
-"""Where the program starts, as ``vnetsim`` and as ``python -m vnetsim``.
+"""Entry point of the program, as ``vnetsim`` and as ``python -m vnetsim``.
 
-Signals and standard streams are settled first, then the command line is loaded.
-
-Loading takes a tenth of a second, in which Ctrl-C must already end in one line; so nothing is imported here but what
-Python has loaded itself, and ``signal`` not before an interruption is one line.
+It handles signals and standard streams first, then loads the command line. Loading takes a tenth of a second, and
+Ctrl-C must print one line even then; so this module imports at its top only what Python has already loaded.
 """
 
 import os
 import sys
 
 _AGAIN_S = 0.05
-"""An interruption comes again after so long where it could not be raised."""
+"""Delay (s) before an interruption that could not be raised is sent again."""
 
 
 def main() -> None:
@@ -34,23 +32,23 @@ def main() -> None:
 
 
 def hear_signals() -> None:
-    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, unless something has; what is ignored, as under nohup, stays so.
+    """Let SIGTERM and SIGHUP interrupt like Ctrl-C, unless they have a handler or are ignored, as under nohup.
 
-    One of them must not cut short what is saved after another signal. Ctrl-C always interrupts.
+    After a first signal only Ctrl-C interrupts again, so that saving the run is not cut short.
     """
     import signal  # noqa: PLC0415 - takes some milliseconds, in which Ctrl-C may come
     import threading  # noqa: PLC0415
 
-    interrupted: list[int] = []  # by which signals
+    interrupted: list[int] = []  # numbers of the signals so far
 
     def interrupt(number: int, _: object) -> None:
-        # signals that come together are handled one after the other: to ignore one from here on would be told
+        # not signal.SIG_IGN from here on: signals that arrive together are handled one after the other
         if number == signal.SIGINT or not interrupted:
             interrupted.append(number)
             raise KeyboardInterrupt
 
     def send_again(lost: "sys.UnraisableHookArgs") -> None:
-        """Interrupt anew where Python cannot raise an exception, as in a callback of a weak reference."""
+        """Send the signal again when Python could not raise it, as in a callback of a weak reference."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
         elif interrupted:
@@ -68,7 +66,7 @@ def hear_signals() -> None:
 
 
 def open_streams() -> None:
-    """Give a closed standard stream a place to go, so that no file of a run takes its number and its text."""
+    """Connect closed standard streams to the null device, so that no file of a run gets their descriptors."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -84,7 +82,7 @@ def open_streams() -> None:
 if __name__ == "__main__":
     from pathlib import Path
 
-    # Python searches the current folder first, which may be a received one; no module of the program is taken from it
+    # Python searches the current folder first; it may come from somebody else, so no module is imported from it
     if not sys.flags.safe_path and Path(sys.path[0]) == Path.cwd() != Path(__file__).parents[1]:
         del sys.path[0]
     main()

@@ -1,4 +1,4 @@
-"""Progress, shown where there is somebody to see it: on a terminal, in a notebook, or as lines in a pipe."""
+"""Progress displays: for a terminal, a notebook and a pipe."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 FIRST_S = 10.0
-"""Wall time after which it can be said how long the rest takes, once a round or run is done."""
+"""Wall time (s) before the remaining time is estimated; at least one round or run must be done."""
 EVERY_S = 60.0
-"""Wall time between two lines in a pipe."""
+"""Wall time (s) between two lines in a pipe."""
 SHOW_EVERY_S = 0.2
-"""Wall time between two looks of a notebook's line."""
+"""Wall time (s) between two updates of a notebook's line."""
 
 
 class _Lines:
-    """In a pipe: notes, a line when it is known how long the rest takes, and a line a minute."""
+    """Display for a pipe: notes, a line with the first estimate of the remaining time, and a line a minute."""
 
     def __init__(self) -> None:
         self._stage = ""
         self._began_s = time.monotonic()
         self._told_s = 0.0
-        self._first: tuple[float, float, float | None] | None = None  # when, how much was done of how much
+        self._first: tuple[float, float, float | None] | None = None  # wall time (s), done and total at that time
         self._share: float | None = None
         self._left_s: float | None = None
 
@@ -41,7 +41,7 @@ class _Lines:
         tell(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
-        """Estimate the rest once a round, a run or a second of traffic is done; for other work ``done`` starts anew."""
+        """Estimate the remaining time; starts again when ``done`` falls or ``total`` changes: other work began."""
         now_s = time.monotonic()
         if self._first is None or done < self._first[1] or total != self._first[2]:
             self._first = now_s, done, total
@@ -64,7 +64,7 @@ class _Lines:
 
 
 def _clock(seconds: float) -> str:
-    """Return a wall time as a person says it."""
+    """Return a time for reading: "40 s", "12 min", "3 h 5 min"."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -74,7 +74,7 @@ def _clock(seconds: float) -> str:
 
 
 class _CellLine(_Lines):
-    """In a notebook: such a line again and again in the same place, and the notes above it."""
+    """Display for a notebook: one line that is overwritten, with the notes above it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _CellLine(_Lines):
 
 
 class _Silent:
-    """Nothing at all."""
+    """Display that shows nothing."""
 
     def stage(self, text: str) -> None:
         pass
@@ -111,7 +111,7 @@ class _Silent:
 
 
 class _Bar:
-    """On a terminal: one line with stage, simulated time, bar, elapsed and remaining time."""
+    """Display for a terminal: one line with stage, simulated time, bar, elapsed and remaining time."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
@@ -129,13 +129,13 @@ class _Bar:
 
 @contextmanager
 def live_line() -> Iterator[ProgressDisplay]:
-    """Give a display that is one line on standard error, gone when it is left."""
+    """Yield a display of one line on standard error, which is erased at the end."""
     from rich import progress as rich_progress  # noqa: PLC0415 - takes a while
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Column  # noqa: PLC0415
 
     columns = (
-        # the one that may take several lines
+        # the only column that may wrap
         rich_progress.TextColumn("{task.description}", markup=False, table_column=Column()),
         rich_progress.BarColumn(bar_width=10),
         rich_progress.TextColumn("{task.fields[clock]}"),
@@ -149,7 +149,7 @@ def live_line() -> Iterator[ProgressDisplay]:
 
 
 def _in_notebook() -> bool:
-    """Return whether a Jupyter kernel runs this process; IPython is not loaded to find out."""
+    """Return whether a Jupyter kernel runs this process, without loading IPython."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and hasattr(shell, "kernel")
@@ -157,7 +157,7 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def cell_line() -> Iterator[ProgressDisplay]:
-    """Give a display below the notebook's cell."""
+    """Yield a display below the notebook's cell."""
     line = _CellLine()
     try:
         yield line
@@ -166,11 +166,11 @@ def cell_line() -> Iterator[ProgressDisplay]:
 
 
 def progress_display(show: bool | None = None) -> AbstractContextManager[ProgressDisplay]:
-    """Give a display.
+    """Return a context manager that yields the display for this process.
 
     Args:
-        show: None for a live line in a notebook or when standard error is a terminal, and notes and a line a minute
-            otherwise; True for a live line everywhere; False for nothing, not even notes.
+        show: None for a live line in a notebook or on a terminal, else notes and a line a minute; True for a live line
+            everywhere; False for nothing, not even notes.
     """
     if show is False:
         return nullcontext(_Silent())

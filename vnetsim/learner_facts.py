@@ -1,33 +1,33 @@
-"""What a learner says of itself, and every record keeps: its cost, its exchange, the series that it reports."""
+"""What a learner declares and records contain: its cost, its exchange, the metrics that it reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 AGGREGATOR = "single"
-"""The aggregator of a run that has one, over all RSUs."""
+"""Name of the aggregator when a run has only one, for all RSUs."""
 
 CLOUD = "cloud"
-"""The aggregator that averages the RSUs' models."""
+"""Name of the aggregator that averages the RSUs' models."""
 
 
 NOT_READ = "Images not read"
-"""Title of what a learner says where nobody trains and images are not there: what was taken in their place."""
+"""Title of a learner's note, in a run without training and without images, on what it assumed instead of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What every vehicle of a round sends to each of its neighbours; the simulator settles which exchanges complete.
+    """What every vehicle of a round sends to each of its neighbours; the simulator decides which exchanges complete.
 
-    A vehicle's peers are those from which it received; where the neighbour works on what it received, or sends
-    something back, they are those from which that came back.
+    A vehicle's peers are the neighbours from which it received. If neighbours work on what they receive or send
+    something back, the peers are those whose reply arrived.
 
     Args:
-        before_training: vehicles exchange after the download, before their own training; else after it.
+        before_training: whether vehicles exchange between download and training; otherwise after training.
         mutual: whether an exchange counts only when both directions completed.
-        send_bytes: what goes to the neighbour.
+        send_bytes: size of what a vehicle sends to a neighbour.
         work_flop: floating-point operations that the neighbour then does for the sender.
-        return_bytes: what it sends back.
+        return_bytes: size of the neighbour's reply.
     """
 
     before_training: bool
@@ -39,15 +39,15 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCost:
-    """Of what model a cost is, so that another model can take its place.
+    """The model that a cost belongs to, so that the cost of another model can be computed.
 
     Args:
-        bytes: of one copy of it.
+        bytes: size of one copy.
         image_flop: floating-point operations of its forward pass over one image.
-        images: how many images a local training takes, each as often as it comes; None where a learner does not say,
-            and so its work follows what it trains, whatever ``cost.images`` is.
-        other_download_bytes: of the download, what is no model and stays as it is, such as keys.
-        other_upload_bytes: of the upload, likewise.
+        images: images of one local training, repeated ones counted each time; None if the learner does not declare it:
+            the work then depends on what it trains, and ``cost.images`` has no effect.
+        other_download_bytes: the part of the download that is not a model, such as keys; it does not change.
+        other_upload_bytes: the same part of the upload.
     """
 
     bytes: int
@@ -59,16 +59,16 @@ class ModelCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Payload and work of one participation; properties of the learner, not of its weights.
+    """Payload and work of one participation.
 
     Args:
-        download_bytes: what a vehicle receives from the RSU before it trains.
-        upload_bytes: what it sends to the RSU afterwards.
+        download_bytes: size of what a vehicle receives from the RSU before it trains.
+        upload_bytes: size of what it sends to the RSU afterwards.
         work_flop: floating-point operations of its local training.
         exchange: what it exchanges with other vehicles of the round; None for nothing. All silos have one, or none.
-        steps: local steps into which the work divides equally, for paces that end it after some of them; 0 where
-            a learner cannot do a part of it, or its payload depends on how much it did.
-        model: the model of which this is the cost; None where a learner does not say, and so takes no ``cost.model``.
+        steps: number of equal local steps, for paces that stop training after some of them; 0 if the learner cannot
+            do only a part, or its payload depends on how much it did.
+        model: the model with this cost; None if the learner does not declare it: ``cost.model`` is then refused.
     """
 
     download_bytes: int
@@ -79,12 +79,10 @@ class Cost:
     model: ModelCost | None = None
 
     def of(self, model_bytes: int, image_flop: float, images: int | None = None) -> Cost:
-        """Return what the same participation costs with another model and another number of images.
+        """Return the cost of the same participation with another model and another number of images; needs ``model``.
 
-        Every copy of the trained model, in whatever direction, is replaced by one of ``model_bytes``. Every pass of an
-        image through it is replaced by a pass of ``image_flop`` operations. With ``images`` all passes, those of an
-        exchange too, are multiplied by the ratio of ``images`` to the images that the learner trains on. Needs
-        ``model``.
+        Every transferred copy of the model has ``model_bytes``, and every pass of an image takes ``image_flop``
+        operations. ``images`` scales all passes, also those of an exchange, by its ratio to the learner's own number.
         """
         own = self.model
         assert own is not None
@@ -119,11 +117,11 @@ class Series:
     Args:
         name: key in the dictionaries that ``aggregate`` and ``evaluate`` return.
         label: axis label.
-        unit: ``"%"`` means the value is a fraction in [0, 1] to be shown in per cent; ``""`` for none.
+        unit: ``"%"`` for a fraction in [0, 1] to be shown in per cent; ``""`` for none.
         caption: one sentence saying what it is and where it comes from.
-        group: title of the figure that it shares with others of its unit; empty for the labels.
-        result: whether its last value is shown among the headline numbers; False for what explains a run (a learning
-            rate, a constant predictor) and is no result of it.
+        group: title of the figure that it shares with other metrics of its unit; empty for their labels.
+        result: whether its last value is a headline number; False for values that only explain a run, such as a
+            learning rate or a constant predictor.
     """
 
     name: str

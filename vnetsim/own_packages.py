@@ -1,7 +1,7 @@
-"""vnetsim's packages ``analysis`` and ``learners``, whatever else of these names Python would find first.
+"""Imports vnetsim's own packages ``analysis`` and ``learners`` even if the user has folders of these names.
 
-Users have folders of such names: beside a script or a notebook, or where they call the program. Python looks there
-first. ``vnetsim.learners`` and ``vnetsim.analysis`` are the same packages under names that nobody else has.
+Python looks first in the folder of the script or notebook, or in the working directory. ``vnetsim.learners`` and
+``vnetsim.analysis`` are the same packages under names that always mean ours.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def claim(*names: str) -> None:
-    """Load vnetsim's own packages of these names, unless that was done; their modules are then found in them.
+    """Import vnetsim's own packages of these names.
 
     Raises:
-        ImportError: another module of the name is loaded already, so that ours cannot be.
+        ImportError: another module of the name is already loaded.
     """
     for name in names:
         loaded = sys.modules.get(name)
@@ -35,18 +35,18 @@ def claim(*names: str) -> None:
 
 
 def stand_for(name: str) -> None:
-    """Let ``vnetsim.NAME`` and all below it be vnetsim's own package of that name, the same modules.
+    """Make ``vnetsim.NAME`` and its submodules the same module objects as vnetsim's own package ``NAME``.
 
     Raises:
         ImportError: see ``claim``.
     """
     claim(name)
     sys.modules[f"vnetsim.{name}"] = sys.modules[name]
-    sys.meta_path.insert(0, _SameModules(name))  # before who would find the files, and load them a second time
+    sys.meta_path.insert(0, _SameModules(name))  # first, or another finder would load the files a second time
 
 
 class _SameModules(MetaPathFinder, Loader):
-    """Finds ``vnetsim.NAME.x`` as the module ``NAME.x``."""
+    """Imports ``vnetsim.NAME.x`` as the module ``NAME.x``."""
 
     def __init__(self, name: str) -> None:
         self._prefix = f"vnetsim.{name}."
@@ -60,7 +60,7 @@ class _SameModules(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # loaded already; the import system has given it the spec of the other name
+        # already loaded; the import system replaced its spec by that of the other name
         module.__spec__ = module.__spec__ and module.__spec__.loader_state
 
 

@@ -1,4 +1,4 @@
-"""What a process that vnetsim has for itself is set up with before it trains, and what follows when it dies."""
+"""Set-up of worker processes (OpenMP, malloc), and how often a dead worker is restarted."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import warnings
 from vnetsim.errors import InputError
 
 RETRIES = 3
-"""How often a cell, or a vehicle's training, is begun again when its worker died: it may be what workers die of."""
+"""How often a cell, or a vehicle's training, is repeated when its worker died: the work itself may be the cause."""
 
 _LOADED_BYTES = 1.25e9
-"""What loading torch and the libraries beside it takes: .83 GB with two cores, and some for each thread more."""
+"""Memory that loading torch and its libraries takes: 0.83 GB with two cores, and more for each further thread."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options, from malloc.h."""
 
 
 _USE = {"begun": False, "forked": False}
-"""Whether vnetsim computed in this process, and whether the process was forked from one in which it had."""
+"""Whether vnetsim has computed in this process; whether this process is a fork of one in which it had."""
 os.register_at_fork(after_in_child=lambda: _USE.update(forked=_USE["begun"]))
 
 
 def refuse_forked() -> None:
-    """Refuse to compute in a process forked from one that had: threads of polars and torch are waited for in vain.
+    """Refuse to compute in a fork of a process that had: it would wait for threads of polars and torch forever.
 
     Raises:
-        InputError: says how to start a process that can.
+        InputError: the message says how to start a process instead.
     """
     if _USE["forked"]:
         raise InputError(
@@ -37,10 +37,10 @@ def refuse_forked() -> None:
 
 
 def refuse_little_memory() -> None:
-    """Refuse to load torch where it may not have the memory: libraries in C++ then end the process without a word.
+    """Refuse to load torch with too little memory: its C++ libraries would end the process without a message.
 
     Raises:
-        InputError: the process's limit is below what loading takes.
+        InputError: the process's memory limit is below what loading takes.
     """
     if sys.platform == "win32" or "torch" in sys.modules:
         return
@@ -56,27 +56,22 @@ def refuse_little_memory() -> None:
 
 
 def prepare_process() -> None:
-    """Set this process up to train.
-
-    For the program and the workers of a comparison, before torch is loaded; never for a process of the user's, such as
-    a notebook's.
-    """
-    # On a machine that does other work, threads that spin for milliseconds while they wait for each other make a run
-    # several times slower; spinning for microseconds costs nothing. Read once, when torch loads GNU OpenMP.
+    """Set this process up to train, before torch is loaded; not for a process of the user's, such as a notebook's."""
+    # On a busy machine, threads that spin for milliseconds while they wait make a run several times slower;
+    # spinning for microseconds costs nothing. GNU OpenMP reads this once, when torch loads it.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    # a warning for programs with packages of their own, of which there are none here; see own_packages
+    # this process imports no packages of the user's that ours could hide; see own_packages
     warnings.filterwarnings("ignore", message=r"'import (learners|analysis)' gives vnetsim's package")
     keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep the memory that this process frees, for its next arrays; other C libraries are left alone.
+    """Let glibc keep freed memory for the next arrays; does nothing with other C libraries.
 
-    By itself it returns every array above some size, 32 MiB at most, to the system: in a step of ResNet-18 on a CPU
-    that costs hundreds of thousands of page faults, and up to a third of its time. The most memory held grows a little
-    (from 2.2 to 2.5 GiB in such a step of 128 images).
+    By default glibc returns large arrays (32 MiB at most) to the system. In a step of ResNet-18 on a CPU that costs
+    up to a third of the time. Peak memory grows a little (from 2.2 to 2.5 GiB in a step of 128 images).
     """
-    import ctypes  # noqa: PLC0415 - of no use to who only imports vnetsim
+    import ctypes  # noqa: PLC0415 - keeps importing vnetsim quick
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

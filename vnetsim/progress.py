@@ -1,4 +1,4 @@
-"""Where long work says how far it is; who shows it is another matter."""
+"""The protocol by which long work reports its progress."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class ProgressDisplay(Protocol):
-    """Where long work says how far it is."""
+    """Shows the progress of long work."""
 
     def stage(self, text: str) -> None:
-        """Name what is being done now."""
+        """Show what is being done now."""
         ...
 
     def note(self, text: str) -> None:
-        """Tell the user something that stays on the screen."""
+        """Print a message that stays on the screen."""
         ...
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Report the simulated time (s) and how much of the work is done, in rounds or seconds."""
+        """Show the simulated time (s) and the work done in rounds or seconds; ``total`` is None if unknown."""
         ...

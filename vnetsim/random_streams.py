@@ -1,6 +1,6 @@
 """Named random streams: one seed per experiment, one independent stream per use.
 
-A stream is found by its name alone, so that adding a draw in one place changes nothing elsewhere.
+A stream depends only on the seed and its name, so adding a draw in one place changes nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ class Streams:
 
     Args:
         seed: the experiment's seed, >= 0.
-        path: names that lead from the root to this node.
+        path: names from the root to this node.
     """
 
     seed: int
     path: tuple[str, ...] = ()
 
     def child(self, *names: object) -> Streams:
-        """Return the node below this one that ``names`` (converted to text) lead to."""
+        """Return the node below this one at ``names`` (converted to text)."""
         return Streams(seed=self.seed, path=(*self.path, *(str(name) for name in names)))
 
     def sequence(self, *names: object) -> np.random.SeedSequence:
         """Return the seed sequence of the stream called ``names``."""
         name = "\x1f".join((*self.path, *map(str, names)))
-        # put together as SeedSequence(seed, spawn_key=words of the name) does it, in a third of its time
+        # the same entropy as SeedSequence(seed, spawn_key=words of the name), in a third of the time
         return np.random.SeedSequence(np.frombuffer(self._head + hashlib.sha256(name.encode()).digest(), dtype="<u4"))
 
     @functools.cached_property
     def _head(self) -> bytes:
-        """The seed as 32-bit words, at least the four of a SeedSequence's pool."""
+        """The seed as 32-bit words, at least four: the size of a SeedSequence's pool."""
         words = max(4, -(-self.seed.bit_length() // 32))
         return self.seed.to_bytes(4 * words, "little")
 
     def generator(self, *names: object) -> np.random.Generator:
         """Return a fresh NumPy generator at the start of the stream called ``names``."""
-        return np.random.Generator(np.random.PCG64(self.sequence(*names)))  # default_rng, without what it looks at
+        return np.random.Generator(np.random.PCG64(self.sequence(*names)))  # default_rng without its checks
 
     def integer(self, *names: object) -> int:
         """Return a 63-bit integer for generators that take one seed (torch, SUMO)."""

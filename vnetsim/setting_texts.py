@@ -1,8 +1,7 @@
-"""What a setting means, its unit, default and bounds, read from where it is declared.
+"""Meaning, unit, default and bounds of settings, as the command line and the documentation print them.
 
-The meaning stands in the ``Args`` of the docstring of the settings' class; unit and bounds in the field's annotation
-(``vnetsim.errors.bounds.Within``), the default in the field. The command line and the documentation both print what is
-collected here, so none of it is written a second time.
+The meaning is read from ``Args`` in the docstring of the settings class, unit and bounds from the field's annotation
+(``vnetsim.errors.bounds.Within``), the default from the field.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from docstring_parser import DocstringStyle
 from vnetsim.errors.bounds import Within, acts_of, bounds_of, in_few_characters
 
 MISSING = "(must be given)"
-"""Stands for the default of a setting that has none."""
+"""Printed in place of a default when a setting has none."""
 
 MOST_WANTED = (
     "rounds",
@@ -51,7 +50,7 @@ MOST_WANTED = (
     "exchange.topology",
     "schedule.learner",
 )
-"""What most studies set first."""
+"""The settings that most studies set."""
 
 _WORDS: Mapping[Any, str] = {
     bool: "true or false",
@@ -67,11 +66,11 @@ class SettingText:
     """One setting in words.
 
     Args:
-        key: as ``--set`` takes it, with its table.
-        meaning: sentences; empty where the class says nothing of the field.
-        values: what it may be: a kind of value, or the words to choose from.
-        default: as one would write it in a TOML file; ``MISSING`` without one, empty for nothing.
-        within: bounds with their unit and reason; None without.
+        key: the dotted key, as ``--set`` takes it.
+        meaning: what it means, in sentences; empty if the class does not document the field.
+        values: the type of its value, or the words to choose from.
+        default: the default as in a TOML file; ``MISSING`` if there is none, empty for None.
+        within: bounds with their unit and reason; None if there are none.
         acts: when it has an effect; empty for always.
     """
 
@@ -94,13 +93,13 @@ class SettingText:
 
 
 def description(kind: type) -> str:
-    """Return what a class says of itself, before its ``Args``; paragraphs parted by an empty line."""
-    # a literal block is known by its indentation alone
+    """Return the docstring of a class up to its ``Args``; an empty line separates paragraphs."""
+    # Markdown knows a literal block by its indentation
     return re.sub(r"::$", ":", _parts(kind)[0], flags=re.MULTILINE)
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """Return the meaning of each field from the docstrings of a settings class and of its bases; the nearest wins."""
+    """Return the meaning of each field from the docstrings of a settings class and its bases; the class itself wins."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):
@@ -109,9 +108,9 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def _parts(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the text before ``Args``, and the arguments' texts."""
+    """Return the text before ``Args``, and the text of each argument."""
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
-    if text.startswith(f"{kind.__name__}("):  # what dataclass writes where there is no docstring
+    if text.startswith(f"{kind.__name__}("):  # written by dataclass if there is no docstring
         return "", {}
     found = docstring_parser.parse(text, DocstringStyle.GOOGLE)
     arguments = {
@@ -121,18 +120,18 @@ def _parts(kind: type) -> tuple[str, dict[str, str]]:
 
 
 def tables_of(kind: type) -> dict[str, type]:
-    """Return the fields of a settings class that are tables of settings themselves, and their classes."""
+    """Return the nested tables of a settings class: names of fields, and their classes."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if _is_table(hints[field.name])}
 
 
 def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | None = None) -> Iterator[SettingText]:
-    """Describe the settings of a class in the order of its fields, those of its tables last.
+    """Describe the settings of a class in the order of its fields, nested tables last.
 
     Args:
         kind: a settings dataclass.
-        table: dotted key of the table in which they stand; empty for the outermost.
-        defaults: defaults by dotted key that take the place of the fields' own, as a learner brings them.
+        table: dotted key of the table with these settings; empty for the top level.
+        defaults: a learner's own defaults by dotted key; they replace those of the fields.
     """
     meaning, bounds, acts = meanings(kind), bounds_of(kind), acts_of(kind)
     hints, tables = get_type_hints(kind), tables_of(kind)
@@ -152,7 +151,7 @@ def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | Non
 
 
 def as_toml(value: Any) -> str:
-    """Return a default as one would write it in a TOML file; nothing for None."""
+    """Return a default as in a TOML file; empty for None."""
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     if isinstance(value, float):

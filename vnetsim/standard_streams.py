@@ -1,4 +1,4 @@
-"""Standard output and error, which may be closed, full, or a terminal that is gone."""
+"""Writing to standard output and error, which may be closed, full, or a terminal that is gone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from unicodedata import category
 
 _CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of Unicode: controls, marks of direction and the like, halves of a letter, ends of lines."""
+"""Unicode categories: control, format and surrogate characters, line and paragraph separators."""
 
 
 def plain(text: str) -> str:
-    """Return a text as a terminal may get it: of ESC and other control characters of names, the code is shown."""
+    """Return a text that is safe for a terminal: control characters, such as ESC, become their escape codes."""
     return "".join(
         ascii(letter)[1:-1] if letter != "\n" and category(letter) in _CONTROL else letter for letter in text
     )
 
 
 def tell(line: str) -> None:
-    """Print a line of the program's own to standard error; where nobody can read it, go on without."""
+    """Print a message as one line to standard error; ignore a closed or full stream."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"vnetsim: {plain(' '.join(line.splitlines()))}\n")
         sys.stderr.flush()
@@ -33,8 +33,8 @@ _BENEATH = threading.Lock()
 
 @contextlib.contextmanager
 def quiet(panic: type[BaseException]) -> Iterator[None]:
-    """Drop what a library prints of a ``panic``, past Python to descriptor 2; what else is written comes afterwards."""
-    if not _BENEATH.acquire(blocking=False):  # another thread is at it: it gives the descriptor back
+    """Drop what a library writes to descriptor 2 when it raises ``panic``; without one, write it at the end."""
+    if not _BENEATH.acquire(blocking=False):  # another thread has redirected the descriptor and will restore it
         yield
         return
     import tempfile  # noqa: PLC0415 - keeps --help quick
@@ -62,7 +62,7 @@ def quiet(panic: type[BaseException]) -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Send what is still to be printed nowhere where standard output fails, so that the program's end does not."""
+    """Flush standard output; if that fails, redirect it to the null device so that Python can exit without an error."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         return

@@ -1,6 +1,6 @@
-"""XML files of users, read as a stream: entities are refused, and whatever is wrong is one line with file and line.
+"""Reads users' XML files as a stream; an error is one line with file and line number.
 
-SUMO writes no document type. Entities are how a few lines expand to gigabytes or read other files.
+Entities are refused: they can expand a few lines to gigabytes or read other files, and SUMO writes none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class EntitiesError(InputError):
-    """A file declares XML entities, or has another file do so."""
+    """A file declares XML entities, or refers to another file that may."""
 
 
 class XmlFile:
@@ -28,8 +28,8 @@ class XmlFile:
 
     Args:
         path: the file.
-        start: called with the name and the attributes of every element that begins.
-        end: called with the name of every element that ends.
+        start: called at the start of every element with its name and attributes.
+        end: called at the end of every element with its name.
         text: called with pieces of text.
         comment: called with every comment.
     """
@@ -55,24 +55,24 @@ class XmlFile:
 
     @property
     def where(self) -> str:
-        """The file and the line that is being read, for messages."""
+        """The file and the current line number, for messages."""
         return f"{self._path}:{self._parser.CurrentLineNumber}"
 
     def read(self) -> None:
         """Read the file.
 
         Raises:
-            InputError: it is missing, may not be read, is no XML or cut off, its gzip stream is damaged, it declares
-                entities, or its encoding is unknown.
+            InputError: it is missing, unreadable, not XML, cut off or damaged, declares entities, or has an unknown
+                encoding.
         """
         for _ in self.pieces():
             pass
 
     def pieces(self) -> Iterator[None]:
-        """Read the file piece by piece; after each, also the last before an error, the handlers have seen all of it.
+        """Read the file in pieces; after each yield, also the last before an error, the handlers have seen the piece.
 
         Raises:
-            InputError: as ``read`` does.
+            InputError: see ``read``.
         """
         path, parser = self._path, self._parser
         try:
@@ -97,7 +97,7 @@ class XmlFile:
             raise InputError(message) from error
         except OSError as error:
             raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
-        except (LookupError, ValueError) as error:  # of the parser: an encoding that nobody knows, or not byte by byte
+        except (LookupError, ValueError) as error:  # the parser does not know the encoding
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 
     def _refuse(self, *_: object) -> int:

@@ -1,9 +1,7 @@
-"""Errors a user meets: one line each, naming what is wrong, where, and what to do.
+"""Error classes for users: the message is one line that says what is wrong, where, and what to do.
 
-``bounds`` and ``paths`` look at what every package takes from users: numbers of settings, and names of files.
-
-Every class takes exactly one message argument: SimPy re-raises an exception of a
-process as ``type(e)(*e.args)``.
+``bounds`` validates settings, ``paths`` validates file names. Every class takes one argument, the message, because
+pickle rebuilds an exception as ``type(e)(*e.args)``.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ import difflib
 from collections.abc import Iterable
 
 INTERRUPTED = 130
-"""What a shell reports for a process that Ctrl-C ended; SIGTERM and SIGHUP end a run in the same way."""
+"""Exit status after Ctrl-C, SIGTERM or SIGHUP."""
 
 
 class VnetsimError(Exception):
-    """Base of all errors that reach the user as one line. ``exit_code`` is the process's exit status."""
+    """Base class of all errors that the user sees as one line. ``exit_code`` is the process's exit status."""
 
     exit_code = 1
 
@@ -32,13 +30,13 @@ class RunError(VnetsimError):
 
 
 class NotFiniteError(RunError):
-    """A learner came to a number that is not finite. Going on with the same settings comes to it again."""
+    """A learner computed a number that is not finite. Resuming with the same settings would compute it again."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
-    """Return the error for a name that does not exist, listing those that do and the nearest one, whatever its case.
+    """Return the error for a name that does not exist; it suggests the nearest known one, ignoring case, and lists all.
 
-    ``kind`` says what it should have named, ``"learner"`` or ``"key"``; ``where``, in which file or option it stands.
+    ``kind`` is what the name should have been, such as ``"learner"`` or ``"key"``; ``where`` is the file or option.
     """
     names = sorted(known)
     folded = {known.casefold(): known for known in names}
@@ -49,5 +47,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, as one line."""
+    """Return an error's message as one line; the name of its class if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__

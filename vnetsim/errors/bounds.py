@@ -1,11 +1,11 @@
-"""Bounds of settings and when they act, declared beside their fields, and the checks that the settings' classes share.
+"""Bounds of settings, conditions under which settings act, and the checks that settings classes share.
 
-A number's bounds stand in its annotation, and so does what a setting needs to have an effect::
+The annotation of a field declares its bounds, and what the setting needs to have an effect::
 
     deadline_s: Annotated[float, Within(0.1, 1e7, "s", "shorter than a step of SUMO; longer than a season")] = 60.0
     alpha: Annotated[float, Acts("data.partition", ("dirichlet",))] = 0.1
 
-``check_bounds`` reads bounds of any dataclass, ``bounds_of`` and ``acts_of`` list them. Every refusal names the key.
+``check_bounds`` checks any dataclass; ``bounds_of`` and ``acts_of`` list the declarations. Every error names the key.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Within:
     """Bounds of a number, both included.
 
     Args:
-        low: the least value.
-        high: the greatest.
-        unit: of both; empty for a number without one.
+        low: the smallest value.
+        high: the largest value.
+        unit: the unit of both; empty for a number without one.
         reason: why not less or more, in a few words.
     """
 
@@ -40,24 +40,24 @@ class Within:
         return f"between {in_few_characters(self.low)} and {in_few_characters(self.high)}{unit}"
 
     def check(self, key: str, value: float) -> None:
-        """Refuse a value outside, or not finite.
+        """Refuse a value that is out of bounds or not finite.
 
         Raises:
-            InputError: naming the key, the bounds and why they stand.
+            InputError: the message names the key, the bounds and their reason.
         """
-        # a whole number may be too large for isfinite
+        # refuses NaN too; isfinite fails for a large whole number
         if not self.low <= value <= self.high:
             raise InputError(f"{key} must be {self} ({self.reason}), got {value}.")
 
 
 @dataclass(frozen=True)
 class Acts:
-    """What a setting needs to have an effect; of several in one annotation it needs all.
+    """A condition that a setting needs to have an effect; with several in one annotation, all must be met.
 
     Args:
-        key: another setting, or, without values, a fact of the run in words.
-        values: the other setting must have one of these.
-        unless: or none of these.
+        key: another setting; or a fact of the run in words, if both other arguments are empty.
+        values: the other setting must have one of these values.
+        unless: the other setting must have none of these values.
     """
 
     key: str
@@ -66,7 +66,7 @@ class Acts:
 
     @property
     def is_fact(self) -> bool:
-        """Whether it is a fact of the run, and no other setting."""
+        """Whether the condition is a fact of the run and not another setting."""
         return not self.values and not self.unless
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Acts:
         return f"{self.key} = {listed}" if self.values else f"{self.key} other than {listed}"
 
     def holds(self, value: Any) -> bool:
-        """Return whether the setting acts where the other setting, or the fact, has this value."""
+        """Return whether the condition is met when the other setting, or the fact, has this value."""
         if self.is_fact:
             return bool(value)
         return value in self.values if self.values else value not in self.unless
@@ -91,12 +91,12 @@ A_SOURCE = Acts("a scenario that names a traffic source")
 
 
 def needed(by: str, key: str) -> Acts:
-    """Return the fact that a plug-in, ``"pace"``, needs a setting: one of its class's ``needs``, if it has that."""
+    """Return the condition that the plug-in of kind ``by`` (``"pace"``) lists the setting ``key`` in its ``needs``."""
     return Acts(f"a {by} that needs {key}")
 
 
 def in_few_characters(value: float) -> str:
-    """Return a number as short as it can be, and exactly."""
+    """Return a number in the shortest text that is exact."""
     short = f"{value:g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
     return short if isinstance(value, float) and float(short) == value else repr(value)
 
@@ -105,14 +105,14 @@ T = TypeVar("T")
 
 
 def _extras(hint: Any, kind: type[T]) -> tuple[T, ...]:
-    """Return the objects of a kind in an annotation, also below ``| None``."""
+    """Return the objects of a kind in an annotation, also inside ``| None``."""
     found = tuple(extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, kind))
     inner = get_args(hint) if get_origin(hint) is not None else ()
     return found + tuple(one for part in inner for one in _extras(part, kind))
 
 
 def _declared(settings: type, kind: type[T]) -> dict[str, tuple[T, ...]]:
-    """Return objects of a kind by field; one that a subclass declares anew without keeps its parent's."""
+    """Return the objects of a kind by field; a field redeclared without any inherits its parent's."""
     found: dict[str, tuple[T, ...]] = {}
     for base in settings.__mro__:
         if not is_dataclass(base):
@@ -132,19 +132,17 @@ def bounds_of(kind: type) -> Mapping[str, Within]:
 
 @functools.cache
 def acts_of(kind: type) -> Mapping[str, tuple[Acts, ...]]:
-    """Return what settings of a class need to have an effect, by field; those that always have one are left out."""
+    """Return the conditions of a class's settings by field, without the settings that always have an effect."""
     return _declared(kind, Acts)
 
 
 def check_bounds(table: str, settings: Any) -> None:
-    """Refuse a setting that is outside the bounds declared beside its field, also in tables below.
+    """Refuse settings that are out of their declared bounds, also in nested tables; None is allowed.
 
-    Args:
-        table: in which the settings stand, for the message; empty for the outermost.
-        settings: an instance of a dataclass; fields without bounds, and those that are None, are passed over.
+    ``table`` is the dotted name of the table with these settings, for the message; empty for the top level.
 
     Raises:
-        InputError: naming the first of them.
+        InputError: names the first such setting.
     """
     kind: type = type(settings)
     bounds = bounds_of(kind)
@@ -163,7 +161,7 @@ def require(condition: bool, message: str) -> None:
 
 
 BESIDE = {"beside": True}
-"""Marks a field of a settings class that gathers what stands in its table besides the other fields."""
+"""Metadata of a field that collects all keys of its table that have no field of their own."""
 
 Share = Annotated[float, Within(0, 1, "", "a share")]
 Images = Annotated[int, Within(0, 10_000_000, "", "eight times ImageNet; all are held in memory")]

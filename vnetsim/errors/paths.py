@@ -12,20 +12,20 @@ from vnetsim.errors import InputError, one_line
 PLUGIN_FILES = frozenset(
     (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "data", "encoder")
 )
-"""Settings of plug-ins whose values are paths, where a plug-in has them."""
+"""Settings of plug-ins that contain paths; a plug-in need not have them."""
 FILES = frozenset({("traffic", "net"), ("traffic", "rsu"), ("data", "root"), ("data", "partition")}) | PLUGIN_FILES
-"""Settings, besides scenario and learner, whose values are paths."""
+"""All settings that contain paths, except ``scenario`` and ``learner``."""
 _LONGEST = 40
 _SHOWN = 60
-"""Characters that a message shows of a path that is too long."""
+"""Number of characters of a bad path that a message quotes."""
 
 
 def resolved(path: Path | str) -> Path:
-    """Return an absolute path without links.
+    """Return an absolute path without symbolic links.
 
     Raises:
-        InputError: links that lead in a circle, a name longer than a file may have, or one that is no UTF-8, which no
-            record could hold.
+        InputError: the links form a circle, the name is too long for a file, or it is not UTF-8 and so cannot be
+            recorded.
     """
     try:
         found = Path(path).resolve()
@@ -37,17 +37,17 @@ def resolved(path: Path | str) -> Path:
 
 
 def is_rsu_file(spec: object) -> bool:
-    """Return whether what names RSUs is a file of them."""
+    """Return whether a value of ``traffic.rsu`` names a file."""
     return isinstance(spec, str) and spec.endswith(".xml")
 
 
 def is_partition_file(partition: str) -> bool:
-    """Return whether what deals images to silos is a file."""
+    """Return whether a value of ``data.partition`` names a file."""
     return partition.endswith(".csv")
 
 
 def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) -> Any:
-    """Return the value of one of ``FILES`` with its paths changed; in a list those of files of RSUs."""
+    """Return the value of one of ``FILES`` with ``place`` applied to its paths; in a list, to names of RSU files."""
     if key == ("data", "partition") and not (isinstance(value, str) and is_partition_file(value)):
         return value
     if isinstance(value, list | tuple):
@@ -56,11 +56,11 @@ def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) ->
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
-    """Return a setting's value of a file in ``folder``; a path in it is the file's, not the working directory's."""
+    """Return a setting's value from a file in ``folder``; a path in it is relative to that folder."""
     return with_paths(key, value, lambda path: str(folder / path)) if key in FILES else value
 
 
 def path_name(*words: str) -> str:
-    """Return words as the name of one file or folder, whatever is in them: never a path, hidden, empty or too long."""
+    """Return a safe name of a file or folder made from any words: never a path, hidden, empty or too long."""
     plainly = (re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip("-.")[:_LONGEST] for word in words)
     return "-".join(part for part in plainly if part) or "unnamed"

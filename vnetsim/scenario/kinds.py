@@ -1,8 +1,7 @@
-"""The kinds of traffic: which scenarios each accepts, how another traffic of one is drawn, and how it is opened.
+"""The kinds of traffic: which scenarios each accepts, which setting seeds it, and what opens it.
 
-A scenario is a file or folder, or names a traffic source: by a word, or as a class of a file. Nothing is imported to
-tell a kind from its scenario, and only what is opened is imported: a run directory is read, replayed and passed on
-without the code of its source.
+A scenario is a file or folder, or names a traffic source by a word or as ``file.py:Class``. Finding the kind imports
+nothing, and opening imports only that kind: a run directory can be read and replayed without the code of its source.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from vnetsim.random_streams import Streams
 RECORDINGS = (".xml", ".xml.gz", ".csv", ".csv.gz", ".parquet")
 """Suffixes of SUMO's floating-car data (FCD)."""
 CONFIGURATIONS = (".sumocfg", ".sumo.cfg")
-"""Suffixes of SUMO's configurations, the former one too, which scenarios such as that of Veins still have."""
+"""Suffixes of SUMO's configurations; Veins' scenario, for one, still has the second, older one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficRequest:
-    """What traffic is asked for.
+    """What a traffic source is asked to open.
 
     Args:
-        experiment: all settings; those of ``traffic`` that have a meaning for a source are its to honour or refuse.
-        streams: the random streams to draw from; they follow from the experiment's seed.
-        repeat: whether to go on after the end, where there is more to draw.
+        experiment: all settings; a source obeys or refuses those of ``traffic`` that have a meaning for it.
+        streams: the random streams to draw from, seeded by the experiment.
+        repeat: whether to continue after the end, if the source can draw more traffic.
     """
 
     experiment: Experiment
@@ -44,18 +43,18 @@ class TrafficRequest:
 
 @runtime_checkable
 class TrafficSource(Protocol):
-    """Opens traffic: a frozen keyword-only dataclass, whose fields stand in the table ``source`` of an experiment.
+    """Opens traffic: a frozen keyword-only dataclass whose fields are the table ``source`` of an experiment.
 
-    Class attributes name it: ``name``, which the record gives as the kind of traffic; ``source``, a citation. A third
-    one, ``traffic_settings``, may list the settings of ``traffic`` that it reads, such as ``("end_s", "range_m")``; the
-    others are then refused. A path in ``source.file`` is taken from the folder of the file that it stands in.
+    Class attributes: ``name``, which the run's record gives as the kind of traffic; ``source``, a citation; optionally
+    ``traffic_settings``, the settings of ``traffic`` that it reads, such as ``("end_s", "range_m")``: the others are
+    then refused. A path in ``source.file`` is relative to the folder of the settings file.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
 
     def open(self, request: TrafficRequest) -> TrafficStream:
-        """Open the traffic; files that it is read from are named in ``info.inputs``, by absolute paths."""
+        """Open the traffic; ``info.inputs`` of the result lists the absolute paths of the files that it reads."""
         ...
 
 
@@ -74,27 +73,27 @@ TRAFFIC_SOURCES = Kind(
 
 
 def source_file(scenario: str) -> Path | None:
-    """Return the file of ``path/to/file.py:Class``, None for any other scenario."""
+    """Return the file of a scenario ``path/to/file.py:Class``, None for any other scenario."""
     path = code_file(scenario)
     return path if path is not None and path.suffix == ".py" else None
 
 
 def names_source(scenario: str) -> bool:
-    """Return whether a scenario names a traffic source, and no file or folder. Imports nothing."""
+    """Return whether a scenario names a traffic source rather than a file or folder; imports nothing."""
     if source_file(scenario) is not None or scenario in TRAFFIC_SOURCES.built_in:
         return True
     return re.fullmatch(r"[\w-]+", scenario) is not None and scenario in TRAFFIC_SOURCES.names()
 
 
 def scenario_at(scenario: str, folder: Path) -> str:
-    """Return a scenario named in a file, with its path, if it has one, taken from that file's ``folder``."""
+    """Return a scenario named in a settings file; its path, if any, is relative to that file's ``folder``."""
     if source_file(scenario) is not None:
         return at_folder(scenario, folder)
     return scenario if names_source(scenario) else str(folder / scenario)
 
 
 def scenario_anywhere(scenario: str) -> str:
-    """Return a scenario as it is named from any working directory."""
+    """Return a scenario with an absolute path, if it has a path."""
     return scenario_at(scenario, Path.cwd()) if names_source(scenario) else str(resolved(scenario))
 
 
@@ -103,13 +102,13 @@ class TrafficKind:
     """A kind of traffic.
 
     Args:
-        name: as the record gives it; a traffic source is recorded by its own name instead.
-        accepts: its scenarios in words.
-        matches: whether a scenario that no kind before it accepts is of this kind.
-        opener: what opens it, ``module:name``: takes experiment and the arguments of
+        name: the name in records; a traffic source is recorded by its own name instead.
+        accepts: returns its scenarios in words.
+        matches: whether a scenario is of this kind; kinds earlier in ``TRAFFIC_KINDS`` are asked first.
+        opener: ``module:name`` of a callable that takes the experiment and the arguments of
             ``vnetsim.traffic.open_traffic``.
-        seeded_by: the setting that another traffic of the same scenario needs another value of; empty for a recording.
-        reads: the settings of ``traffic`` that it reads; None where what is opened says so.
+        seeded_by: the setting to change for different traffic of the same scenario; empty for a recording.
+        reads: the settings of ``traffic`` that it reads; None if the opened traffic tells.
     """
 
     name: str
@@ -121,9 +120,9 @@ class TrafficKind:
 
 
 def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
-    """Return the settings that differ from their defaults though its traffic reads only those that ``reads`` lists.
+    """Return the settings of ``traffic`` that differ from their defaults and are not in ``reads``.
 
-    To ask traffic that knows no types for all of them is no contradiction, and to ask it not to repeat never is one.
+    ``repeat`` and ``vehicle_types = ["all"]`` are never reported: all traffic can obey them.
     """
     asked, default = experiment.traffic, TrafficSettings()
     names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat"}]
@@ -134,10 +133,10 @@ def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
 
 
 def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> None:
-    """Refuse settings that a kind of traffic, by its ``name``, does not read.
+    """Refuse settings that the traffic called ``name`` does not read.
 
     Raises:
-        InputError: naming them, and those that it reads.
+        InputError: the message names them, and those that it reads.
     """
     if unread := unread_settings(experiment, reads):
         read = ", ".join(f"traffic.{key}" for key in reads) or "nothing"
@@ -148,7 +147,7 @@ def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> No
 
 
 def kind_of(scenario: str) -> TrafficKind | None:
-    """Return the kind of traffic that a scenario is by its name, None for none that is known."""
+    """Return the kind of traffic of a scenario, None if unknown."""
     return next((kind for kind in TRAFFIC_KINDS if kind.matches(scenario)), None)
 
 
@@ -195,11 +194,11 @@ TRAFFIC_KINDS = (
         reads=(*_OF_ROADS, "seed", "gui"),
     ),
 )
-"""Every kind: the first that matches a scenario is its kind."""
+"""All kinds; the first that matches a scenario is its kind."""
 
 
 def unknown_kind(scenario: str) -> InputError:
-    """Return the error for a scenario of no known kind."""
+    """Return the error for a scenario of an unknown kind."""
     *others, last = (kind.accepts() for kind in reversed(TRAFFIC_KINDS))
     problem = "unknown kind of scenario" if Path(scenario).exists() else "no such file or folder"
     return InputError(f"{scenario}: {problem}; accepted are {', '.join(others)}, or {last}.")

@@ -1,7 +1,6 @@
-"""Experiment settings from TOML files and ``--set`` overrides, and back to TOML.
+"""Reads experiment settings from TOML files and ``--set`` overrides, and writes them as TOML.
 
-Unknown keys are refused with the nearest known one; a value of the wrong type or out of range is named with the file
-or option it came from.
+The error for an unknown key suggests the nearest known one; errors for wrong values name the file or option.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import parse_toml, read_toml, structure
 
 _OF_ALL_SETS = tuple(field.name for field in dataclasses.fields(DataSettings) if not field.metadata)
-"""Settings in the table ``data`` that are those of any data set; others are of one alone."""
+"""Settings in the table ``data`` that all data sets share; the others belong to one data set."""
 
 Override = tuple[tuple[str, ...], Any]
-"""A setting: its path, and its value."""
+"""A setting: its path and its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,7 @@ class Chosen:
 
     Args:
         found: its class.
-        settings: an instance of it, whose fields are its settings; of a learner's ``Settings``.
+        settings: an instance of that class, or of its ``Settings`` for a learner; the fields are the settings.
     """
 
     found: Any
@@ -56,7 +55,7 @@ class Chosen:
 
     @property
     def spelt_out(self) -> dict[str, Any]:
-        """Its settings as plain values, with the defaults."""
+        """Its settings as plain values, defaults included."""
         return to_plain(self.settings)
 
     @property
@@ -73,18 +72,18 @@ def chosen(
     found: type[Any] | None = None,
     below: tuple[str, ...] = (),
 ) -> Chosen:
-    """Return a plug-in with its settings.
+    """Find a plug-in and check its settings.
 
     Args:
         kind: its kind.
-        values: its table, whose ``name``, or else the kind's default, names it.
-        name: of one that is named elsewhere.
-        found: its class, where that is known.
-        below: table in which key and table of the kind stand.
+        values: its table of settings; ``name`` in it, or else the kind's default, names the plug-in.
+        name: its name, if another setting names it.
+        found: its class, if already known.
+        below: path of the table that contains the kind's key and table; empty for the top level.
 
     Raises:
-        InputError: there is none of that name, or its settings are wrong.
-        RunError: an installed one is at fault.
+        InputError: there is no plug-in of that name, or its settings are wrong.
+        RunError: an installed plug-in is faulty.
     """
     own = {key: value for key, value in values.items() if f"{kind.table}.{key}" != kind.key}
     name = name or values.get("name", kind.default)
@@ -98,10 +97,10 @@ def chosen(
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
-    """Return the path and value of ``table.key=value``; a value that is no TOML is taken as a string.
+    """Return the path and value of ``table.key=value``; a value that is not TOML is a string.
 
     Raises:
-        InputError: when there is no ``=`` or no key.
+        InputError: there is no ``=`` or no key.
     """
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
@@ -114,10 +113,10 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return ``values`` with ``value`` at the dotted ``path``, without changing the argument.
+    """Return a copy of ``values`` with ``value`` at ``path``.
 
     Raises:
-        InputError: when the path leads through something that is no table.
+        InputError: a part of the path is not a table.
     """
     result = dict(values)
     if len(path) == 1:
@@ -131,9 +130,9 @@ def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
 
 
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Return the settings of nested tables; a dotted key in quotes means the same as one without.
+    """Return the settings of nested tables by path; a quoted dotted key means the same as an unquoted one.
 
-    An empty table is returned as a value: where a number belongs, it must be refused.
+    An empty table is returned as a value, so that it is refused in place of a number.
     """
     found: dict[tuple[str, ...], Any] = {}
     for key, value in table.items():
@@ -144,9 +143,9 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[
 
 
 def keys_in_file(scenario: str) -> set[str]:
-    """Return the dotted keys of the settings that an experiment file names.
+    """Return the dotted keys of the settings that an experiment file sets.
 
-    None of a file that names most settings, as a record of a run does, or of another scenario: nobody chose those.
+    Empty for any other scenario, and for a file that sets most settings, such as a run's record: nobody chose those.
     """
     if Path(scenario).suffix != ".toml":
         return set()
@@ -155,13 +154,13 @@ def keys_in_file(scenario: str) -> set[str]:
 
 
 def names_most(settings: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether these are more than half of all settings: a record, or a frozen benchmark."""
+    """Return whether these are more than half of all settings, as in a run's record or a frozen benchmark."""
     every = leaves(to_plain(Experiment(scenario=""))).keys()
     return 2 * len(every & set(settings)) > len(every)
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
-    """Return a settings dataclass as nested dictionaries of TOML values; ``None`` is left out."""
+    """Return a settings dataclass as nested dictionaries of TOML values, without those that are ``None``."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -177,7 +176,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
 
 
 def to_toml(experiment: Experiment) -> str:
-    """Return the experiment as a TOML document that ``load_experiment`` reads back to an equal experiment."""
+    """Return the experiment as TOML; ``load_experiment`` reads back an equal experiment."""
     return tomli_w.dumps(to_plain(experiment))
 
 
@@ -185,7 +184,7 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
     """Return a learner's own defaults as plain values by dotted key; see ``vnetsim.learning.Learner``.
 
     Raises:
-        RunError: a key that is not among what they may set.
+        RunError: a key that a learner may not set, or a table in place of dotted keys.
     """
     given: Mapping[str, Any] = getattr(learner, "defaults", {})
     for key, value in given.items():
@@ -201,7 +200,7 @@ def _fault_of(learner: type[Learner]) -> str:
 
 
 def at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value at a dotted key, None where there is none."""
+    """Return the value at a dotted key, None if there is none."""
     node: Any = values
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
@@ -209,7 +208,7 @@ def at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def _with_defaults(values: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values`` with a learner's defaults where they are silent."""
+    """Return ``values`` with a learner's defaults for settings that they do not contain."""
     for key, default in defaults.items():
         table = at(values, key.rpartition(".")[0]) if "." in key else values
         if (table is None or isinstance(table, Mapping)) and at(values, key) is None:
@@ -220,7 +219,7 @@ def _with_defaults(values: dict[str, Any], defaults: Mapping[str, Any]) -> dict[
 def _with_other_defaults(
     values: dict[str, Any], old: Mapping[str, Any], new: Mapping[str, Any], general: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return recorded ``values`` with the new learner's defaults where the old one's, or the general ones, stand."""
+    """Return recorded ``values``; those equal to the old learner's or the general default get the new default."""
     for key in sorted({*old, *new}):
         if at(values, key) == old.get(key, at(general, key)):
             values = merge(values, key.split("."), new.get(key, at(general, key)))
@@ -228,23 +227,23 @@ def _with_other_defaults(
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a recorded run, empty where it cannot be read."""
+    """Return the manifest of a recorded run, empty if it cannot be read."""
     try:
         found = json.loads(Folder(folder).read_bytes("manifest.json"))
-    except (InputError, ValueError, RecursionError):  # what reads the recording tells
+    except (InputError, ValueError, RecursionError):  # reading the tables later reports it
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _with_rounds_played(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings of rounds that went on until the traffic ended, with as many as there were."""
+    """Return the settings with the recorded number of rounds, for a run whose rounds lasted until the traffic ended."""
     run = RunDirectory(folder)
     played = run.read("rounds").height if run.has("rounds") else 0
     return {**values, "rounds": played} if played else {key: values[key] for key in values.keys() - {"rounds"}}
 
 
 def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
-    """Return the settings that come with a scenario, and the file they stand in, None for a scenario without."""
+    """Return the settings that come with a scenario, and their file (None if the scenario has no settings file)."""
     path = Path(scenario)
     if path.suffix == ".toml":
         values = read_toml(path)
@@ -258,7 +257,7 @@ def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
     recorded = Folder(path)
     try:
         is_folder = path.is_dir()
-    except OSError as error:  # a name that no file can have
+    except OSError as error:  # for example a name that is too long
         raise InputError(f"{scenario}: {error.strerror}.") from None
     if is_folder and recorded.holds("experiment.toml"):
         file = recorded.checked("experiment.toml")
@@ -267,7 +266,7 @@ def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
 
 
 def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the values of a file with its paths as its ``folder`` sees them; the scenario stays as it is."""
+    """Return the values of a file in ``folder`` with its relative paths resolved, except the scenario's."""
     for path in sorted(FILES):
         value = at(values, ".".join(path))
         if value:
@@ -280,7 +279,7 @@ def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _recorded_name(key: str, name: str, folder: Path) -> str:
-    """Return a plug-in's name with the path of its file where a run's record in ``folder`` tells that."""
+    """Return a plug-in's name, with the full path of its file if the run's manifest in ``folder`` has it."""
     file = code_file(name)
     if file is None or str(file) != file.name:
         return name
@@ -290,11 +289,7 @@ def _recorded_name(key: str, name: str, folder: Path) -> str:
 
 
 def _as_data(values: dict[str, Any], overrides: Sequence[Override], file: Path) -> dict[str, Any]:
-    """Return what a run directory says as far as it is data, for it may have been received.
-
-    Raises:
-        InputError: it names a plug-in's file that the user does not name.
-    """
+    """Return a run directory's settings with downloads off; refuse code files that ``overrides`` do not name."""
     given = {".".join(path) for path, _ in overrides}
     for key in PLUGIN_KEYS:
         if key not in given:
@@ -306,7 +301,7 @@ def _as_data(values: dict[str, Any], overrides: Sequence[Override], file: Path) 
 def _fit_recording(
     values: dict[str, Any], folder: Path, kind: type[Learner], own: Mapping[str, Any], *, another: bool
 ) -> dict[str, Any]:
-    """Return the recorded settings ``values`` as they are for a learner with its ``own`` defaults."""
+    """Return the recorded settings ``values`` adapted to the learner ``kind`` and its ``own`` defaults."""
     record = _record(folder)
     old = record.get("learner_defaults")
     old = old if isinstance(old, dict) else None
@@ -321,16 +316,16 @@ def _fit_recording(
 
 
 def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
-    """Return the experiment for what the user named, whatever its learner: traffic alone, or a run to be resumed.
+    """Read an experiment without looking at its learner: for traffic alone, or a run to resume.
 
-    General defaults come first, then the file, then ``overrides``.
+    ``overrides`` replace values of the file, which replace general defaults.
 
     Args:
         scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
-        overrides: paths and values that go on top, in order.
+        overrides: paths and values, applied in order.
 
     Raises:
-        InputError: anything wrong with the file, a key or a value.
+        InputError: the file, a key or a value is wrong.
     """
     values, file = _read(scenario)
     return _build(values, overrides, file)
@@ -339,24 +334,22 @@ def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experi
 def read_experiment(
     scenario: str, overrides: Sequence[Override] = (), *, trust: bool = False
 ) -> tuple[Experiment, type[Learner]]:
-    """Return the experiment for what the user named, and the class of its learner.
+    """Read an experiment, and find the class of its learner.
 
-    General defaults come first, then the learner's own, then the file, then ``overrides``.
+    ``overrides`` replace values of the file, which replace the learner's own defaults, which replace general ones.
 
-    A run directory gives its traffic and its settings. Another learner than the recorded one keeps of the learner's
-    settings those that both know, so that the runs compare. A setting of which either learner has a default of its own
-    takes the new learner's default, or else the general one, where the recorded value is the default that the old
-    learner gave; any other value was set by the user, and stays.
+    A run directory gives its traffic and its settings. With another learner than the recorded one, settings in
+    ``learning`` that both learners have are kept, so that the runs compare. A recorded value that is the old learner's
+    own default becomes the new learner's default, or the general one; any other value was set by the user and is kept.
 
     Args:
         scenario: see ``load_experiment``.
         overrides: see ``load_experiment``.
-        trust: whether a run directory may name code, and data to be fetched.
+        trust: whether a run directory may name code to run, and data to download.
 
     Raises:
-        InputError: anything wrong with the file, a key or a value; or a run directory names code that ``overrides`` do
-            not.
-        RunError: the learner's own defaults have a key that is not among what they may set.
+        InputError: the file, a key or a value is wrong; or a run directory names code that ``overrides`` do not.
+        RunError: the learner's own defaults have a key that a learner may not set.
     """
     values, file = _read(scenario)
     recorded = file is not None and file.parent == Path(scenario)
@@ -384,13 +377,13 @@ def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | N
     result = _of_other_plugins(values, overrides)
     try:
         for key, value in overrides:
-            # an empty table adds nothing to a table
+            # an empty table changes nothing in a table
             if value != {} or key in WHOLE_TABLES or not isinstance(at(result, ".".join(key)), Mapping):
                 result = merge(result, key, value)
         return _structured(result, "")
     except InputError:
         if file is not None:
-            _structured(values, str(file))  # so that a fault of the file is not blamed on an option
+            _structured(values, str(file))  # if the file itself is wrong, name it and not an option
         raise
 
 
@@ -406,7 +399,7 @@ def _structured(values: dict[str, Any], where: str) -> Experiment:
 
 
 def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
-    """Return an experiment with ``overrides`` on top.
+    """Return a copy of an experiment with ``overrides`` applied.
 
     Raises:
         InputError: an unknown key, or a wrong value.
@@ -415,7 +408,7 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
 
 
 def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
-    """Return the values of a file without the settings of plug-ins in whose place ``overrides`` name others."""
+    """Return the values of a file without the settings of plug-ins that ``overrides`` replace."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
     tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}
     result = dict(values)
@@ -423,7 +416,7 @@ def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> 
         former = at(values, ".".join(path)) or DEFAULT_NAMES.get(path[0])
         if path not in tables or former is None or not isinstance(name, str):
             continue
-        # a class of a file may be named from another folder than it was
+        # the same class of a file may be named by a path relative to another folder
         if at_folder(name, Path.cwd()) != former:
             shared = _OF_ALL_SETS if path[0] == "data" else ()
             result[tables[path]] = {key: value for key, value in result.get(tables[path], {}).items() if key in shared}

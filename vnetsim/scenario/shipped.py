@@ -13,14 +13,14 @@ FIRST = "intersection.sumocfg"
 """The scenario to begin with."""
 
 _TO_DOCUMENTATION = re.compile(r"\[([^\]\n]*)\]\((?:\.\./)+docs/[^)\n]*\)")
-"""Links of pages to the documentation, which a copy has not beside it; their words stay."""
+"""A link to the documentation; copied pages keep its text without the link."""
 
 
 def shipped_scenarios() -> Path:
-    """Return the folder of the shipped scenarios: the source tree's, or the one the wheel put below ``share/``.
+    """Return the folder of the shipped scenarios: in the source tree, or installed below ``share/``.
 
     Raises:
-        RunError: neither is there.
+        RunError: neither exists.
     """
     source = Path(__file__).resolve().parents[2] / "scenarios"
     installed = Path(sysconfig.get_path("data")) / "share" / "vnetsim" / "scenarios"
@@ -31,12 +31,10 @@ def shipped_scenarios() -> Path:
 
 
 def copy_scenarios(folder: Path) -> list[Path]:
-    """Copy the shipped scenarios into ``folder`` and return the paths of those to run.
-
-    Pages lose their links to the documentation, which is not copied.
+    """Copy the shipped scenarios, without links to the documentation, and return the paths of those to run.
 
     Raises:
-        InputError: the folder exists and is not empty, or is a file.
+        InputError: ``folder`` is a file, or a folder that is not empty.
         RunError: it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -46,7 +44,7 @@ def copy_scenarios(folder: Path) -> list[Path]:
         for page in folder.rglob("*.md"):
             text = page.read_text(encoding="utf-8")
             page.write_text(_TO_DOCUMENTATION.sub(r"\1", text), encoding="utf-8")
-    except shutil.Error as error:  # a list of (from, to, why), one a file
+    except shutil.Error as error:  # a list of (from, to, reason), one for each file
         raise RunError(f"{folder}: cannot copy the scenarios there: {error.args[0][0][2]}.") from error
     except OSError as error:
         raise RunError(f"{folder}: cannot copy the scenarios there: {error.strerror}.") from error

@@ -1,7 +1,7 @@
-"""What a run directory may not do by itself, for it may have been received: name code to run or a simulation to start.
+"""Refuses code and SUMO scenarios that only a run directory names: it may come from somebody else.
 
-Its settings and tables are data. A plug-in from a file is code, and so is taken from a run directory only when the user
-names it too, or trusts the folder.
+Its settings and tables are data. A plug-in in a file is code; it is run only if the user names it too, or gives
+``--trust``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from vnetsim.scenario.kinds import is_sumo, source_file
 
 
 def asks_for_trust(experiment: Experiment) -> bool:
-    """Return whether a run that its user started is resumed with ``--trust`` only; see ``check_resumed``."""
+    """Return whether resuming a run of one's own needs ``--trust``; see ``check_resumed``."""
     named = any(code_file(name) is not None for name in experiment.plugins().values())
     return named or source_file(experiment.scenario) is not None
 
 
 def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
-    """Refuse a plug-in of a file.
+    """Refuse a plug-in in a file; ``hint`` says what the user may add to allow it.
 
     Raises:
-        InputError: it is code that only the folder names.
+        InputError: ``name`` is a plug-in in a file.
     """
     if isinstance(name, str) and (code := code_file(name)) is not None:
         raise InputError(
@@ -35,17 +35,17 @@ def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
 
 
 def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner: str | None) -> None:
-    """Refuse what a run that is to be resumed may not name without the user's word.
+    """Refuse to resume a run with code or a SUMO scenario that the user did not name.
 
     Args:
         experiment: read from ``file``, with absolute paths of learners.
         file: the run's ``experiment.toml``.
-        scenario: as the file has it.
+        scenario: the scenario as written in ``file``.
         learner: the learner that the user names; None for none.
 
     Raises:
-        InputError: it names a learner's file that the user did not name; or a SUMO scenario that may have come
-            with the folder: one inside, or by another path than the absolute one that a run records.
+        InputError: the file names code that the user did not; or a SUMO scenario that may have come with the folder:
+            inside it, or not by the absolute path that a run records.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:
