@@ -53,7 +53,6 @@ NOT_YET = (
     "vnetsim/radio",
     "vnetsim/runs",
     "vnetsim/simulation",
-    "vnetsim/storage",
     "vnetsim/study",
     "vnetsim/traffic",
 )

@@ -1,1 +1,1 @@
-"""Everything that writes or reads a folder: files, checksums, tables, records."""
+"""Writes and reads folders of runs and comparisons: files, checksums, tables, records."""

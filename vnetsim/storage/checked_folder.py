@@ -1,4 +1,4 @@
-"""A folder whose files are checked against ``checksums.sha256`` whenever they are read."""
+"""Reads a folder and checks every file against ``checksums.sha256``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ATTEMPTS = 3
 
 
 class CheckedFolder:
-    """A folder at ``path``, which need not exist yet, to be read."""
+    """Reader of the folder at ``path``, which need not exist yet."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._read: Checksums | None = None  # what the last look at the record showed
-        self._own: Checksums | None = None  # the record as this object wrote it
+        self._read: Checksums | None = None  # the record when last read
+        self._own: Checksums | None = None  # the record as this object wrote it, None before
 
     def holds(self, name: str) -> bool:
-        """Return whether the file is there.
+        """Return whether the file exists.
 
         Raises:
-            InputError: it is not, although the checksums tell of it.
+            InputError: it does not, although the record lists it.
         """
         if (self.path / name).is_file():
             return True
@@ -39,25 +39,23 @@ class CheckedFolder:
         """Return the content of a file.
 
         Raises:
-            InputError: it is missing, cannot be read, or is not what was written.
+            InputError: it is missing, unreadable or altered.
         """
         return self._checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
 
     def checked(self, name: str) -> Path:
-        """Return the path of a file whose content was found to be what was written, for readers of large files.
+        """Check a file and return its path, for readers of large files.
 
         Raises:
-            InputError: it is missing, cannot be read, or is not what was written.
+            InputError: it is missing, unreadable or altered.
         """
         return self._checked(name, lambda path: (path, file_sha256(path)))
 
     def _checked(self, name: str, look: Callable[[Path], tuple[T, str]]) -> T:
-        """Return what ``look`` finds in a file, if its digest is one that the record admits.
-
-        A process that is writing replaces the record first, then the file. Here the file is read first, and both again
-        if they do not fit: only what was altered never does.
-        """
+        """Return what ``look`` reads from a file (with its digest), if the record accepts the digest."""
         path = self.path / name
+        # Another process may be writing: it replaces the record, then the file. So read the file first, and both again
+        # if they do not match; only an altered file never matches.
         try:
             for attempt in range(ATTEMPTS):
                 found, digest = look(path)
@@ -88,7 +86,7 @@ class CheckedFolder:
         return self._read
 
     def _look(self) -> Checksums:
-        """Return the record as it is on the disk; an empty one where there is none."""
+        """Return the record on the disk; an empty one if there is none."""
         path = self.path / RECORD
         try:
             return parse(path.read_bytes(), str(path))
@@ -98,18 +96,18 @@ class CheckedFolder:
             raise InputError(f"{path}: unreadable: {error.strerror}.") from error
 
     def has_content(self, name: str, digest: str) -> bool:
-        """Return whether the checksums tell of a file with this content."""
+        """Return whether the record lists a file with this content."""
         return digest in self._record().files.get(name, ())
 
     def names(self, below: str) -> list[str]:
-        """Return the names of the files directly in a folder of which the checksums tell and which are there."""
+        """Return the names of the recorded, existing files directly in the subfolder ``below``."""
         return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
 
     def verify(self, *patterns: str) -> None:
-        """Check all files whose names match one of the patterns (``fnmatch``) and of which the checksums tell.
+        """Check all recorded files whose names match one of the patterns (``fnmatch``).
 
         Raises:
-            InputError: names the first that is gone or is not what was written.
+            InputError: names the first that is missing or altered.
         """
         for name, digests in self._record().files.items():
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
@@ -121,6 +119,6 @@ def _admits(record: Checksums, name: str, digest: str) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read in pieces."""
+    """Return the SHA-256 of a file in hexadecimal, without loading all of it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

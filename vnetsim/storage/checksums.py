@@ -1,11 +1,10 @@
-"""The record of the SHA-256 of a folder's files, ``checksums.sha256``, in the format of the command ``sha256sum``.
+"""The file ``checksums.sha256``: SHA-256 of a folder's files, in the format of the command ``sha256sum``.
 
-Before a file is changed, the record is replaced by one that admits the old content and the new one. Whenever a program
-stops, every file has therefore an admitted content. Lines with ``#``, which ``sha256sum -c`` passes over, hold what its
-format has no room for: the contents that a change under way may still leave, and a checksum of the record itself.
+Before a file changes, a record that accepts its old and its new content replaces the record. So whenever a program
+stops, the record accepts every file. Comment lines (``#``), which ``sha256sum -c`` ignores, contain the second content
+of such a file and a checksum of the record itself.
 
-Checksums without a key tell damage and careless changes. They are no signature: who means to
-deceive makes them anew.
+The checksums reveal damage and careless changes. They are not a signature: anybody can compute new ones.
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ _END = "# all lines above: "
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True)
 class Checksums:
-    """The admitted contents of a folder's files.
+    """The accepted contents of a folder's files.
 
     Args:
-        files: digests by name, as seen from the folder; ``ABSENT`` where the file may be missing.
+        files: digests by path relative to the folder; ``ABSENT`` among them if the file may be missing.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def changing(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
-        """Return the record while files are written (digests by name) or removed: old or new content will do."""
+        """Return the record to use while files are written (digests by name) or removed; it accepts old and new."""
         files = dict(self.files)
         for name, digest in (*written.items(), *((name, ABSENT) for name in removed)):
             files[name] = files.get(name, frozenset({ABSENT})) | {digest}
         return Checksums(files)
 
     def changed(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
-        """Return the record after files were written (digests by name) or removed."""
+        """Return the record to use after files were written (digests by name) or removed."""
         gone = set(removed)
         files = {name: digests for name, digests in self.files.items() if name not in gone}
         return Checksums(files | {name: frozenset({digest}) for name, digest in written.items()})
 
     def text(self) -> bytes:
-        """Return the record as a file."""
+        """Return the record as the content of its file."""
         lines = [_HEAD]
         for name, digests in sorted(self.files.items()):
             known = sorted(digests - {ABSENT})
@@ -69,10 +68,10 @@ class Checksums:
 
 
 def parse(content: bytes, where: str) -> Checksums:
-    """Return the record that ``text`` made; errors call it ``where``.
+    """Read a record that ``Checksums.text`` wrote; errors call it ``where``.
 
     Raises:
-        InputError: it was altered or cut.
+        InputError: it was altered or cut off.
     """
     fault = InputError(f"{where}: altered or cut; put it back as vnetsim wrote it.")
     body, mark, end = content.rpartition(_END.encode())

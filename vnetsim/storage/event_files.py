@@ -1,4 +1,4 @@
-"""Event files of TensorBoard: metrics by round at simulated time, and settings with the last metrics."""
+"""Writes event files of TensorBoard: metrics by round and simulated time, and settings with the last metrics."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vnetsim.learner_facts import AGGREGATOR
 from vnetsim.storage.structure import flat
 
 EVENTS = "events.out.tfevents."
-"""How the names of event files begin."""
+"""Prefix of the names of event files."""
 COMMITTED = "committed"
 Row = tuple[int, float, str, float, str]
-"""Rounds aggregated, simulated time (s), name, value, and whose model it is."""
+"""Rounds aggregated, simulated time (s), name, value, aggregator."""
 
 
 def require_tensorboard() -> None:
-    """Refuse to go on without tensorboardX.
+    """Refuse to continue without tensorboardX.
 
     Raises:
         InputError: it is not installed.
@@ -30,9 +30,9 @@ def require_tensorboard() -> None:
 
 
 class EventFile:
-    """A new event file in a folder; those that were there are removed.
+    """A new event file in a folder; it replaces existing ones.
 
-    Where there are several models each has curves of its own, such as ``accuracy/rsu1``.
+    With several models, each has its own curves, such as ``accuracy/rsu1``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,14 +45,14 @@ class EventFile:
         self._followed = 0, 0
 
     def follow(self, metrics: Sequence[Row], rounds: Sequence[Any]) -> None:
-        """Write what is new of a log's lists, which grow; a resumed run goes through all again, and so writes all."""
+        """Write the entries that the log's lists have gained since the last call."""
         first, closed = self._followed
         committed = ((one.round + 1, one.close_s, COMMITTED, one.committed, one.aggregator) for one in rounds[closed:])
         self.append([*metrics[first:], *committed])
         self._followed = len(metrics), len(rounds)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Write rows, and let TensorBoard see them."""
+        """Write rows, and flush them for TensorBoard."""
         for round_, time_s, name, value, aggregator in rows:
             tag = name if aggregator in ("", AGGREGATOR) else f"{name}/{aggregator}"
             self._writer.add_scalar(tag, value, global_step=round_, walltime=time_s)
@@ -61,7 +61,7 @@ class EventFile:
         self._writer.flush()
 
     def close(self, settings: Mapping[str, Any] | None = None) -> None:
-        """End the file; with settings, tables of a run that has finished, write these and the last metrics before."""
+        """Close the file; ``settings``, given for a finished run, are written with the last metrics first."""
         from tensorboardX.summary import hparams  # noqa: PLC0415 - optional
 
         if settings is not None:

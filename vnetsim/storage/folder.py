@@ -1,12 +1,10 @@
-"""A folder of vnetsim's: every file in it is written, checked and removed here.
+"""Writes, checks and removes the files of a folder so that a kill or power cut leaves each file old or new.
 
-A file is written under another name, synchronised, and renamed; then its folder is synchronised. A kill or a power
-cut at any instant leaves the old file or the new one. ``checksums.sha256`` (``checksums``) admits both until
-the change is complete, and every file that is read is checked against it.
+A file is written under a temporary name, synchronised and renamed; then its folder is synchronised. The record
+``checksums.sha256`` accepts the old and the new content until the change is complete. Every file is checked when read,
+except pages and figures: they are made from the other files and have no checksum.
 
-Pages and figures are made from the other files and never read; they have no checksum.
-
-A folder may come from anybody: nothing below it is written or removed through a symbolic link.
+A folder may come from anybody: nothing is written or removed through a symbolic link.
 """
 
 from __future__ import annotations
@@ -28,36 +26,36 @@ from vnetsim.storage.disk import Content
 from vnetsim.storage.records import COMPARISON, PLACES
 
 Prepared = dict[str, tuple[Path, str]]
-"""Files under another name and their digests, by the name that they are to get."""
+"""Temporary path and digest of new files, by final name."""
 
 LOCK = ".lock"
 FIRST = ("experiment.toml", "map.parquet", "silos.parquet", "partition.csv")
-"""What a run writes before its manifest, which says that it has begun."""
+"""Files that a run writes before its manifest; the manifest means that the run has begun."""
 _BESIDE = ("sumo", "traffic")
-"""Folders of which the record does not tell: what SUMO writes, and the traffics of a comparison, with their own."""
+"""Subfolders that the record does not list: files of SUMO, and traffic of a comparison, which has its own records."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
-"""Names of what was not finished; so strict because files of these names are removed."""
+"""Temporary names. The pattern is strict because files with such names are removed."""
 
 
 class Folder(CheckedFolder):
-    """A folder at ``path``, which need not exist yet. One process may write to it at a time; others may read."""
+    """The folder at ``path``, which need not exist yet. One process at a time may write; others may read."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
-        self._made: list[Path] = []  # this folder and those above it, as far as `make` made them, the highest first
+        self._made: list[Path] = []  # folders that `make` made, the highest first
 
     def put(self, files: Mapping[str, Content], remove: Iterable[str] = ()) -> None:
-        """Write files, then remove others, so that at any instant the last file given fits those that it names.
+        """Write files, then remove others.
 
         Args:
-            files: contents by name. All others are on the disk before the last one is.
-            remove: names of files; those that are not there are passed over.
+            files: contents by name. The last one may refer to the others: it is written when they are on the disk.
+            remove: names of files to remove; missing ones are ignored.
 
         Raises:
-            InputError: a symbolic link stands in the way.
-            RunError: the disk is full or the folder not writable, and each file is the old or the new one; or the
-                folder was removed since it was last written to.
+            InputError: a part of a path is a symbolic link.
+            RunError: the disk is full or the folder not writable (each file is then old or new); or the folder was
+                removed since the last write.
         """
         gone = [name for name in remove if os.path.lexists(self.path / name)]
         if not files and not gone:
@@ -70,7 +68,7 @@ class Folder(CheckedFolder):
                 self._prepare(name, content, new)
             digests = {name: digest for name, (_, digest) in new.items()}
             before = self._mine()
-            # as long as the change is not complete, also after an error, the old will do as well as the new
+            # until the change is complete, also after an error, old and new content are both right
             during = before.changing(digests, gone)
             self._write_record(during)
             self._own = during
@@ -86,7 +84,7 @@ class Folder(CheckedFolder):
         self._own = during.changed(digests, gone)
 
     def settle(self) -> None:
-        """Bring the record up to date: only what is there is admitted.
+        """Rewrite the record so that it accepts only the present contents.
 
         Raises:
             RunError: it cannot be written.
@@ -95,11 +93,11 @@ class Folder(CheckedFolder):
             self._write_record(self._own)
 
     def write_output(self, name: str, content: bytes) -> None:
-        """Write a file that is made from the others and never read, without a checksum.
+        """Write a file without a checksum, such as a page or a figure.
 
         Raises:
-            InputError: a symbolic link stands in the way.
-            RunError: the disk is full or the folder not writable; the file is the old one.
+            InputError: a part of the path is a symbolic link.
+            RunError: the disk is full or the folder not writable; the file is then unchanged.
         """
         new: Prepared = {}
         try:
@@ -110,11 +108,11 @@ class Folder(CheckedFolder):
             raise
 
     def make(self) -> None:
-        """Make the folder and those above it.
+        """Make the folder and its parents.
 
         Raises:
-            InputError: a symbolic link of a comparison stands in the way.
-            OSError: it cannot be made; ``unmake`` removes what was.
+            InputError: a folder of a comparison is a symbolic link.
+            OSError: it cannot be made; ``unmake`` removes the folders made so far.
         """
         self._refuse_links_above()
         for path in reversed([self.path, *self.path.parents]):
@@ -124,40 +122,40 @@ class Folder(CheckedFolder):
                 disk.sync(path.parent)
 
     def unmake(self) -> None:
-        """Remove what ``make`` made, this folder and those above it, as far as nothing stands in them."""
-        if not any(path.is_symlink() for path in self._made):  # put there since: what is below is another's
+        """Remove the folders that ``make`` made, as far as they are empty."""
+        if not any(path.is_symlink() for path in self._made):  # replaced by a link since: it leads to other folders
             for path in reversed(self._made):
                 with suppress(OSError):
                     disk.remove_folder(path)
         self._made.clear()
 
     def remove_leftovers(self) -> None:
-        """Remove what was written when a kill came; no other process may be writing."""
+        """Remove temporary files that a killed process left; no other process may be writing."""
         self._refuse_links_above()
         for path in self.leftovers():
             disk.unlink(path)
 
     def leftovers(self) -> list[Path]:
-        """Return the files that were being written when a kill came, or are being written now."""
+        """Return temporary files, left by a killed process or being written now."""
         return [Path(folder) / name for folder, _, names in os.walk(self.path) for name in names if is_leftover(name)]
 
     def has_not_begun(self) -> bool:
-        """Return whether it is empty, or holds what a run leaves that is killed before its manifest is there."""
+        """Return whether it is empty, or contains only what a run killed before its manifest leaves."""
         names = os.listdir(self.path)  # noqa: PTH208
         own = {*(name for name in FIRST if name in self._record().files), *(_BESIDE[:1] if RECORD in names else ())}
         return all(name in own or is_own(name) for name in names)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that it holds, if it is there; nothing outside, whatever links there are.
+        """Remove a file, or a folder with its contents, if it exists; links are removed, not followed.
 
         Raises:
-            InputError: a symbolic link stands in the way.
+            InputError: a part of the path is a symbolic link.
             RunError: it cannot be removed.
         """
         self._change(name, _remove_tree)
 
     def claim(self) -> None:
-        """Make the record of the checksums, by which the folder is vnetsim's; what stands in it already is not.
+        """Write an empty record: it marks the folder as vnetsim's, but not the files that are already in it.
 
         Raises:
             RunError: it cannot be written.
@@ -166,7 +164,7 @@ class Folder(CheckedFolder):
         self._write_record(self._own)
 
     def clear(self) -> None:
-        """Remove what vnetsim wrote: what the record tells of, what was not finished, and what SUMO wrote beside it.
+        """Remove what vnetsim wrote: recorded files, temporary files, and the subfolder of SUMO's files.
 
         Raises:
             RunError: something cannot be removed.
@@ -182,20 +180,19 @@ class Folder(CheckedFolder):
         self._own = self._read = None
 
     def others(self, made: Iterable[str] = ()) -> list[str]:
-        """Return what stands directly in the folder and vnetsim did not write, as far as the record tells.
+        """Return the names directly in the folder that vnetsim did not write, according to the record.
 
-        Args:
-            made: names of what is made of the other files.
+        ``made`` are names of pages and figures, which the record does not list.
         """
         ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._look().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
     def path_of(self, name: str) -> Path:
-        """Return the path of something within.
+        """Return the path of ``name`` in the folder.
 
         Raises:
-            InputError: it leads outside, or a symbolic link stands in the way.
+            InputError: it leads outside, or a part of it is a symbolic link.
         """
         path = Path(name)
         if path.is_absolute() or ".." in path.parts:
@@ -208,17 +205,14 @@ class Folder(CheckedFolder):
         return self.path / path
 
     def _refuse_links_above(self) -> None:
-        """Refuse a folder of a comparison, a cell or a traffic, that a link of the comparison leads to.
-
-        Other links above a folder, and the folder itself as one, are the user's, who named it.
-        """
-        path = Path(os.path.abspath(self.path))  # noqa: PTH100 - links must stay
+        """Refuse a cell or a traffic of a comparison below a link; the user may have made any other link above."""
+        path = Path(os.path.abspath(self.path))  # noqa: PTH100 - does not follow links
         if path.parent.name in PLACES and (path.parents[1] / COMPARISON).is_file():
             _refuse_link(path.parent)
             _refuse_link(path)
 
     def _mine(self) -> Checksums:
-        """Return the record to go on from, of what is there when this object writes for the first time."""
+        """Return the record of this object's last write; before the first one, that of the present files."""
         if self._own is None:
             found = self._look()
             own = Checksums({name: self._settled(name, found.files[name]) for name in found.files})
@@ -236,7 +230,7 @@ class Folder(CheckedFolder):
         self.write_output(RECORD, record.text())
 
     def _prepare(self, name: str, content: Content, new: Prepared) -> None:
-        """Write a file under another name, which ``new`` tells, and synchronise it."""
+        """Write a file under a temporary name, enter it in ``new``, and synchronise it."""
 
         def prepare(path: Path) -> None:
             for folder in reversed([path.parent, *path.parent.parents]):
@@ -252,7 +246,7 @@ class Folder(CheckedFolder):
         self._change(name, prepare)
 
     def _place(self, names: Sequence[str], new: Prepared) -> None:
-        """Give prepared files their names, and synchronise the folders."""
+        """Rename prepared files to their final names, and synchronise the folders."""
         for name in names:
             self._change(name, lambda path, name=name: disk.replace(new[name][0], path))  # type: ignore[misc]
         self._sync(names)
@@ -276,30 +270,30 @@ def _refuse_link(path: Path) -> None:
 
 
 def _holds_files(path: Path) -> bool:
-    """Return whether something is a file, or holds one; folders of tables that were joined are empty."""
+    """Return whether a path is a file or contains one; folders of joined tables remain, empty."""
     return path.is_symlink() or not path.is_dir() or any(not one.is_dir() for one in path.rglob("*"))
 
 
 def _forget(new: Prepared) -> None:
-    """Remove what was prepared in vain; what cannot be removed now is a leftover, see ``remove_leftovers``."""
+    """Remove temporary files after an error; ``remove_leftovers`` removes later what cannot be removed now."""
     for path, _ in new.values():
         with suppress(OSError):
             disk.unlink(path)
 
 
 def is_own(name: str) -> bool:
-    """Return whether a file of this name may stand in a folder that nothing was written to yet."""
+    """Return whether vnetsim may leave a file of this name in a folder before it writes results."""
     return name in {LOCK, RECORD} or is_leftover(name)
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a file of this name was being written when its process was killed."""
+    """Return whether this is the name of a temporary file."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def _remove_tree(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        for name in os.listdir(path):  # noqa: PTH208 - closed in any case
+        for name in os.listdir(path):  # noqa: PTH208 - closes the folder at once
             _remove_tree(path / name)
         disk.remove_folder(path)
     else:
@@ -307,5 +301,5 @@ def _remove_tree(path: Path) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a value as a JSON file that people can read."""
+    """Return a value as indented JSON with sorted keys."""
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).encode()

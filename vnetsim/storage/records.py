@@ -1,7 +1,6 @@
-"""What the records of run directories and comparisons hold, as ``vnetsim.storage.structure`` reads them.
+"""Contents of ``manifest.json`` and ``comparison.json``, as ``vnetsim.storage.structure`` reads them.
 
-Keys that are not named here are passed over: that a folder is of another version is said by its number, ``FORMAT``,
-alone.
+Unknown keys are ignored; only ``FORMAT`` tells whether another version wrote a folder.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ from typing import Any, Literal
 from vnetsim.learner_facts import Cost, Series
 
 FORMAT = 2
-"""Stands in every manifest and comparison; raised with every change after which the older ones cannot be read."""
+"""Format number in every manifest and comparison; increased by changes that make older ones unreadable."""
 
 
 COMPARISON = "comparison.json"
-"""The record of a comparison, in its folder."""
+"""Name of a comparison's record in its folder."""
 
 PLACES = ("cells", "traffic")
-"""Where the run directories of a comparison lie in its folder."""
+"""Subfolders of a comparison that contain run directories."""
 
 COMPARED = ("experiment.toml", "manifest.json", "[!/]*.parquet")
-"""What a comparison reads of a cell."""
+"""Files of a cell that a comparison reads."""
 
 Interval = Literal["sign-flip", "t"]
-"""How differences between arms get their p-values and intervals: the sign-flip test and all shifts that it does not
-reject, or Student's t, which takes normal differences."""
+"""Method for p-values and intervals of differences between arms: the sign-flip test, whose interval is all shifts that
+it does not reject; or Student's t, which assumes normal differences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RsuEntry:
-    """An RSU of ``manifest.json``."""
+    """An RSU in ``manifest.json``."""
 
     id: str
     x_m: float
@@ -42,9 +41,9 @@ class RsuEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ComputerEntry:
-    """Computers of one preset in ``manifest.json``: their share of the vehicles, speed and power, null if not known.
+    """Computers of one preset in ``manifest.json``: their share of the vehicles, speed and power (null if unknown).
 
-    ``by_hand`` says that the speed is not the preset's; ``vehicle_type`` that they are that type's, all of them.
+    ``by_hand`` is true if the user set the speed; ``vehicle_type`` names the type if all its vehicles have them.
     """
 
     preset: str
@@ -57,7 +56,7 @@ class ComputerEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PluginEntry:
-    """A plug-in of ``manifest.json``."""
+    """A plug-in in ``manifest.json``."""
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class PluginEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficEntry:
-    """The traffic of ``manifest.json``."""
+    """The traffic in ``manifest.json``."""
 
     kind: str
     begin_s: float
@@ -86,7 +85,7 @@ class TrafficEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RatesEntry:
-    """How often ``manifest.json`` says that rates were looked up, how many were the cap, and how many of each state."""
+    """Counts in ``manifest.json`` of rates looked up, of those at the cap, and of those in each channel state."""
 
     looked_up: int
     capped: int
@@ -95,7 +94,7 @@ class RatesEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RadioEntry:
-    """The radio of ``manifest.json``; empty where it has no cap."""
+    """The radio in ``manifest.json``; empty if it has no cap."""
 
     cap_bps: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -105,7 +104,7 @@ class RadioEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerEntry:
-    """The learner of ``manifest.json``."""
+    """The learner in ``manifest.json``."""
 
     name: str
     task: str
@@ -120,7 +119,7 @@ class LearnerEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestRecord:
-    """``manifest.json``; what only a run that learns, or one that came to an end, has is empty or null elsewhere."""
+    """``manifest.json``; entries that only a training run or a finished run has are empty or null in others."""
 
     vnetsim: str
     kind: Literal["run", "timing", "mobility"]
@@ -152,7 +151,7 @@ class ManifestRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class CellEntry:
-    """A cell of ``comparison.json``."""
+    """A cell in ``comparison.json``."""
 
     folder: str
     arm: str
@@ -164,7 +163,7 @@ class CellEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEntry:
-    """A traffic of ``comparison.json``."""
+    """A recorded traffic in ``comparison.json``."""
 
     folder: str
     settings: dict[str, Any]
@@ -173,7 +172,7 @@ class RecordedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedEntry:
-    """What ``comparison.json`` says was left out."""
+    """An arm and condition in ``comparison.json`` that were skipped."""
 
     arm: str
     condition: str
@@ -182,7 +181,7 @@ class SkippedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenRsuEntry:
-    """The RSU that ``comparison.json`` says was chosen for all traffic whose scenario, a path, has none."""
+    """The RSU in ``comparison.json`` that was chosen for the ``scenarios`` (paths) that have none."""
 
     id: str
     x_m: float
@@ -193,7 +192,7 @@ class ChosenRsuEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRecord:
-    """``comparison.json``; while its traffic is recorded, it tells of that alone."""
+    """``comparison.json``; while the traffic is being recorded, it contains only the traffic."""
 
     vnetsim: str
     traffic: list[RecordedEntry]
@@ -214,17 +213,17 @@ class ComparisonRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchValues:
-    """What a run of a benchmark came to.
+    """Results of one run of a benchmark.
 
     Args:
-        untrained: the metric when it was first measured: before the first round, if it can be.
-        half: at half of the time, by the last evaluation until then, or the first of all.
-        final: by the last evaluation; rounds after it, which the traffic cut off, are not measured.
-        time_to_target_s: simulated time to the first evaluation that met the target; null for never.
+        untrained: the metric at the first evaluation, which is before the first round if possible.
+        half: the metric at the last evaluation in the first half of the run; the first evaluation if there is none.
+        final: the metric at the last evaluation; later rounds, cut off by the end of the traffic, are not measured.
+        time_to_target_s: simulated time of the first evaluation that met the target; null if none did.
         span_s: simulated time of the whole run.
-        commits: participations that committed.
-        bytes: over the air, also of transfers cut short.
-        energy_j: on board; null where the computers' power is not known.
+        commits: number of participations that committed.
+        bytes: bytes over the air, also of transfers cut short.
+        energy_j: energy on board; null if the computers' power is unknown.
     """
 
     untrained: float
@@ -239,7 +238,7 @@ class BenchValues:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSeed:
-    """A seed of a row: the digest of its traffic's windows, and what arm and baseline came to on the same machine."""
+    """A seed of a row: the digest of its windows, and the results of arm and baseline on the same machine."""
 
     seed: int
     traffic: str
@@ -249,12 +248,12 @@ class BenchSeed:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRecord:
-    """A row of a benchmark: an arm on a track, with what made it.
+    """A row of a benchmark: an arm on a track, with the software and host that produced it.
 
     Args:
-        settings: that differ from the baseline's, by dotted key.
-        code: SHA-256 of files of code that are not vnetsim's, by the setting that names them.
-        control: the track's control that it is; empty for an arm of somebody's own.
+        settings: settings that differ from the baseline, by dotted key.
+        code: SHA-256 of the user's code files, by the setting that names them.
+        control: name of the track's control that the arm is; empty for a user's own arm.
         made: date.
     """
 

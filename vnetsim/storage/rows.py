@@ -1,4 +1,4 @@
-"""Rows of the tables that the event loop fills: of each column its type, its unit, empty for none, and its meaning."""
+"""Rows of the tables that the event loop fills; each field declares type, unit (may be empty) and meaning."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Outcome = Literal[
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 ClosedBy = Literal["quorum", "everyone", "deadline", "traffic_end"]
 
-Aggregator = Annotated[str, "", "whose round: single for one over all RSUs, else the RSU's id"]
-_WITHOUT_POWER = "; null where the computer's power is not known"
+Aggregator = Annotated[str, "", "aggregator of the round: single for one for all RSUs, else the RSU's id"]
+_WITHOUT_POWER = "; null if the computer's power is unknown"
 
 
 class ParticipationRecord(NamedTuple):
@@ -31,23 +31,23 @@ class ParticipationRecord(NamedTuple):
 
     participation: Annotated[int, "", "index, in order of end"]
     round: Annotated[int, "", "round that was open at the end"]
-    base_round: Annotated[int, "", "round whose model was sent, of base_aggregator; equals round unless stale"]
+    base_round: Annotated[int, "", "round of base_aggregator whose model was sent; equals round unless stale"]
     vehicle_id: Annotated[str, "", "vehicle"]
     rsu_id: Annotated[str, "", "RSU"]
     silo: Annotated[int, "", "silo that the vehicle carries"]
     approach: Annotated[int, "", "approach direction, index of the sector of entry"]
-    enter_s: Annotated[float, "s", "start of the coverage window it belongs to; with vehicle_id and rsu_id its key"]
+    enter_s: Annotated[float, "s", "start of its coverage window; vehicle_id, rsu_id and enter_s identify the window"]
     outcome: Annotated[Outcome, "", "how it ended, one of vnetsim.storage.rows.OUTCOMES"]
-    start_s: Annotated[float, "s", "invitation, or entry when never invited"]
+    start_s: Annotated[float, "s", "time of invitation; time of entry if never invited"]
     end_s: Annotated[float, "s", "end"]
-    download_s: Annotated[float, "s", "time spent receiving, and before until the RSU had the model"]
+    download_s: Annotated[float, "s", "time spent receiving, with the time until the RSU itself had the model"]
     train_s: Annotated[float, "s", "time spent training on board"]
     upload_s: Annotated[float, "s", "time spent sending"]
     wait_s: Annotated[
         float,
         "s",
-        "time spent waiting for the round's exchange between vehicles to begin; with handover.policy = multi, while "
-        "the vehicle downloaded or trained in the row of another RSU with the same vehicle_id and start_s",
+        "time spent waiting for the round's exchange between vehicles to begin; with handover.policy = multi, also the "
+        "time in which the vehicle downloaded or trained in another RSU's row with the same vehicle_id and start_s",
     ]
     exchange_s: Annotated[float, "s", "time spent exchanging with other vehicles"]
     download_bytes: Annotated[float, "B", "bytes received, also of a transfer cut short"]
@@ -55,35 +55,35 @@ class ParticipationRecord(NamedTuple):
     exchange_bytes: Annotated[
         float,
         "B",
-        "bytes of its own exchanges, see the table exchanges; also of those cut short",
+        "bytes of its own exchanges (see the table exchanges), also of those cut short",
     ]
     speed_mps: Annotated[float, "m/s", "speed at entry, as reported to the RSU"]
     level_px: Annotated[float, "px", "blur level at that speed, on the sensor"]
-    weight: Annotated[float | None, "", "weight in the aggregate; null when not aggregated"]
-    loss: Annotated[float | None, "", "mean training loss of the vehicle; null when not trained"]
+    weight: Annotated[float | None, "", "weight in the aggregate; null if not aggregated"]
+    loss: Annotated[float | None, "", "mean training loss of the vehicle; null if not trained"]
     work_share: Annotated[
         float | None,
         "",
-        "share of its local steps that the vehicle was to do, 1 unless the pace ends its training early; null when it "
+        "share of its local steps that the vehicle was to do, 1 unless the pace ends training early; null if training "
         "never began",
     ]
     outside_s: Annotated[
         float,
         "s",
-        "time spent outside coverage with nothing to compute, until it was covered again (handover.longest_gap_s)",
+        "time spent outside coverage with nothing to compute, until covered again (handover.longest_gap_s)",
     ]
-    upload_rsu_id: Annotated[str | None, "", "RSU that the upload went to; null when none began"]
+    upload_rsu_id: Annotated[str | None, "", "RSU that received the upload; null if no upload began"]
     remaining_straight_s: Annotated[
         float | None,
         "s",
-        "rest of the window as predicted when invited: straight on at its speed, infinite for a vehicle that stands; "
-        "null when never invited",
+        "remaining time in coverage predicted at invitation from straight motion at its speed; infinite for a "
+        "stationary vehicle; null if never invited",
     ]
     remaining_history_s: Annotated[
         float | None,
         "s",
-        "rest of the window as predicted when invited: the mean of earlier windows from the same approach; null before"
-        " the first and when never invited",
+        "remaining time in coverage predicted at invitation from the mean of earlier windows of the same approach; "
+        "null if there was none, or if never invited",
     ]
     download_j: Annotated[float | None, "J", "energy on board for receiving" + _WITHOUT_POWER] = None
     train_j: Annotated[float | None, "J", "energy on board for training" + _WITHOUT_POWER] = None
@@ -91,12 +91,12 @@ class ParticipationRecord(NamedTuple):
     wait_j: Annotated[
         float | None,
         "J",
-        "energy on board for listening while it waited, in coverage or, trained, outside" + _WITHOUT_POWER,
+        "energy on board for listening while waiting in coverage, or outside after training" + _WITHOUT_POWER,
     ] = None
     exchange_j: Annotated[
         float | None,
         "J",
-        "energy on board for exchanging with other vehicles, and for computing for them" + _WITHOUT_POWER,
+        "energy on board for exchanges with other vehicles, computing for them included" + _WITHOUT_POWER,
     ] = None
     aggregator: Aggregator = AGGREGATOR
     base_aggregator: Annotated[str, "", "aggregator whose model was sent"] = AGGREGATOR
@@ -109,47 +109,47 @@ class ExchangeRecord(NamedTuple):
     exchange: Annotated[int, "", "index, in order of end"]
     round: Annotated[int, "", "round"]
     sender_id: Annotated[str, "", "vehicle whose model is sent"]
-    receiver_id: Annotated[str, "", "vehicle that receives it; some learners have it work on it and send it back"]
+    receiver_id: Annotated[str, "", "vehicle that receives the model; with some learners it processes it and replies"]
     sender_silo: Annotated[int, "", "silo of the sender"]
     receiver_silo: Annotated[int, "", "silo of the receiver"]
     via: Annotated[
         Literal["sidelink", "relay", ""],
         "",
-        "sidelink, relay (through the RSU), or empty when they were never in contact",
+        "sidelink, relay (through the RSU), or empty if they were never in contact",
     ]
     outcome: Annotated[Literal["completed", "cut"], "", "completed or cut"]
     start_s: Annotated[float, "s", "when the round's exchange began"]
     end_s: Annotated[float, "s", "when this exchange was complete or cut"]
     contact_s: Annotated[float, "s", "time in contact between these two"]
-    bytes: Annotated[float, "B", "bytes moved over the air, both ways and both hops of a relay, also when cut"]
+    bytes: Annotated[float, "B", "bytes over the air, both ways and both hops of a relay, also if cut"]
     sender_x_m: Annotated[float, "m", "position at start_s, net coordinates"]
     sender_y_m: Annotated[float, "m", "position at start_s, net coordinates"]
     receiver_x_m: Annotated[float, "m", "position at start_s, net coordinates"]
     receiver_y_m: Annotated[float, "m", "position at start_s, net coordinates"]
-    value: Annotated[float | None, "", "the learner's figure for it, described in the manifest; null without one"]
+    value: Annotated[float | None, "", "the learner's value of the exchange, see the manifest; null if it gives none"]
     aggregator: Aggregator = AGGREGATOR
 
 
 class HandoverRecord(NamedTuple):
-    """A row of the table ``handovers``: another RSU serves a vehicle that takes part; no table without any."""
+    """A row of the table ``handovers``: another RSU takes over a participant; without handovers there is no table."""
 
     handover: Annotated[int, "", "index, in order of the participations' ends"]
-    participation: Annotated[int, "", "whose it is: index in participations"]
+    participation: Annotated[int, "", "the participation: index in participations"]
     round: Annotated[int, "", "round that was open at the participation's end"]
     vehicle_id: Annotated[str, "", "vehicle"]
-    time_s: Annotated[float, "s", "when the former RSU served it no more"]
-    from_rsu_id: Annotated[str, "", "that RSU"]
-    to_rsu_id: Annotated[str, "", "the one that served it next"]
-    stage: Annotated[Stage, "", "what it was doing: download, training, upload, or outside: it waited, trained"]
-    moved_bytes: Annotated[float, "B", "what had arrived of a transfer over the former RSU since that one served it"]
-    link_bytes: Annotated[float, "B", "what all its transfers moved over the former RSU since that one served it"]
-    gap_s: Annotated[float, "s", "for how long no RSU covered it in between"]
-    backhaul_s: Annotated[float, "s", "time that its update then took to the aggregator; 0 but for the last handover"]
+    time_s: Annotated[float, "s", "when the former RSU stopped serving it"]
+    from_rsu_id: Annotated[str, "", "the former RSU"]
+    to_rsu_id: Annotated[str, "", "the RSU that served it next"]
+    stage: Annotated[Stage, "", "stage at the handover: download, training, upload, or outside (trained and waiting)"]
+    moved_bytes: Annotated[float, "B", "bytes of the interrupted transfer that the former RSU had moved"]
+    link_bytes: Annotated[float, "B", "bytes of all its transfers that the former RSU had moved while it served it"]
+    gap_s: Annotated[float, "s", "time without coverage in between"]
+    backhaul_s: Annotated[float, "s", "time that its update then took to the aggregator; 0 except at the last handover"]
     policy: Annotated[
         str,
         "",
-        "what was done, as handover.policy has it; forward also where both RSUs have one aggregator, or where that of "
-        "the new one had closed its last round or has an update of this vehicle in the open one",
+        "what was done, a value of handover.policy; forward also if both RSUs have the same aggregator, or if the new "
+        "RSU's aggregator had closed its last round or has an update of this vehicle in the open round",
     ]
     fate: Annotated[Outcome, "", "outcome of the participation"]
     aggregator: Aggregator
@@ -163,26 +163,26 @@ class RoundRecord(NamedTuple):
     close_s: Annotated[float, "s", "closing and aggregation"]
     closed_by: Annotated[ClosedBy, "", "quorum, everyone (pace.name = coverage), deadline or traffic_end"]
     invited: Annotated[
-        int, "", "participations invited while it was open; with handover.policy = multi only by the RSU that serves"
+        int, "", "participations invited while it was open; with handover.policy = multi, only by the serving RSU"
     ]
     committed: Annotated[int, "", "updates aggregated"]
     rejected: Annotated[int, "", "updates with non-finite values"]
-    loss: Annotated[float | None, "", "mean training loss of the aggregated updates; null without any"]
+    loss: Annotated[float | None, "", "mean training loss of the aggregated updates; null if there are none"]
     aggregator: Aggregator = AGGREGATOR
 
 
 class MergeRecord(NamedTuple):
     """A row of the table ``merges``."""
 
-    time_s: Annotated[float, "s", "when"]
-    aggregator: Annotated[str, "", "whose model was made: cloud, or an RSU's id"]
-    version: Annotated[int, "", "its version; of an RSU its newest, whose place it takes"]
-    source: Annotated[str, "", "one of those whose model went into it"]
+    time_s: Annotated[float, "s", "time of the merge"]
+    aggregator: Annotated[str, "", "owner of the new model: cloud, or an RSU's id"]
+    version: Annotated[int, "", "version of the new model; for an RSU, of its newest model, which it replaces"]
+    source: Annotated[str, "", "owner of one of the averaged models"]
     source_version: Annotated[int, "", "version of that model"]
-    weight: Annotated[float, "", "its weight; those of one average sum to 1"]
+    weight: Annotated[float, "", "weight of that model; the weights of one average sum to 1"]
     closed_by: Annotated[
         str,
         "",
-        "everyone, deadline or traffic_end (a round of the cloud), arrival (of the cloud's model at an RSU), or round "
-        "(of an RSU that averages with its neighbours)",
+        "end of the cloud's round (everyone, deadline or traffic_end), arrival of the cloud's model at an RSU "
+        "(arrival), or end of the round of an RSU that averages with its neighbours (round)",
     ]

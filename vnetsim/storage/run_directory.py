@@ -1,15 +1,15 @@
-"""The run directory: what a run leaves, in files that ``vnetsim.storage.folder`` writes and checks.
+"""The run directory: the folder with the results of a run.
 
-Layout (a folder the user can zip and send)::
+Its files, which ``vnetsim.storage.folder`` writes and checks::
 
-    experiment.toml      the resolved experiment
+    experiment.toml      all settings of the experiment
     manifest.json        versions, seeds, SUMO command, device, input hashes, learner, status
-    windows.parquet      and participations, exchanges, rounds, metrics, silos, map: see vnetsim.storage.tables
-    windows/             and the other tables that grow: their pieces, until the run has finished
-    partition.csv        which silo holds which image with a class; not of a cell of a comparison
+    windows.parquet      also participations, exchanges, rounds, metrics, silos, map: see vnetsim.storage.tables
+    windows/             pieces of this table until the run has finished; likewise for other tables that grow
+    partition.csv        silo and class of each image; not in cells of a comparison
     samples.npz          example images, sharp and blurred
-    model.safetensors    the final model of the one aggregator or the cloud; models/ has each RSU's where there is none
-    checkpoint/          the newest finished round: progress.json, the state it names, a file for each silo with state,
+    model.safetensors    final model of the single aggregator or the cloud; without either, models/ has one for each RSU
+    checkpoint/          newest finished round: progress.json, the state it names, one file for each silo with state,
                          and results of earlier rounds, rounds-000000.json and so on
     checksums.sha256     SHA-256 of all these files: vnetsim.storage.checksums
     report.html figures/ made by the analysis
@@ -42,15 +42,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scan:
-    """Parquet files, one after the other as one table, of which only what is asked for comes into memory."""
+    """Parquet files read as one table, in their order; only the result of a query is loaded into memory."""
 
     paths: tuple[Path, ...]
 
     def collect(self, query: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
-        """Return what ``query`` makes of the table, in its order.
+        """Return the result of ``query`` on the table, with rows in the table's order.
 
         Raises:
-            InputError: a file cannot be read, or is damaged.
+            InputError: a file is unreadable or damaged.
         """
         with damage_as_input_error(self.paths[0]):
             return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
@@ -58,10 +58,10 @@ class Scan:
 
 @contextmanager
 def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
-    """Have Polars' errors with a file say, as what users are told, what it is in some ``words``, and why.
+    """Turn errors of Polars with a file into ``path: words: reason``.
 
     Raises:
-        InputError: the file cannot be read, or is damaged.
+        InputError: the file is unreadable or damaged.
     """
     refuse_forked()
     try:
@@ -69,7 +69,9 @@ def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[Non
             yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: {words}: {(str(error) or 'damaged').splitlines()[0]}.") from error
-    except pl.exceptions.PanicException as error:  # of Rust, no Exception; what Ctrl-C raises below it is one too
+    except (
+        pl.exceptions.PanicException
+    ) as error:  # raised by Rust, not an Exception; Ctrl-C inside Polars raises it too
         if "KeyboardInterrupt" in str(error):
             raise
         raise InputError(f"{path}: {words}: the file is damaged.") from error
@@ -83,10 +85,10 @@ class RunDirectory(Folder):
         self.put({name: json_bytes(value)})
 
     def read_json(self, name: str) -> Any:
-        """Return the JSON file ``name``.
+        """Return the parsed JSON file ``name``.
 
         Raises:
-            InputError: when it is missing or damaged.
+            InputError: it is missing or damaged.
         """
         if not self.holds(name):
             stopped = self.path.is_dir() and any(self.path.iterdir()) and self.has_not_begun()
@@ -98,7 +100,7 @@ class RunDirectory(Folder):
             raise InputError(f"{self.path / name}: unreadable: {error}.") from error
 
     def write_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
-        """Write arrays as a NumPy archive under ``name``; nothing in it depends on when it was written."""
+        """Write arrays as a NumPy archive under ``name``; its bytes depend only on the arrays."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         self.put({name: buffer.getvalue()})
@@ -113,28 +115,28 @@ class RunDirectory(Folder):
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays)
-        except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged
+        except Exception as error:  # zipfile and NumPy raise many kinds for damaged files
             why = (str(error) or "damaged").splitlines()[0]
             raise InputError(f"{self.path / name}: unreadable: {why}.") from error
 
     def manifest(self) -> dict[str, Any]:
-        """Return ``manifest.json``; see ``manifest_record``."""
+        """Return the parsed ``manifest.json``; see ``manifest_record``."""
         return self._record_of("manifest.json", ManifestRecord)[0]
 
     def manifest_record(self) -> ManifestRecord:
-        """Return what stands in ``manifest.json``.
+        """Return ``manifest.json`` as a record.
 
         Raises:
-            InputError: it is missing, damaged, or of another version.
+            InputError: it is missing, damaged, or of another format version.
         """
         return self._record_of("manifest.json", ManifestRecord)[1]
 
     def comparison(self) -> dict[str, Any]:
-        """Return ``comparison.json``; see ``comparison_record``."""
+        """Return the parsed ``comparison.json``; see ``comparison_record``."""
         return self._record_of(COMPARISON, ComparisonRecord)[0]
 
     def comparison_record(self) -> ComparisonRecord:
-        """Return what stands in ``comparison.json``; see ``manifest_record``."""
+        """Return ``comparison.json`` as a record; raises like ``manifest_record``."""
         return self._record_of(COMPARISON, ComparisonRecord)[1]
 
     def _record_of(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
@@ -160,15 +162,15 @@ class RunDirectory(Folder):
         """Return a table with exactly the columns of ``vnetsim.storage.tables``.
 
         Raises:
-            InputError: when it is missing, damaged or has other columns.
+            InputError: it is missing, damaged or has other columns.
         """
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
-        """Return a table to be read in part, with the columns that it was written with.
+        """Return a table for queries that need not load all of it; joined, or its pieces.
 
         Raises:
-            InputError: when it is missing, damaged or has other columns.
+            InputError: it is missing, damaged or has other columns.
         """
         name = f"{table}.parquet"
         pieces = [] if self.holds(name) else self.names(table)

@@ -1,7 +1,6 @@
-"""How plain values of TOML and JSON become dataclasses, settings and records, or one line that says what is wrong.
+"""Builds dataclasses (settings and records) from values of TOML and JSON.
 
-Values are held to their types exactly as they stand: nothing is converted but whole numbers where reals stand, and what
-is missing or of another type is named with its key.
+Types must match exactly, except that a whole number may be given for a real one. Errors name the key.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _names(value: Any, _: Any) -> tuple[str, ...]:
 
 @functools.cache
 def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
-    """Return what makes dataclasses of TOML and JSON values and converts none but whole numbers where reals stand."""
+    """Return a converter that refuses values of another type, except whole numbers for reals."""
     converter = cattrs.Converter(forbid_extra_keys=forbid_extra_keys)
     converter.register_structure_hook(float, _scalar(float, "a number", int, float))
     converter.register_structure_hook(int, _scalar(int, "a whole number", int))
@@ -51,7 +50,7 @@ def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
 
 
 def _gathering(kind: Any) -> list[str]:
-    """Return the field of a settings class that gathers what else stands in its table, if it has one."""
+    """Return the fields (one or none) of a settings class marked with ``BESIDE``: they collect all other keys."""
     fields = dataclasses.fields(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else ()
     return [field.name for field in fields if field.metadata == BESIDE]
 
@@ -71,13 +70,13 @@ def _gatherer(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], An
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
-    """Build the settings dataclass ``kind`` from plain ``values``.
+    """Build the settings dataclass ``kind`` from plain ``values``, and check its bounds.
 
     Args:
-        values: keys and values as TOML gives them.
+        values: keys and values as in TOML.
         kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
-        where: file or option to name in errors.
-        path: table the values stand in.
+        where: file or option, for errors; may be empty.
+        path: path of the table with these values, for errors.
 
     Raises:
         InputError: unknown key, wrong type, value out of range.
@@ -87,13 +86,13 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
     except BaseValidationError as error:
         fault = _first_fault(error, path, values)
         raise InputError(f"{where}: {fault}" if where else str(fault)) from None
-    except StructureHandlerNotFoundError as error:  # of a plug-in
+    except StructureHandlerNotFoundError as error:  # in the settings of a plug-in
         what = getattr(error.type_, "__name__", error.type_)
         raise InputError(
             f"{'.'.join(path)}: {kind.__name__} has a setting of type {what}, which no TOML gives: take numbers, "
             "strings, booleans, literals or tuple[str, ...]."
         ) from None
-    check_bounds(".".join(path), result)  # also those of a class that does not check them itself
+    check_bounds(".".join(path), result)  # a plug-in's class may not check its own
     return result
 
 
@@ -109,7 +108,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the tables of a TOML document.
 
     Raises:
-        ValueError: no TOML, or nested too deeply.
+        ValueError: not TOML, or nested too deeply.
     """
     try:
         return tomllib.loads(text)
@@ -124,7 +123,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         InputError: missing, unreadable, or not TOML (with the line).
     """
     try:
-        return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows marks UTF-8 so
+        return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows may begin UTF-8 with a mark
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -134,16 +133,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def structured(path: Path, value: Any, kind: type[T]) -> T:
-    """Return the record ``kind`` that stands in a file, of which JSON or TOML says that it holds ``value``.
+    """Build the record ``kind`` from ``value``, the parsed content of the file at ``path``; unknown keys are ignored.
 
     Raises:
-        InputError: names file and key.
+        InputError: the message names file and key.
     """
     try:
         return _converter(forbid_extra_keys=False).structure(value, kind)
     except InputError as fault:
         raise InputError(f"{path}: damaged: {fault}") from None
-    except Exception as error:  # noqa: BLE001 - of whatever kind, it is what a hook or a constructor said of the value
+    except Exception as error:  # noqa: BLE001 - hooks and constructors may raise anything
         raise InputError(f"{path}: damaged: {_first_fault(error, (), value)}") from None
 
 
@@ -154,7 +153,7 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
         try:
             converted = kind(value)
             if kind is int:
-                float(converted)  # so that whoever computes with it may
+                float(converted)  # later computations convert it
         except OverflowError:
             raise TypeError(f"expected {words} of less than 309 digits") from None
         return converted
@@ -163,7 +162,7 @@ def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any
 
 
 def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputError:
-    """Return the first thing wrong with ``values``, which stand at ``path``, as one line that names the key."""
+    """Return the first fault in ``values``, which are at ``path``, as one line that names the key."""
     if isinstance(error, ForbiddenExtraKeysError):
         names = [field.name for field in dataclasses.fields(error.cl)]
         return unknown_name("key", min(error.extra_fields), names, where=".".join(path))
@@ -187,7 +186,7 @@ def _fault_of(error: Exception, value: Any) -> str:
         return f": must be one of {said.rpartition('Literal')[2].strip('[]. ')}, got {value!r:.60}."
     if isinstance(error, TypeError) and said.startswith("expected"):
         return f": {said}, got {value!r:.60}."
-    if isinstance(value, Mapping):  # it is a table, and who it is for refuses it
+    if isinstance(value, Mapping):  # it is a table, and its class raised the error
         return f": {type(error).__name__}: {one_line(error)}."
     return f": expected a table, got {value!r:.60}."
 

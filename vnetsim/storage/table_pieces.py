@@ -1,8 +1,8 @@
-"""Tables that grow: rows are appended in durable pieces, ``windows/000000.parquet`` and so on, and joined at the end.
+"""Tables that grow: rows are written in pieces, ``windows/000000.parquet`` and so on, which are joined at the end.
 
-A piece is complete after so many rows, or values in their lists; where it ends follows from the rows alone. The last,
-incomplete one is written anew whenever what there is shall be safe. Whoever goes on after a kill appends all rows
-again, over the pieces that are there already.
+A piece is complete after a fixed number of rows, or of values in their lists, so the same rows give the same pieces.
+Each checkpoint writes the last, incomplete piece again. A resumed run appends all rows from the start and finds the
+existing pieces equal.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ Row = TypeVar("Row")
 
 PIECE_ROWS = 4096
 PIECE_VALUES = 2**18
-"""Rows, or values in their lists, that complete a piece: about 8 MiB of coverage windows."""
+"""Number of rows, or of values in their lists, that complete a piece: about 8 MiB of coverage windows."""
 
 GROUP_ROWS = 1024
-"""Rows of a row group of the joined table; what is joined has the same bytes wherever the pieces ended."""
+"""Rows in a row group of the joined table; its bytes do not depend on the pieces."""
 
 
 class TablePieces(Generic[Row]):
     """A table of a run directory that is written piece by piece.
 
     Args:
-        table: key of ``vnetsim.storage.tables.TABLES``.
-        frame: makes a table of rows, the first of which has the index given; without one, they are tuples.
-        values: how many values the lists of a row hold.
+        run: the run directory.
+        table: key in ``vnetsim.storage.tables.TABLES``.
+        frame: converts rows to a table, given the index of the first one; by default the rows are tuples already.
+        values: number of values in the lists of a row.
     """
 
     def __init__(
@@ -52,23 +53,23 @@ class TablePieces(Generic[Row]):
         self._values = values
         self._rows: list[Row] = []
         self._size = 0
-        self._first = 0  # index of the first row that is in no complete piece
+        self._first = 0  # index of the first row that is not in a complete piece
         self._number = 0
-        # pieces of a run that goes on; when the table is whole, they are what its removal left
+        # pieces of the run to resume; beside a joined table they are leftovers
         self._there = 0 if run.holds(f"{table}.parquet") else len(run.names(table))
 
     @property
     def rows(self) -> int:
-        """How many rows were appended."""
+        """Number of rows appended."""
         return self._first + len(self._rows)
 
     def append(self, row: Row) -> None:
-        """Add a row; a piece that it completes is written.
+        """Add a row, and write the piece if that completes it.
 
         Raises:
             RunError: the disk is full or the folder not writable.
         """
-        self._write_when_complete()  # the last row's write may have failed; the piece ends there all the same
+        self._write_when_complete()  # if writing failed at the last row, the piece still ends there
         self._rows.append(row)
         self._size += self._values(row)
         self._write_when_complete()
@@ -78,23 +79,23 @@ class TablePieces(Generic[Row]):
             return
         content, later = self._content(), []
         if self._number + 1 < self._there and not self._run.has_content(self._name, sha256(content)):
-            # packages are others by now: the rows that come are not mixed with those that were there
+            # other versions of packages computed other rows: do not mix them with the old ones
             later = [piece for piece in self._run.names(self._table) if piece > self._name]
         self._run.put({self._name: content}, remove=later)
         self._next_piece()
 
     def unsaved(self) -> dict[str, Content]:
-        """Return the file that makes all rows safe, for ``Folder.put``; none while pieces that are there hold more."""
+        """Return the file that saves all rows, for ``Folder.put``; empty while existing pieces have more rows."""
         return {self._name: self._content()} if self._rows and self._number + 1 >= self._there else {}
 
     def joined(self) -> tuple[dict[str, Content], list[str]]:
-        """Return the whole table as a file, and the pieces that it replaces, for ``Folder.put``.
+        """Return the whole table as a file, and the names of the pieces that it replaces, for ``Folder.put``.
 
         Raises:
             RunError: the disk is full or the folder not writable.
         """
         name = f"{self._table}.parquet"
-        if not self._number:  # it fits into one
+        if not self._number:  # the table fits into one piece
             whole = self._content()
             return {name: whole}, self._run.names(self._table)
         if self._rows:
@@ -121,7 +122,7 @@ class TablePieces(Generic[Row]):
 
 
 def _join(pieces: list[Path], path: Path, table: str) -> None:
-    """Write the rows of some Parquet files as one, in memory that does not grow with their number."""
+    """Join Parquet files in bounded memory."""
     try:
         pl.scan_parquet(pieces, glob=False).sink_parquet(
             path, row_group_size=GROUP_ROWS, arrow_schema=arrow_schema(TABLES[table])

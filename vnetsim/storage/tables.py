@@ -1,4 +1,4 @@
-"""The tables of a run directory: columns, types, units. Units and meanings travel in the Parquet field metadata."""
+"""The tables of runs and comparisons: columns, types, units. The Parquet field metadata has units and meanings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, MergeRecord, Pa
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its Parquet type, its unit, empty for none, and its meaning in words."""
+    """One column: name, Parquet type, unit (may be empty) and meaning in words."""
 
     name: str
     dtype: pl.DataType
@@ -24,14 +24,14 @@ class Column:
 
 
 Rows = pl.DataFrame | list[tuple[object, ...]]
-"""A table: a frame with its columns, or tuples in their order."""
+"""A table: a data frame, or tuples in the order of the columns."""
 
 TEXT, INTEGER, REAL = pl.String(), pl.Int64(), pl.Float64()
 REALS = pl.List(pl.Float64())
 
 
 def _columns(row: type) -> tuple[Column, ...]:
-    """Return the columns of a table whose rows are of a class of ``vnetsim.storage.rows``."""
+    """Return the columns of a table from its row class in ``vnetsim.storage.rows``."""
     found = []
     for name, hint in get_type_hints(row, include_extras=True).items():
         plain, unit, meaning = get_args(hint)
@@ -41,7 +41,7 @@ def _columns(row: type) -> tuple[Column, ...]:
 
 
 CUT_ENTRY, CUT_EXIT = ("begin", "gap"), ("end", "gap")
-"""Causes of entry and of exit that leave open how long a vehicle was inside: windows that are cut off."""
+"""Causes of entry and exit of windows that are cut off: the true dwell time is unknown."""
 WINDOWS = (
     Column("window", INTEGER, "", "index, in order of exit"),
     Column("vehicle_id", TEXT, "", "vehicle"),
@@ -70,18 +70,16 @@ BACKHAUL = (
     Column("up_bytes", REAL, "B", "sent from it"),
     Column("down_messages", INTEGER, "", "models and updates sent to it"),
     Column("up_messages", INTEGER, "", "models and updates sent from it"),
-    Column("down_busy_s", REAL, "s", "how long something was on its way to it; 0 on a wire of infinite rate"),
-    Column("up_busy_s", REAL, "s", "how long something was on its way from it; 0 on a wire of infinite rate"),
+    Column("down_busy_s", REAL, "s", "time during which its wire carried something to it; 0 at an infinite rate"),
+    Column("up_busy_s", REAL, "s", "time during which its wire carried something from it; 0 at an infinite rate"),
 )
 
 METRICS = (
-    Column(
-        "round", INTEGER, "", "rounds aggregated before the measurement; 0 is the untrained model; of the cloud its own"
-    ),
+    Column("round", INTEGER, "", "rounds aggregated before it, 0 for the untrained model; the cloud counts its own"),
     Column("time_s", REAL, "s", "simulated time of the measurement"),
     Column("name", TEXT, "", "series, described in the manifest"),
     Column("value", REAL, "", "value, in the series' unit"),
-    Column("aggregator", TEXT, "", "whose model: single, an RSU's id, or cloud; empty for a figure of all of them"),
+    Column("aggregator", TEXT, "", "whose model: single, an RSU's id, or cloud; empty for a value of all models"),
 )
 
 SILOS = (
@@ -99,7 +97,7 @@ MAP = (
 
 _CELL = (
     Column("arm", TEXT, "", "what is compared: a learner with its settings"),
-    Column("condition", TEXT, "", "under what it is compared; empty where there is one condition only"),
+    Column("condition", TEXT, "", "condition of the comparison; empty if there is only one"),
     Column("learner", TEXT, "", "learner"),
     Column("seed", INTEGER, "", "seed of the cell"),
 )
@@ -108,35 +106,36 @@ _FOLDER = Column("cell", TEXT, "", "folder of the cell")
 COMPARISON = (
     *_CELL,
     Column("metric", TEXT, "", "series, described in the manifest of the cell"),
-    Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
-    Column("value", REAL, "", "what is compared: the mean of the last values measured in the cell"),
-    Column("evaluations", INTEGER, "", "how many of them, 1 for the last value alone"),
-    Column("rounds", INTEGER, "", "rounds the cell aggregated"),
-    Column("simulated_s", REAL, "s", "simulated time from the beginning of the cell to its end"),
+    Column("unit", TEXT, "", "unit of the value; % means that the value is a fraction"),
+    Column("value", REAL, "", "mean of the last values measured in the cell"),
+    Column("evaluations", INTEGER, "", "number of these values; 1 for the last value alone"),
+    Column("rounds", INTEGER, "", "rounds that the cell aggregated"),
+    Column("simulated_s", REAL, "s", "simulated time from the start of the cell to its end"),
     Column("bytes", REAL, "B", "bytes over the radio links and between vehicles, also of transfers cut short"),
     _FOLDER,
 )
-"""Table of a comparison: one row for each cell and metric."""
+"""First table of a comparison: one row for each cell and metric."""
 
 COMPARISON_TARGETS = (
     *_CELL,
-    Column("metric", TEXT, "", "series whose target it is, described in the manifest of the cell"),
-    Column("unit", TEXT, "", "unit of the target; % stands for a fraction"),
-    Column("target", REAL, "", "the worst arm's mean of what is compared, under this condition"),
-    Column("round", INTEGER, "", "rounds aggregated when the target was first reached; null when never, like the next"),
-    Column("simulated_s", REAL, "s", "simulated time since the beginning of the cell"),
-    Column("bytes", REAL, "B", "bytes over the radio links and between vehicles until then"),
-    Column("device_s", REAL, "s", "training time on board until then, summed over vehicles"),
+    Column("metric", TEXT, "", "series that the target belongs to, described in the manifest of the cell"),
+    Column("unit", TEXT, "", "unit of the target; % means that the target is a fraction"),
+    Column("target", REAL, "", "mean of the compared values of the worst arm under this condition"),
+    Column("round", INTEGER, "", "rounds aggregated when the target was first reached; null if it never was"),
+    Column("simulated_s", REAL, "s", "simulated time from the start of the cell until then; null if never"),
+    Column("bytes", REAL, "B", "bytes over the radio links and between vehicles until then; null if never"),
+    Column("device_s", REAL, "s", "training time on board until then, summed over vehicles; null if never"),
     _FOLDER,
 )
-"""Second table of a comparison, when each cell reached a common target: one row for each cell."""
+"""Second table of a comparison: when each cell first reached the common target, one row for each cell."""
 
 COMPARISON_DIFFERENCES = (
-    Column("compared", TEXT, "", "arms, under one condition; or conditions, with one arm"),
-    Column("within", TEXT, "", "that condition, empty where there is one only; or that arm"),
-    Column("first", TEXT, "", "arm or condition"),
-    Column("second", TEXT, "", "arm or condition; differences are first less second, paired by seed"),
+    Column("compared", TEXT, "", "arms (under one condition) or conditions (with one arm)"),
+    Column("within", TEXT, "", "that condition (empty if there is only one) or that arm"),
+    Column("first", TEXT, "", "first arm or condition"),
+    Column("second", TEXT, "", "second arm or condition; differences are first minus second, paired by seed"),
     Column("metric", TEXT, "", "series, described in the manifest of the cells"),
+<<<<<<< HEAD
     Column("unit", TEXT, "", "unit of difference, deviation, low, high and resolves; % stands for a fraction"),
     Column("evaluations", INTEGER, "", "last evaluations of a run whose mean is compared"),
     Column("seeds", INTEGER, "", "seeds that both have"),
@@ -160,6 +159,22 @@ COMPARISON_DIFFERENCES = (
     Column(
         "verdict", TEXT, "", "first or second, whichever is resolved to be higher; empty where neither is, or withheld"
     ),
+=======
+    Column("unit", TEXT, "", "unit of difference, deviation, low, high and seen; % means that they are fractions"),
+    Column("evaluations", INTEGER, "", "number of last evaluations of a run whose mean is compared"),
+    Column("seeds", INTEGER, "", "number of seeds that both have"),
+    Column("difference", REAL, "", "mean difference"),
+    Column("deviation", REAL, "", "standard deviation of the differences"),
+    Column("method", TEXT, "", "method of test and interval: sign-flip or t"),
+    Column("tests", INTEGER, "", "number of pairs for which interval and p are corrected (Bonferroni)"),
+    Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null if unbounded"),
+    Column("high", REAL, "", "upper end of that interval; null if unbounded"),
+    Column("p", REAL, "", "corrected p-value; null if there are too few seeds for a test"),
+    Column("effect", REAL, "", "effect size d_z: mean over standard deviation of the differences"),
+    Column("seen", REAL, "", "smallest true difference that these seeds detect with 80 % power; null if there is none"),
+    Column("seeds_needed", INTEGER, "", "number of seeds that detect the observed difference with 80 % power"),
+    Column("verdict", TEXT, "", "first or second, whichever is significantly higher; empty if neither is"),
+>>>>>>> 1c08ca9 (Word storage, and the columns of tables, plainly)
 )
 """Third table of a comparison: one row for each pair and metric."""
 
@@ -169,6 +184,7 @@ COMPARISON_MEASURES = (
         "measure",
         TEXT,
         "",
+<<<<<<< HEAD
         "commits: participations that committed; commits_per_h: in an hour of simulated time, null for runs under "
         "ten minutes; bytes_per_commit: all bytes over the air, over commits; wasted_train_s, wasted_train_share: "
         "training time on board of participations that "
@@ -177,27 +193,45 @@ COMPARISON_MEASURES = (
         "contested_share: share of the invitations that left somebody waiting who might have been invited instead; "
         "commit_share_speed, commit_share_direction: share of the updates aggregated with a weight above 0, by speed "
         "at entry or direction from which the vehicle first came",
+=======
+        "commits_per_h: participations that committed per hour of simulated time; bytes_per_commit: all bytes over the "
+        "air divided by the number of commits; wasted_train_s, wasted_train_share: training time on board of "
+        "participations that did not commit, and its share of all training time; wasted_bytes, wasted_bytes_share: "
+        "bytes of these participations and of the exchanges they sent, and their share of all bytes; gini: Gini "
+        "coefficient of the commits over all silos; contested_share: share of the invitations made while another "
+        "vehicle was waiting that could have been invited instead; commit_share_speed, commit_share_direction: share "
+        "of the updates aggregated with a weight above 0, by speed at entry or by direction of the first entry",
+>>>>>>> 1c08ca9 (Word storage, and the columns of tables, plainly)
     ),
-    Column("unit", TEXT, "", "unit of the value; % stands for a fraction"),
-    Column("bin", TEXT, "", "of a share: which speeds or direction; empty otherwise"),
+    Column("unit", TEXT, "", "unit of the value; % means that the value is a fraction"),
+    Column("bin", TEXT, "", "range of speeds, or direction, of a share; empty for other measures"),
     Column("bin_unit", TEXT, "", "unit of the bin's ends"),
-    Column("value", REAL, "", "value; null where there is nothing to divide by"),
+    Column("value", REAL, "", "value; null if its denominator is 0"),
     _FOLDER,
 )
-"""Fourth table of a comparison: what uploads cost and how they spread, one row for each cell, measure and bin."""
+"""Fourth table of a comparison: cost and distribution of uploads, one row for each cell, measure and bin."""
 
 COMPARISON_RANKS = (
     Column("metric", TEXT, "", "series, or a measure of comparison_measures, or time_to_target"),
-    Column("unit", TEXT, "", "unit of what is ranked; % stands for a fraction"),
+    Column("unit", TEXT, "", "unit of the ranked values; % means that they are fractions"),
     Column("arm", TEXT, "", "what is compared: a learner with its settings"),
+<<<<<<< HEAD
     Column("mean_rank", REAL, "", "mean over seeds of the arm's rank by its mean rank over conditions, 1 the best"),
     Column("seeds", INTEGER, "", "seeds at which every arm has a value under every condition"),
     Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
     Column("chi_square", REAL, "", "Friedman's statistic over seeds; null with fewer than three, like the next"),
     Column("p", REAL, "", "its p-value (chi-square approximation), corrected for the metrics ranked (Holm)"),
     Column("critical_difference", REAL, "", "difference of two mean ranks from which on they are told apart (Nemenyi)"),
+=======
+    Column("mean_rank", REAL, "", "mean over seeds of the arm's rank by its mean rank over conditions; 1 is best"),
+    Column("seeds", INTEGER, "", "number of seeds at which every arm has a value under every condition"),
+    Column("conditions", INTEGER, "", "number of conditions under which every arm was run and measured"),
+    Column("chi_square", REAL, "", "Friedman's statistic over seeds; null with fewer than three seeds"),
+    Column("p", REAL, "", "its p-value (chi-square approximation), not corrected for the number of metrics"),
+    Column("critical_difference", REAL, "", "smallest significant difference of two mean ranks (Nemenyi)"),
+>>>>>>> 1c08ca9 (Word storage, and the columns of tables, plainly)
 )
-"""Fifth table of a comparison, of three arms and two conditions or more: a row for each metric and arm."""
+"""Fifth table of a comparison, with at least three arms and two conditions: one row for each metric and arm."""
 
 COMPARISON_TABLES = {
     "comparison": COMPARISON,
@@ -228,7 +262,7 @@ def to_parquet(name: str, rows: Rows) -> bytes:
 
 
 def arrow_schema(columns: Sequence[Column]) -> Schema:
-    """Return columns as Arrow describes them, with units and meanings."""
+    """Return columns as an Arrow schema with units and meanings."""
     fields = Table.from_arrow(pl.DataFrame(schema={c.name: c.dtype for c in columns})).schema
     return Schema(
         [f.with_metadata({"unit": c.unit, "description": c.meaning}) for f, c in zip(fields, columns, strict=True)]
@@ -236,7 +270,7 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
 
 
 def parquet(columns: Sequence[Column], rows: Rows) -> bytes:
-    """Return a Parquet file of a frame, or of tuples in the order of the columns; its metadata tell their units."""
+    """Return rows as a Parquet file with units and meanings in its metadata."""
     frame = (
         rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
         if isinstance(rows, pl.DataFrame)
