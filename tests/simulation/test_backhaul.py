@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import BackhaulSettings
 from vnetsim.learning import AGGREGATOR, ModelKey
 from vnetsim.simulation.backhaul import Backhaul, refuse_slow_wires
+from vnetsim.simulation.tasks import Activity, Signal, Task, until
 
 WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west", 0.0), ("east", 1000.0)))
 WIRE = {"latency_s": 0.5, "cloud_latency_s": 0.25, "down_bps": 4e6, "up_bps": 2e6}
@@ -87,15 +89,20 @@ def test_messages_share_a_wire_and_arrive_whole() -> None:
     settings = BackhaulSettings(latency_s=1.0, cloud_latency_s=0.0, up_bps=8e6, down_bps=16e6)
     backhaul = Backhaul(env, settings, [WEST, EAST], 0)
     arrived: list[tuple[str, float]] = []
+
+    def note(name: str, sending: Generator[Any, None, bool]) -> Activity:
+        yield from sending
+        arrived.append((name, env.now))
+
     for name, target in (("to the cloud", None), ("to east", "east")):
-        backhaul.send(1e6, "west", target, lambda name=name: arrived.append((name, env.now)))  # type: ignore[misc]
+        Task(note(name, backhaul.send(1e6, "west", target)))
     env.run()
     # both leave west in 2 s together; between RSUs both wires' latencies add, and east's wire takes 0.5 s
     assert arrived == [("to the cloud", 3.0), ("to east", 4.5)]
     west, east = backhaul.wires["west"], backhaul.wires["east"]
     assert (west.up_bytes, west.down_bytes, east.up_bytes, east.down_bytes) == (2e6, 0.0, 0.0, 1e6)
     assert west.up.carried_bytes == 2e6
-    Backhaul(env, BackhaulSettings(), [WEST], 0).send(1e6, "west", None, lambda: arrived.append(("at once", env.now)))
+    Task(note("at once", Backhaul(env, BackhaulSettings(), [WEST], 0).send(1e6, "west", None)))
     assert arrived[2:] == [("at once", 4.5)]
 
 
@@ -103,9 +110,14 @@ def test_an_rsu_keeps_as_many_older_models_as_may_be_stale() -> None:
     env = simpy.Environment()
     backhaul = Backhaul(env, BackhaulSettings(**WIRE), [WEST], max_staleness=1)
     arrived: list[Any] = []
+
+    def note(version: int, copy: Signal) -> Activity:
+        yield from until(copy)
+        arrived.append((version, env.now))
+
     for version, size_bytes in ((0, 1e6), (2, 1.0), (3, 0.0), (2, 1.0), (0, 0.0)):
         model = ModelKey(AGGREGATOR, version)
-        backhaul.fetch("west", model, size_bytes, lambda version=version: arrived.append((version, env.now)))
+        Task(note(version, backhaul.fetch("west", model, size_bytes)))
         if arrived or version == 2:
             env.run()
     # a byte overtakes a megabyte, who waits for that gets it still, and where 3 is, 2 is kept, and 0 is sent again

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 from vnetsim.learning import ModelKey
@@ -34,6 +33,7 @@ from vnetsim.simulation.participation import Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.stages import Coverage
+from vnetsim.simulation.tasks import Activity, Task
 from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
@@ -55,6 +55,7 @@ class Aggregator:
 
     def __post_init__(self) -> None:
         self._deadline_s = getattr(self.pace, "deadline_s", None)
+        self._deadline: Task | None = None
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
@@ -235,24 +236,23 @@ class Aggregator:
         """Let the open round close so long from now (s) at the latest."""
         now_s = self.world.env.now
         self._open.close_s = now_s + length_s
-        deadline = self.world.env.timeout(self._open.close_s - now_s)
-        deadline.callbacks.append(partial(self._deadline, self.round, self._open.close_s))
+        self._replace_deadline(self._wait_until_deadline(self._open.close_s - now_s))
 
-    def _still(self, round_index: int) -> bool:
-        """Return whether a round is still open."""
-        return round_index == self.round and not self.finished
+    def _replace_deadline(self, deadline: Activity | None) -> None:
+        if self._deadline is not None:
+            self._deadline.stop()
+        self._deadline = None if deadline is None else Task(deadline)
 
-    def _deadline(self, round_index: int, close_s: float, _: object) -> None:
-        if not self._still(round_index) or close_s != self._open.close_s or self._exchange.under_way:
-            return
+    def _wait_until_deadline(self, wait_s: float) -> Activity:
+        yield self.world.env.timeout(wait_s)
         if self._exchange.gathered:
             self._open_exchange("deadline")
         else:
             self._close_and_go_on("deadline")
 
-    def _exchange_deadline(self, round_index: int, _: object) -> None:
-        if self._still(round_index) and self._exchange.under_way:
-            self._close_and_go_on("deadline")
+    def _wait_until_exchange_deadline(self) -> Activity:
+        yield self.world.env.timeout(self.world.experiment.round.deadline_s)
+        self._close_and_go_on("deadline")
 
     def _closed_by(self) -> ClosedBy | None:
         """Return what closes the round now: the end of its exchange where that has begun, else the pace, or nothing."""
@@ -304,8 +304,7 @@ class Aggregator:
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self.world.env.now)
         self._open.exchange_by = opened_by
-        deadline = self.world.env.timeout(self.world.experiment.round.deadline_s)
-        deadline.callbacks.append(partial(self._exchange_deadline, self.round))
+        self._replace_deadline(self._wait_until_exchange_deadline())
         self._exchange.begin(self.model)
 
     def _too_old(self, participation: Participation) -> bool:
@@ -322,11 +321,14 @@ class Aggregator:
         self._end(participation, LEFT[doing] if participation.coverage is None else late, time_s)
 
     def _close_if_over(self) -> None:
-        if self._closed_by():  # not at once: it may be the traffic that ended something, outside the event loop
-            self.world.env.timeout(0).callbacks.append(partial(self._all_over, self.round))
+        if self._closed_by():
+            Task(self._close_next())
 
-    def _all_over(self, round_index: int, _: object) -> None:
-        if self._still(round_index) and (closed_by := self._closed_by()):
+    def _close_next(self) -> Activity:
+        """Close the open round by the next event: traffic may have ended something, outside the event loop."""
+        index = self.round
+        yield self.world.env.timeout(0)
+        if index == self.round and not self.finished and (closed_by := self._closed_by()):
             self._close_and_go_on(closed_by)
 
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
@@ -342,6 +344,7 @@ class Aggregator:
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
         index = self.round
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
+        self._replace_deadline(None)
         proceed = self._exchange.stop()
         for participation in list(self._in_flight.values()):
             if self.finished or self._too_old(participation):

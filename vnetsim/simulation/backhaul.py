@@ -8,9 +8,8 @@ latency and of infinite rate takes no time at all, not even a turn of the event 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import simpy
 
@@ -19,8 +18,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import BackhaulSettings, Experiment
 from vnetsim.learning import AGGREGATOR, ModelKey
 from vnetsim.radio.channel import Channel
-
-Done = Callable[[], None]
+from vnetsim.simulation.tasks import Activity, Signal, Task
 
 
 def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
@@ -59,29 +57,37 @@ class RsuWire:
     up_messages: int = 0
 
 
+class _Turn(Signal):
+    """Fires when a model may cross a wire, or when a newer one has taken its place."""
+
+    __slots__ = ("superseded",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.superseded = False
+
+
 @dataclass(slots=True, kw_only=True)
 class _Queue:
     """One model crosses a wire between two RSUs; of those that came after it only the newest waits."""
 
     busy: bool = False
-    waiting: tuple[Done, Done] | None = None
+    waiting: _Turn | None = None
 
-    def join(self, start: Done, on_superseded: Done) -> None:
-        """Start now, or wait in place of the one that waits."""
-        if not self.busy:
-            self.busy = True
-            start()
-            return
+    def wait(self) -> _Turn:
+        """Let a model wait in place of the one that waits."""
         if self.waiting is not None:
-            self.waiting[1]()
-        self.waiting = start, on_superseded
+            self.waiting.superseded = True
+            self.waiting()
+        self.waiting = _Turn()
+        return self.waiting
 
     def leave(self) -> None:
-        """Start the one that waits."""
-        waiting, self.waiting = self.waiting, None
-        self.busy = waiting is not None
-        if waiting is not None:
-            waiting[0]()
+        """Let the one that waits cross."""
+        turn, self.waiting = self.waiting, None
+        self.busy = turn is not None
+        if turn is not None:
+            turn()
 
 
 class Backhaul:
@@ -101,109 +107,93 @@ class Backhaul:
         self._wire = settings.wire
         self.wires = {rsu.id: RsuWire(down=Channel(env), up=Channel(env)) for rsu in rsus}
         self._max_staleness = max_staleness
-        # of an RSU's copies by version: who waits for it; None once it is there
-        self._copies: dict[tuple[str, str], dict[int, list[Done] | None]] = defaultdict(dict)
+        self._here = Signal()
+        self._here()
+        # an RSU's copies of an aggregator's models, by version
+        self._copies: dict[tuple[str, str], dict[int, Signal]] = defaultdict(dict)
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
-    def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float, on_done: Done) -> None:
-        """Have a model at an RSU, and say so: at once where it is there, else when it has arrived, once for all."""
-        if model.aggregator == rsu_id:
-            on_done()
-            return
-        copies = self._copies[rsu_id, model.aggregator]
-        waiting = copies.setdefault(model.version, [])
-        if waiting is None:
-            on_done()
-            return
-        waiting.append(on_done)
-        if len(waiting) == 1:
-            arrived = partial(self._fetched, copies, model.version)
-            self.send(size_bytes, self._home(model.aggregator), rsu_id, arrived)
+    def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
+        """Have a model at an RSU, to which it crosses the wire once.
 
-    def deliver(self, rsu_id: str, aggregator: str, size_bytes: float, on_done: Done) -> None:
-        """Bring an update that an RSU received to an aggregator, and say so: at once where that is at this RSU."""
+        Returns:
+            a signal that fires, or has fired, when it is there.
+        """
+        if model.aggregator == rsu_id:
+            return self._here
+        copies = self._copies[rsu_id, model.aggregator]
+        if model.version not in copies:
+            copies[model.version] = Task(self._copy(rsu_id, model, size_bytes))
+        return copies[model.version]
+
+    def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
+        """Bring an update that an RSU received to an aggregator, also if its vehicle is cut meanwhile.
+
+        Returns:
+            a signal that fires, or has fired, when it has arrived.
+        """
         if aggregator == rsu_id:
-            on_done()
-        else:
-            self.send(size_bytes, rsu_id, self._home(aggregator), on_done)
+            return self._here
+        return Task(self._deliver(size_bytes, rsu_id, _home(aggregator)))
 
     def send(
-        self,
-        size_bytes: float,
-        source: str | None,
-        target: str | None,
-        on_done: Done,
-        on_superseded: Done | None = None,
-    ) -> None:
-        """Send so much (B) from an RSU to another, or to or from what stands behind all of them, which is None.
+        self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False
+    ) -> Generator[simpy.Event | Signal, None, bool]:
+        """Send so much (B) from an RSU to another, or to or from the aggregator over all of them or the cloud (None).
 
-        With ``on_superseded`` it is one of a series between two RSUs of which only the newest is wanted: on each wire
-        it waits until the one before has crossed, and is dropped where a newer one comes meanwhile. What has begun to
-        cross does so: were it broken off for each newer one, none would arrive where they come faster than they cross.
+        With ``newest_only`` it is one of a series between two RSUs: on each wire it waits until the one before has
+        crossed, and is dropped where a newer one comes meanwhile. What has begun to cross does so: were it broken off
+        for each newer one, none would arrive where they come faster than they cross.
+
+        Returns:
+            whether it has arrived.
         """
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))
+        for rsu_id, direction in ((source, "up"), (target, "down")):
+            if rsu_id is not None:
+                queue = self._queues[source, target, direction] if newest_only else None
+                if queue is not None and queue.busy:
+                    turn = queue.wait()
+                    yield turn
+                    if turn.superseded:
+                        return False
+                if queue is not None:
+                    queue.busy = True
+                yield from self._cross(rsu_id, direction, size_bytes)
+                if queue is not None:
+                    queue.leave()
+            if direction == "up" and latency_s > 0:
+                yield self._env.timeout(latency_s)
+        return True
 
-        def arrive() -> None:
-            if target is None:
-                on_done()
-            else:
-                self._in_turn((source, target, "down"), partial(self._down, target, size_bytes), on_done, on_superseded)
+    def _deliver(self, size_bytes: float, source: str, target: str | None) -> Activity:
+        yield from self.send(size_bytes, source, target)
 
-        def across() -> None:
-            if latency_s > 0:
-                self._env.timeout(latency_s).callbacks.append(lambda _: arrive())
-            else:
-                arrive()
-
-        if source is None:
-            across()
-        else:
-            self._in_turn((source, target, "up"), partial(self._up, source, size_bytes), across, on_superseded)
-
-    def _in_turn(
-        self,
-        key: tuple[str | None, str | None, str],
-        start: Callable[[Done], None],
-        then: Done,
-        on_superseded: Done | None,
-    ) -> None:
-        if on_superseded is None:
-            start(then)
-            return
-        queue = self._queues[key]
-
-        def crossed() -> None:
-            queue.leave()
-            then()
-
-        queue.join(partial(start, crossed), on_superseded)
-
-    def _up(self, rsu_id: str, size_bytes: float, then: Done) -> None:
-        wire = self.wires[rsu_id]
-        wire.up_bytes += size_bytes
-        wire.up_messages += 1
-        _move(wire.up, size_bytes, self._wire.up_bps, then)
-
-    def _down(self, rsu_id: str, size_bytes: float, then: Done) -> None:
-        wire = self.wires[rsu_id]
-        wire.down_bytes += size_bytes
-        wire.down_messages += 1
-        _move(wire.down, size_bytes, self._wire.down_bps, then)
-
-    def _home(self, aggregator: str) -> str | None:
-        return None if aggregator == AGGREGATOR else aggregator
-
-    def _fetched(self, copies: dict[int, list[Done] | None], version: int) -> None:
-        waiting, copies[version] = copies[version], None
-        for old in [old for old in copies if old < version - self._max_staleness and copies[old] is None]:
+    def _copy(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Activity:
+        yield from self.send(size_bytes, _home(model.aggregator), rsu_id)
+        copies = self._copies[rsu_id, model.aggregator]
+        oldest = model.version - self._max_staleness
+        for old in [old for old, copy in copies.items() if old < oldest and copy.fired]:
             del copies[old]
-        for on_done in waiting or ():
-            on_done()
+
+    def _cross(self, rsu_id: str, direction: str, size_bytes: float) -> Activity:
+        """Take bytes over an RSU's wire, beside all that crosses it in the same direction."""
+        wire = self.wires[rsu_id]
+        if direction == "up":
+            wire.up_bytes += size_bytes
+            wire.up_messages += 1
+            channel, rate_bps = wire.up, self._wire.up_bps
+        else:
+            wire.down_bytes += size_bytes
+            wire.down_messages += 1
+            channel, rate_bps = wire.down, self._wire.down_bps
+        if size_bytes > 0 and rate_bps < float("inf"):
+            crossed = Signal()
+            channel.send(size_bytes, lambda _: rate_bps, crossed)
+            yield crossed
 
 
-def _move(channel: Channel, size_bytes: float, rate_bps: float, on_done: Done) -> None:
-    if size_bytes == 0 or rate_bps == float("inf"):
-        on_done()
-    else:
-        channel.send(size_bytes, lambda _: rate_bps, on_done)
+def _home(aggregator: str) -> str | None:
+    """Return the RSU at which an aggregator is; None for the one over all of them."""
+    return None if aggregator == AGGREGATOR else aggregator

@@ -23,8 +23,9 @@ import simpy
 
 from vnetsim.coverage.windows import VehiclePath, crossings, position_m
 from vnetsim.learning import Exchange
-from vnetsim.radio.channel import Channel, Transfer
+from vnetsim.radio.channel import Channel
 from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task
 from vnetsim.simulation.world import World
 
 Peers = tuple[Participation, ...]
@@ -32,6 +33,10 @@ Peers = tuple[Participation, ...]
 
 RANGE_UPDATE_S = 1.0
 """How often the range of two vehicles is looked up (s): of two that meet at 100 km/h every 56 m."""
+
+
+class _Cut(Interrupt):
+    """An exchange ends before it is complete."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -49,6 +54,9 @@ class Exchanged:
         end_s: when it was complete or cut.
         contact_s: time in contact until then (s).
         moved_bytes: bytes over the air (B).
+        on_air: whether bytes are on their way now.
+        look_again: fires when those that were not in contact look whether they are.
+        task: carries it out.
     """
 
     sender: Participation
@@ -61,8 +69,9 @@ class Exchanged:
     end_s: float = math.nan
     contact_s: float = field(init=False)
     moved_bytes: float = 0.0
-    channel: Channel | None = field(default=None, repr=False)
-    transfer: Transfer | None = field(default=None, repr=False)
+    on_air: bool = False
+    look_again: Signal = field(default_factory=Signal, repr=False)
+    task: Task = field(init=False, repr=False)
 
 
 @dataclass(kw_only=True)
@@ -86,8 +95,7 @@ class ExchangePhase:
     def __post_init__(self) -> None:
         self._settings = self.world.experiment.exchange
         self._present = dict.fromkeys(self.members)
-        self._work: dict[Participation, list[Exchanged]] = {member: [] for member in self.members}
-        self._timers: dict[Participation, tuple[float, simpy.Timeout]] = {}  # since when (s)
+        self._computers = {member: simpy.Resource(self.world.env) for member in self.members}
         self._pair_states: dict[frozenset[str], Any] = {}
         self._start_s: float = self.world.env.now
         self._exchanges = [self._new(sender, receiver) for sender, receiver in self._pairs()]
@@ -101,9 +109,9 @@ class ExchangePhase:
     def begin(self) -> None:
         """Start what can start now; members without any exchange are done at once."""
         for exchange in self._exchanges:
-            self._connect(exchange)
-        self.world.env.timeout(self._settings.limit_s).callbacks.append(self._limit)
-        self._tick_after(1)
+            exchange.task = Task(self._carry_out(exchange))
+        Task(self._cut_at_limit())
+        Task(self._watch())
         for member in self.members:
             self._settle(member)
 
@@ -165,107 +173,72 @@ class ExchangePhase:
             return "sidelink"
         return "relay" if settings.relay else ""
 
-    def _connect(self, exchange: Exchanged) -> None:
-        exchange.via = self._via(exchange.sender, exchange.receiver)
-        if exchange.via:
-            self._send(exchange, exchange.sender, exchange.receiver, self.plan.send_bytes, self._arrived)
+    def _carry_out(self, exchange: Exchanged) -> Activity:
+        """Go through one exchange: contact, the sender's bytes, the receiver's work on them, the result back."""
+        plan, sender, receiver = self.plan, exchange.sender, exchange.receiver
+        try:
+            while not (via := self._via(sender, receiver)):
+                yield exchange.look_again
+                exchange.look_again = Signal()
+            exchange.via = via
+            yield from self._send(exchange, sender, receiver, plan.send_bytes)
+            if plan.work_flop or plan.return_bytes:
+                with self._computers[receiver].request() as turn:
+                    yield turn
+                    yield from self._work(receiver)
+                yield from self._send(exchange, receiver, sender, plan.return_bytes)
+            exchange.outcome = "completed"
+        except _Cut:
+            exchange.outcome = "cut"
+        exchange.end_s = self.world.env.now
+        exchange.contact_s = self._contact_s(exchange)
+        sender.exchange_bytes += exchange.moved_bytes
+        self.on_ended(exchange)
+        for member in (sender, receiver):
+            self._under_way[member] -= 1
+            self._settle(member)
 
-    def _send(
-        self,
-        exchange: Exchanged,
-        source: Participation,
-        target: Participation,
-        size_bytes: int,
-        then: Callable[[Exchanged], None],
-    ) -> None:
-        """Move bytes from one vehicle to the other, over one hop or through the RSU, and then go on."""
+    def _work(self, host: Participation) -> Activity:
+        begin_s = self.world.env.now
+        try:
+            yield self.world.env.timeout(self.plan.work_flop / self.world.computer(host.window).flops)
+        finally:
+            host.worked_s += self.world.env.now - begin_s
+
+    def _send(self, exchange: Exchanged, source: Participation, target: Participation, size_bytes: int) -> Activity:
+        """Move bytes from one vehicle to the other, over one hop or through the RSU.
+
+        Raises:
+            _Cut: they are out of contact after a hop.
+        """
         if exchange.via == "sidelink":
-            channel, rate = self.world.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
-            self._hop(exchange, channel, rate, size_bytes, then)
+            sidelink = self.world.sidelinks[source.window.rsu.id]
+            yield from self._hop(exchange, sidelink, partial(self._sidelink_bps, source, target), size_bytes)
         else:
             up, down = source.invitation.coverage, target.invitation.coverage
-            second = partial(
-                self._hop, channel=down.channel, rate_bps=down.link.downlink_bps, size_bytes=size_bytes, then=then
-            )
-            self._hop(exchange, up.channel, up.link.uplink_bps, size_bytes, second)
+            yield from self._hop(exchange, up.channel, up.link.uplink_bps, size_bytes)
+            yield from self._hop(exchange, down.channel, down.link.downlink_bps, size_bytes)
 
     def _hop(
-        self,
-        exchange: Exchanged,
-        channel: Channel,
-        rate_bps: Callable[[float], float],
-        size_bytes: int,
-        then: Callable[[Exchanged], None],
-    ) -> None:
-        exchange.channel = channel
-        update_s = self.world.radio.update_s
-        exchange.transfer = channel.send(
-            size_bytes, rate_bps, partial(self._hopped, exchange, size_bytes, then), update_s=update_s
-        )
-
-    def _hopped(self, exchange: Exchanged, size_bytes: int, then: Callable[[Exchanged], None]) -> None:
+        self, exchange: Exchanged, channel: Channel, rate_bps: Callable[[float], float], size_bytes: int
+    ) -> Activity:
+        done = Signal()
+        transfer = channel.send(size_bytes, rate_bps, done, update_s=self.world.radio.update_s)
+        exchange.on_air = True
+        try:
+            yield done
+        except _Cut:
+            exchange.moved_bytes += channel.abort(transfer)
+            raise
+        exchange.on_air = False
         exchange.moved_bytes += size_bytes
-        exchange.channel = exchange.transfer = None
-        if self._in_contact(exchange):
-            then(exchange)
-        else:
-            self._cut([exchange])
-
-    def _arrived(self, exchange: Exchanged) -> None:
-        if self.plan.work_flop == 0 and self.plan.return_bytes == 0:
-            self._complete(exchange)
-            return
-        queue = self._work[exchange.receiver]
-        queue.append(exchange)
-        if len(queue) == 1:
-            self._start_work(exchange.receiver)
-
-    def _start_work(self, host: Participation) -> None:
-        flops = self.world.computer(host.window).flops
-        timer = self.world.env.timeout(self.plan.work_flop / flops)
-        timer.callbacks.append(partial(self._worked, host))
-        self._timers[host] = self.world.env.now, timer
-
-    def _worked(self, host: Participation, _: object) -> None:
-        exchange = self._work[host][0]
-        self._dequeue(exchange)
-        self._send(exchange, host, exchange.sender, self.plan.return_bytes, self._complete)
-
-    def _dequeue(self, exchange: Exchanged) -> None:
-        """Take a job from its host, finished or not, and let the host begin its next one."""
-        host = exchange.receiver
-        queue = self._work[host]
-        if exchange not in queue:
-            return
-        was_first = queue[0] is exchange
-        queue.remove(exchange)
-        if was_first:
-            began_s, timer = self._timers.pop(host)
-            timer.callbacks = []
-            host.worked_s += self.world.env.now - began_s
-            if queue:
-                self._start_work(host)
-
-    def _complete(self, exchange: Exchanged) -> None:
-        self._end(exchange, "completed")
+        if not self._in_contact(exchange):
+            raise _Cut
 
     def _cut(self, exchanges: Sequence[Exchanged]) -> None:
         for exchange in exchanges:
             if exchange.outcome is None:
-                if exchange.channel is not None and exchange.transfer is not None:
-                    exchange.moved_bytes += exchange.channel.abort(exchange.transfer)
-                self._end(exchange, "cut")
-                self._dequeue(exchange)
-
-    def _end(self, exchange: Exchanged, outcome: Literal["completed", "cut"]) -> None:
-        exchange.outcome = outcome
-        exchange.end_s = self.world.env.now
-        exchange.contact_s = self._contact_s(exchange)
-        exchange.sender.exchange_bytes += exchange.moved_bytes
-        self.on_ended(exchange)
-        for member in (exchange.sender, exchange.receiver):
-            self._under_way[member] -= 1
-            self._settle(member)
+                exchange.task.interrupt(_Cut())
 
     def _settle(self, member: Participation) -> None:
         """Report a member that is still there and has nothing under way any more, once."""
@@ -286,26 +259,21 @@ class ExchangePhase:
         paths = exchange.sender.window.path, exchange.receiver.window.path
         return contact_time_s(*paths, settings.range_m, exchange.start_s, exchange.end_s)
 
-    def _tick_after(self, count: int) -> None:
-        now_s = self.world.env.now
-        delay_s = max(math.ulp(now_s), self._start_s + count * RANGE_UPDATE_S - now_s)
-        self.world.env.timeout(delay_s).callbacks.append(partial(self._tick, count))
+    def _watch(self) -> Activity:
+        """Look up who is in range now and then, as long as an exchange is under way."""
+        env = self.world.env
+        for count in itertools.count(1):
+            yield env.timeout(max(math.ulp(env.now), self._start_s + count * RANGE_UPDATE_S - env.now))
+            if all(exchange.outcome for exchange in self._exchanges):
+                return
+            for exchange in self._exchanges:
+                if exchange.outcome is None and not exchange.via:
+                    exchange.look_again()
+                elif exchange.on_air and not self._in_contact(exchange):
+                    self._cut([exchange])
 
-    def _tick(self, count: int, _: object) -> None:
-        """Look up who is in range now."""
-        waiting = [exchange for exchange in self._exchanges if exchange.outcome is None]
-        if not waiting:
-            return
-        for exchange in waiting:
-            if exchange.outcome is not None:  # cut together with one before
-                continue
-            if not exchange.via:
-                self._connect(exchange)
-            elif exchange.transfer is not None and not self._in_contact(exchange):
-                self._cut([exchange])
-        self._tick_after(count + 1)
-
-    def _limit(self, _: object) -> None:
+    def _cut_at_limit(self) -> Activity:
+        yield self.world.env.timeout(self._settings.limit_s)
         self._cut(self._exchanges)
 
     def _sidelink_bps(self, source: Participation, target: Participation, time_s: float) -> float:

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-
-import simpy
 
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.stages import Handed
+from vnetsim.simulation.tasks import Activity, Task
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 
@@ -24,7 +22,7 @@ class Handover:
         self._world = world
         self._settings = world.experiment.handover
         self._by_rsu = by_rsu
-        self._gaps: dict[Participation, simpy.Timeout] = {}
+        self._gaps: dict[Participation, Task] = {}
         self._joint = self._settings.policy == "multi"
         if self._joint:
             world.invited.append(self._join)
@@ -59,7 +57,7 @@ class Handover:
             owner.cut_short(participation, now_s)
             return
         if (gap := self._gaps.pop(participation, None)) is not None:
-            gap.callbacks.clear()
+            gap.stop()
         policy: str = self._settings.policy
         after = self._by_rsu[window.rsu.id]
         if after is owner or not after.takes(vehicle) or (policy == "mix" and after.held):
@@ -88,10 +86,11 @@ class Handover:
             owner.cut_short(participation, self._world.env.now)
             return
         owner.move(participation, None, keep=self._settings.transfer == "resume")
-        self._gaps[participation] = gap = self._world.env.timeout(self._settings.longest_gap_s)
-        gap.callbacks.append(partial(self._too_long, participation))
+        self._gaps[participation] = Task(self._wait_outside(participation))
 
-    def _too_long(self, participation: Participation, _: simpy.Timeout) -> None:
+    def _wait_outside(self, participation: Participation) -> Activity:
+        """End a participation that nobody serves before the longest gap has passed."""
+        yield self._world.env.timeout(self._settings.longest_gap_s)
         del self._gaps[participation]
         if participation.stage != "over":
             assert isinstance(participation.owner, Aggregator)

@@ -19,6 +19,7 @@ from vnetsim.learning import ModelKey
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.log import Mixing, RoundHandler, RoundSummary, SimulationLog
 from vnetsim.simulation.open_round import Outbox
+from vnetsim.simulation.tasks import Activity, Task
 from vnetsim.simulation.topology import metropolis_hastings, neighbours
 from vnetsim.simulation.world import World
 from vnetsim.storage.rows import MergeRecord
@@ -72,6 +73,7 @@ class Cloud(Apart):
     def __post_init__(self) -> None:
         self._rules = self.world.experiment.topology
         self._round = 0
+        self._deadline: Task | None = None
         self._samples = dict.fromkeys(self.aggregators, 0)
         self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
         self._here: list[str] = []  # whose model has arrived, in order
@@ -88,31 +90,34 @@ class Cloud(Apart):
         self._samples[name] += summary.samples
         self._newest[name] = ModelKey(name, summary.round + 1)
         if summary.mixed:
-            self.world.backhaul.send(self._model_bytes(), name, None, partial(self._arrived, name))
+            Task(self._to_cloud(name))
 
     def end_of_traffic(self, time_s: float) -> None:
         """Average what was committed since, wherever it is."""
         if any(self._samples.values()):
             self._average([*self.aggregators], "traffic_end", time_s)
 
-    def _arrived(self, name: str) -> None:
+    def _to_cloud(self, name: str) -> Activity:
+        """Bring an RSU's model to the cloud, which closes its round when the last has come, or by its deadline."""
+        yield from self.world.backhaul.send(self._model_bytes(), name, None)
         self._here.append(name)
         if len(self._here) == len(self.aggregators) - len(self._last):
             self._close("everyone")
         elif len(self._here) == 1 and self._rules.cloud_deadline_s is not None:
-            deadline = self.world.env.timeout(self._rules.cloud_deadline_s)
-            deadline.callbacks.append(partial(self._deadline, self._round))
+            self._deadline = Task(self._close_after(self._rules.cloud_deadline_s))
 
-    def _deadline(self, round_index: int, _: object) -> None:
-        if round_index == self._round:
-            self._close("deadline")
+    def _close_after(self, deadline_s: float) -> Activity:
+        yield self.world.env.timeout(deadline_s)
+        self._close("deadline")
 
     def _close(self, closed_by: Literal["everyone", "deadline"]) -> None:
+        if self._deadline is not None:
+            self._deadline.stop()
         here, self._here = self._here, []
         self._last.update(name for name in here if self.aggregators[name].finished)
         model = self._average(here, closed_by, self.world.env.now)
         for name in here:
-            self.world.backhaul.send(self._model_bytes(), None, name, partial(self._returned, name, model))
+            Task(self._from_cloud(name, model))
 
     def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
         """Close the cloud's round with the models of some RSUs, which take its model, and return that."""
@@ -130,8 +135,9 @@ class Cloud(Apart):
         self._record(model, sources, time_s, closed_by)
         return model
 
-    def _returned(self, name: str, model: ModelKey) -> None:
-        """Let an RSU that has the cloud's model go on."""
+    def _from_cloud(self, name: str, model: ModelKey) -> Activity:
+        """Bring the cloud's model to an RSU, which then goes on."""
+        yield from self.world.backhaul.send(self._model_bytes(), None, name)
         self._record(self._newest[name], {model: 1.0}, self.world.env.now, "arrival")
         if not self.aggregators[name].finished:
             self.aggregators[name].resume(reset=self._rules.reset == "in-flight")
@@ -171,14 +177,16 @@ class Peers(Apart):
         )
         self._record(own, sources, now_s, "round")
         for neighbour in told:
-            arrived, superseded = partial(self._arrived, neighbour, own), partial(self._under_way.remove, own)
-            self.world.backhaul.send(self._model_bytes(), name, neighbour, arrived, superseded)
+            Task(self._send(own, neighbour))
 
-    def _arrived(self, name: str, model: ModelKey) -> None:
+    def _send(self, model: ModelKey, neighbour: str) -> Activity:
+        """Bring an RSU's model to a neighbour, unless a newer one of it takes its place."""
+        send = self.world.backhaul.send(self._model_bytes(), model.aggregator, neighbour, newest_only=True)
+        arrived = yield from send
         self._under_way.remove(model)
-        before = self._heard[name].get(model.aggregator)
-        if before is None or before.version < model.version:
-            self._heard[name][model.aggregator] = model
+        before = self._heard[neighbour].get(model.aggregator)
+        if arrived and (before is None or before.version < model.version):
+            self._heard[neighbour][model.aggregator] = model
 
     def _needed(self) -> tuple[ModelKey, ...]:
         """Return the models of other RSUs that are still to be averaged."""

@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple, Protocol
 import simpy
 
 from vnetsim.learning import Cost, ModelKey
-from vnetsim.simulation.stages import Coverage, Delivery, Handed, Segment, Work
+from vnetsim.radio.channel import Channel, Transfer
+from vnetsim.simulation.stages import Coverage, Handed, Segment, Work
+from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task, until
 from vnetsim.simulation.vehicle import OpenWindow
 from vnetsim.storage.rows import Stage
 
@@ -88,19 +90,29 @@ class Owner(Protocol):
         ...
 
 
+class _Moved(Interrupt):
+    """Another RSU serves the vehicle from now on, or none does.
+
+    Args:
+        keep: whether what has arrived of a transfer need not be sent again.
+        model: to be downloaded there; None to go on with what it was doing.
+    """
+
+    def __init__(self, *, keep: bool, model: ModelKey | None) -> None:
+        super().__init__()
+        self.keep, self.model = keep, model
+
+
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Participation:
-    """A vehicle on its way through one round: download, then training, then upload, from the moment it is made.
+    """A vehicle's way through one round, from the moment it is made: ``_life`` tells it in order.
 
     Where the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
     ``begin_exchange`` and, when the exchanges are over, ``proceed``. When another RSU serves the vehicle, or none does,
-    its owner may let it ``move``: it trains on, and transfers go on over the next RSU.
+    its owner may ``move`` it: it trains on, and transfers go on over the next RSU. It may be ``cut`` at any time.
 
     Participations of one vehicle for several aggregators may have one training (``beside``). Once each has its model,
     or has ended, the first that is left trains and the others wait; then all upload.
-
-    Plain callbacks on SimPy events, not a SimPy process: a cut takes effect at once, and whatever a callback raises
-    leaves the event loop as the object it is (SimPy re-creates exceptions that pass through a process).
 
     Args:
         env: clock (s).
@@ -120,6 +132,7 @@ class Participation:
         neighbours: with how many vehicles it began one.
         exchange_bytes: bytes over the air for the exchanges in which it is the sender.
         worked_s: how long it computed for others in the exchange (s).
+        turn: fires when it is the one to train for all that wait, or when another one has trained for it.
     """
 
     env: simpy.Environment
@@ -135,16 +148,20 @@ class Participation:
     neighbours: int = field(default=0, init=False)
     exchange_bytes: float = field(default=0.0, init=False)
     worked_s: float = field(default=0.0, init=False)
-    _began: tuple[float, str] = field(init=False)
-    _delivery: Delivery = field(init=False)
+    turn: Signal = field(init=False)
+    _stage_begin_s: float = field(init=False)
+    _stage_rsu_id: str = field(init=False)
+    _on_air: tuple[Channel, Transfer] | None = field(default=None, init=False)
+    _exchange_begins: Signal = field(init=False)
+    _exchange_ends: Signal = field(init=False)
+    _task: Task = field(init=False)
 
     def __post_init__(self, beside: Participation | None) -> None:
         self.coverage = self.invitation.coverage
-        of = beside.origin if beside else Origin(base=self.invitation.base, work=Work(self.env))
+        of = beside.origin if beside else Origin(base=self.invitation.base, work=Work())
         self.origin = replace(of, base=self.invitation.base, handovers=[])
         self.origin.together.append(self)
-        self._delivery = Delivery(self.env)
-        self._send("download")
+        self._task = Task(self._life())
 
     @property
     def window(self) -> OpenWindow:
@@ -162,6 +179,16 @@ class Participation:
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
+    @property
+    def start_s(self) -> float:
+        """When it was invited (s)."""
+        return self.segments[0].begin_s if self.segments else self._stage_begin_s
+
+    @property
+    def train_s(self) -> float:
+        """How long its vehicle has trained for it, also where another one of ``together`` has booked that (s)."""
+        return sum(one.spent()[0]["training"] for one in self.origin.together)
+
     def spent(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
         """Return how long it was in each stage (s), and the bytes that it moved in it (B); 0 for others."""
         seconds: dict[Stage, float] = defaultdict(float)
@@ -172,41 +199,14 @@ class Participation:
         return seconds, moved_bytes
 
     def begin_exchange(self, neighbours: int) -> None:
-        """Stop waiting: the round's exchange, with so many others, begins now."""
-        self._book()
-        self._begin("exchange")
+        """Stop waiting: the round's exchange begins now, for this one with so many others."""
         self.neighbours = neighbours
+        self._exchange_begins()
 
     def proceed(self, peers: tuple[Participation, ...]) -> None:
         """Go on after the exchange, which completed with ``peers``."""
-        exchange = self.invitation.cost.exchange
-        assert exchange is not None
-        self._book()
         self.peers = peers
-        if exchange.before_training:
-            self._start_training()
-        else:
-            self._send("upload")
-
-    @property
-    def start_s(self) -> float:
-        """When it was invited (s)."""
-        return self.segments[0].begin_s if self.segments else self._began[0]
-
-    @property
-    def doing(self) -> Stage:
-        """Its stage, or what leaving coverage interrupted: ``training`` is then done, and waits.
-
-        To wait for another one's download or training is ``training``.
-        """
-        if self.stage == "waiting" and self.origin.arrived:
-            return "training"
-        return self.segments[-1].stage if self.stage == "outside" else self.stage
-
-    @property
-    def train_s(self) -> float:
-        """How long its vehicle has trained for it, also where another one of ``together`` has booked that (s)."""
-        return sum(one.spent()[0]["training"] for one in self.origin.together)
+        self._exchange_ends()
 
     def move(self, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None) -> None:
         """Be served elsewhere from now on, or nowhere.
@@ -217,140 +217,170 @@ class Participation:
             model: to be downloaded there, where it has not finished its training: in place of the model that it was
                 downloading, or to be mixed with its own.
         """
-        doing = self.doing
-        if model is not None and (doing == "download" or self.stage == "training"):
-            self._book(keep=False)
-            self.origin.work.stop()
-            if self.work_share is None:
-                self.origin.base = model
-            else:
-                self.origin.arriving = model
-            doing = "download"
-        else:
-            self._book(keep=keep)
         self.coverage = coverage
-        if doing == "training" and self.stage == "training":
-            self._begin("training")
-        elif coverage is None:
-            self._begin("outside")
-        else:
-            self._send("download" if doing == "download" else "upload")
+        self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, book the seconds and bytes used until now, and return what it was doing."""
-        doing = self.doing
+        """End it now, book the seconds and bytes used until now, and return what it was doing.
+
+        That is ``training`` also while it waits for another one's download or training; outside coverage it is what
+        leaving interrupted, and ``training`` where only the upload is left.
+        """
+        doing = self.segments[-1].stage if self.stage == "outside" else self.stage
+        if self.stage == "waiting" and self.origin.arrived:
+            doing = "training"
+        self._task.stop()
         self._book()
         if self.stage == "training":
-            self.origin.work.stop()
+            self.origin.work.stop(self.env.now)
         self.stage = "over"
-        self._train_together()
+        self._let_first_train()
         return doing
 
-    def _begin(self, stage: Stage) -> None:
-        self.stage = stage
-        self._began = self.env.now, self.coverage.window.rsu.id if self.coverage else ""
+    def _life(self) -> Activity:
+        exchange = self.invitation.cost.exchange
+        yield from self._transfer("download")
+        if exchange is not None and exchange.before_training:
+            yield from self._exchange()
+        yield from self._train() if len(self.origin.together) == 1 else self._train_together()
+        if exchange is not None and not exchange.before_training:
+            yield from self._exchange()
+        yield from self._transfer("upload")
+        yield from self._backhaul()
+        self.stage = "over"
+        self.owner.uploaded(self)
 
-    def _book(self, *, keep: bool = False) -> None:
-        """Keep the present stage as a segment that ends now, and what has arrived of a transfer if it is to go on."""
-        moved_bytes = 0.0
-        if self.stage in ("download", "upload", "outside"):
-            moved_bytes = self._delivery.stop(keep=keep)
-        elif self.stage == "exchange":
-            moved_bytes = self.exchange_bytes
-        begin_s, rsu_id = self._began
-        self.segments.append(
-            Segment(
-                stage=self.stage,
-                rsu_id=rsu_id,
-                begin_s=begin_s,
-                seconds=self.env.now - begin_s,
-                moved_bytes=moved_bytes,
-            )
-        )
+    def _transfer(self, stage: Literal["download", "upload"]) -> Activity:
+        """Move all bytes, over one RSU after the other; wait while there is none."""
+        cost, arrived_bytes = self.invitation.cost, 0.0
+        size_bytes = cost.download_bytes if stage == "download" else cost.upload_bytes
+        while True:
+            try:
+                if self.coverage is None:
+                    self._begin("outside")
+                    yield Signal()  # never fires: it waits to be moved
+                else:
+                    self._begin(stage)
+                    yield from self._send(stage, size_bytes - arrived_bytes, self.coverage)
+            except _Moved as moved:
+                moved_bytes = self._book()
+                arrived_bytes = arrived_bytes + moved_bytes if moved.keep else 0.0
+                if stage == "download" and moved.model is not None:
+                    arrived_bytes = 0.0
+                    if self.work_share is None:
+                        self.origin.base = moved.model
+                    else:
+                        self.origin.arriving = moved.model
+            else:
+                self._book()
+                return
 
-    def _send(self, stage: Literal["download", "upload"]) -> None:
-        assert self.coverage is not None
-        cost = self.invitation.cost
-        self._begin(stage)
+    def _send(self, stage: Literal["download", "upload"], size_bytes: float, coverage: Coverage) -> Activity:
+        """Move bytes over one RSU, once the vehicle may and, for a download, the RSU has the model."""
+        if coverage.from_s > self.env.now:
+            yield self.env.timeout(coverage.from_s - self.env.now)
+        link, done = coverage.link, Signal()
+        rate_bps = link.uplink_bps
         if stage == "download":
-            model = self.origin.arriving or self.origin.base
-            self._delivery.start(cost.download_bytes, self.coverage, self._downloaded, model)
-        else:
-            self._delivery.start(cost.upload_bytes, self.coverage, self._uploaded, None)
+            model, whole_bytes = self.origin.arriving or self.origin.base, self.invitation.cost.download_bytes
+            copy = coverage.backhaul.fetch(coverage.window.rsu.id, model, whole_bytes)
+            if not copy.fired:
+                yield copy
+            rate_bps = link.downlink_bps
+        transfer = coverage.channel.send(size_bytes, rate_bps, done, update_s=link.update_s)
+        self._on_air = coverage.channel, transfer
+        if stage == "upload":
+            self._let_others_upload()
+        yield done
 
-    def _downloaded(self) -> None:
+    def _exchange(self) -> Activity:
+        """Wait for the round's exchange and then for its end; the owner has the vehicles exchange."""
+        self._exchange_begins, self._exchange_ends = Signal(), Signal()
+        self._begin("waiting")
+        self.owner.ready(self)
+        yield from until(self._exchange_begins)
         self._book()
-        exchange, origin = self.invitation.cost.exchange, self.origin
-        if origin.arriving is not None:
-            origin.mixed += ((self.origin.work.share, origin.arriving),)
-            origin.arriving = None
-            self._begin("training")
-            self.origin.work.go_on(self._trained)
-        elif exchange is not None and exchange.before_training:
-            self._wait()
-        elif len(origin.together) > 1:
-            origin.arrived = True
-            self._begin("waiting")
-            self._train_together()
-        else:
-            self._start_training()
+        self._begin("exchange")
+        yield from until(self._exchange_ends)
+        self._book()
 
-    def _train_together(self) -> None:
+    def _train(self) -> Activity:
+        """Do what is left of the training, wherever the vehicle is; download the models that are to be mixed in."""
+        work = self.origin.work
+        self._begin("training")
+        if self.work_share is None:
+            share = self.owner.share(self)
+            for one in self.origin.together:
+                one.work_share = share
+            work.total_s = self.invitation.train_s * share
+        rest = self.env.timeout(work.start(self.env.now))
+        while True:
+            try:
+                yield rest
+            except _Moved as moved:
+                self._book()
+                self.origin.arriving = moved.model
+            else:
+                self._book()
+                return
+            if self.origin.arriving is not None:
+                work.stop(self.env.now)
+                yield from self._transfer("download")
+                self.origin.mixed += ((work.share, self.origin.arriving),)
+                self.origin.arriving = None
+                rest = self.env.timeout(work.start(self.env.now))
+            self._begin("training")
+
+    def _train_together(self) -> Activity:
+        """Train for all of ``together``, or wait for the one that does."""
+        self.turn, self.origin.arrived = Signal(), True
+        self._begin("waiting")
+        self._let_first_train()
+        yield from until(self.turn)
+        self._book()
+        if not self.origin.work.done:
+            yield from self._train()
+            self.origin.work.done = True
+
+    def _let_first_train(self) -> None:
         """Let the first that is left train, where all that are left have their models and none trains."""
         left = [one for one in self.origin.together if one.stage != "over"]
         if left and all(one.origin.arrived and one.stage == "waiting" for one in left):
-            left[0].lead()
+            left[0].turn()
 
-    def lead(self) -> None:
-        """Train for all of ``together``, or do the rest of that."""
-        self._book()
-        if self.work_share is None:
-            self._start_training()
-        else:
-            self._begin("training")
-            self.origin.work.go_on(self._trained)
-
-    def _wait(self) -> None:
-        self._begin("waiting")
-        self.owner.ready(self)
-
-    def _start_training(self) -> None:
-        self._begin("training")
-        share = self.owner.share(self)
+    def _let_others_upload(self) -> None:
         for one in self.origin.together:
-            one.work_share = share
-        self.origin.work.total_s = self.invitation.train_s * share
-        self.origin.work.go_on(self._trained)
+            if one.stage == "waiting":
+                one.turn()
 
-    def _trained(self, _: object) -> None:
-        self._book()
-        exchange = self.invitation.cost.exchange
-        if exchange is not None and not exchange.before_training:
-            self._wait()
-        elif self.coverage is None:
-            self._begin("outside")
-        else:
-            self._send("upload")
-            for one in self.origin.together:
-                one.hand_in()
-
-    def hand_in(self) -> None:
-        """Upload what another one has trained, if it waits for that."""
-        if self.stage == "waiting":
-            self._book()
-            self._send("upload")
-
-    def _uploaded(self) -> None:
-        self._book()
+    def _backhaul(self) -> Activity:
+        """Bring the update from the RSU to the owner; no time at all is no segment."""
         assert self.coverage is not None
         self._begin("backhaul")
         rsu_id, size_bytes = self.coverage.window.rsu.id, self.invitation.cost.upload_bytes
-        self.coverage.backhaul.deliver(rsu_id, self.owner.name, size_bytes, self._delivered)
-
-    def _delivered(self) -> None:
-        if self.stage != "backhaul":  # the round was over before
-            return
-        if self.env.now > self._began[0]:
+        yield from until(self.coverage.backhaul.deliver(rsu_id, self.owner.name, size_bytes))
+        if self.env.now > self._stage_begin_s:
             self._book()
-        self.stage = "over"
-        self.owner.uploaded(self)
+
+    def _begin(self, stage: Stage) -> None:
+        self.stage, self._stage_begin_s = stage, self.env.now
+        self._stage_rsu_id = self.coverage.window.rsu.id if self.coverage else ""
+
+    def _book(self) -> float:
+        """Keep the present stage as a segment that ends now; return what a transfer in it moved (B)."""
+        moved_bytes = 0.0
+        if self._on_air is not None:
+            channel, transfer = self._on_air
+            moved_bytes, self._on_air = channel.abort(transfer), None
+        elif self.stage == "exchange":
+            moved_bytes = self.exchange_bytes
+        self.segments.append(
+            Segment(
+                stage=self.stage,
+                rsu_id=self._stage_rsu_id,
+                begin_s=self._stage_begin_s,
+                seconds=self.env.now - self._stage_begin_s,
+                moved_bytes=moved_bytes,
+            )
+        )
+        return moved_bytes

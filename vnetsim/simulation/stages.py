@@ -1,15 +1,11 @@
-"""What a participation is at: a transfer that may move from one RSU to the next, and training with breaks."""
+"""What a participation consists of: where it is covered, what it did in each stage, and its training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import simpy
-
-from vnetsim.learning import ModelKey
-from vnetsim.radio.channel import Channel, Transfer
+from vnetsim.radio.channel import Channel
 from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.links import Link
 from vnetsim.simulation.vehicle import OpenWindow
@@ -64,80 +60,29 @@ class Coverage:
 
 
 @dataclass(slots=True, eq=False)
-class Delivery:
-    """A download or upload, over one RSU after the other."""
-
-    env: simpy.Environment
-    _waits: simpy.Timeout | None = None
-    _channel: Channel | None = None
-    _transfer: Transfer | None = None
-    _arrived: float = 0.0
-    _start: int = 0  # counts, so that a model that reaches the RSU later finds nobody
-
-    def start(self, size_bytes: float, coverage: Coverage, done: Callable[[], None], model: ModelKey | None) -> None:
-        """Send what has not arrived before, as soon as the vehicle may, and call ``done`` with the last byte.
-
-        A ``model`` is downloaded, once the RSU has it; without one it is an upload.
-        """
-        link, start = coverage.link, self._start
-        rate_bps = link.uplink_bps if model is None else link.downlink_bps
-
-        def send() -> None:
-            if self._start == start:
-                self._channel, missing_bytes = coverage.channel, size_bytes - self._arrived
-                self._transfer = coverage.channel.send(missing_bytes, rate_bps, done, update_s=link.update_s)
-
-        def begin(_: object = None) -> None:
-            self._waits = None
-            if model is None:
-                send()
-            else:
-                coverage.backhaul.fetch(coverage.window.rsu.id, model, size_bytes, send)
-
-        if coverage.from_s > self.env.now:
-            self._waits = self.env.timeout(coverage.from_s - self.env.now)
-            self._waits.callbacks.append(begin)
-        else:
-            begin()
-
-    def stop(self, *, keep: bool) -> float:
-        """Stop sending, if it does, and return what has arrived since ``start`` (B), which counts on with ``keep``."""
-        moved_bytes = 0.0
-        if self._waits is not None:
-            self._waits.callbacks.clear()
-        elif self._transfer is not None:
-            assert self._channel is not None
-            moved_bytes = self._channel.abort(self._transfer)
-        self._waits = self._transfer = None
-        self._start += 1
-        self._arrived = self._arrived + moved_bytes if keep else 0.0
-        return moved_bytes
-
-
-@dataclass(slots=True, eq=False)
 class Work:
-    """Training on board, which may be interrupted; ``total_s`` is how long all of it takes (s)."""
+    """Training on board, with breaks: of one vehicle, for one aggregator or several.
 
-    env: simpy.Environment
-    total_s: float = field(init=False)
+    Args:
+        total_s: how long all of it takes (s).
+        done: whether several participations need it no more.
+    """
+
+    total_s: float = 0.0
+    done: bool = False
     _done_s: float = 0.0
-    _began_s: float = 0.0
-    _timer: simpy.Timeout | None = None
+    _begin_s: float = 0.0
 
     @property
     def share(self) -> float:
-        """The share of it that is done, in [0, 1]; nothing of no training is all."""
+        """The share of it that is done, in [0, 1]; 1 where there is nothing to do."""
         return self._done_s / self.total_s if self.total_s > 0 else 1.0
 
-    def go_on(self, done: Callable[[object], None]) -> None:
-        """Do the rest, then call ``done``."""
-        self._began_s = self.env.now
-        self._timer = self.env.timeout(self.total_s - self._done_s)
-        self._timer.callbacks.append(done)
+    def start(self, now_s: float) -> float:
+        """Go on with it now, and return how long the rest takes (s)."""
+        self._begin_s = now_s
+        return self.total_s - self._done_s
 
-    def stop(self) -> None:
-        """Stop here, if it is under way."""
-        timer, self._timer = self._timer, None
-        if timer is not None and not timer.processed:
-            timer.callbacks.clear()  # it stays in SimPy's queue, but keeps nothing alive
-            self._done_s = min(self.total_s, self._done_s + self.env.now - self._began_s)
+    def stop(self, now_s: float) -> None:
+        """Interrupt it now (s)."""
+        self._done_s = min(self.total_s, self._done_s + now_s - self._begin_s)

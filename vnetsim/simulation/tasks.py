@@ -1,0 +1,78 @@
+"""Activities in simulated time: generators that yield what they wait for.
+
+A ``Task`` runs one. It is no SimPy process, for two reasons: an interrupt takes effect at once, and an exception leaves
+the event loop as it was raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import simpy
+
+
+class Signal:
+    """Something that happens once. Calling it resumes at once whoever waits for it, in the order of their waiting."""
+
+    __slots__ = ("callbacks", "fired")
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Any], None]] = []
+        self.fired = False
+
+    def __call__(self) -> None:
+        """Let it happen."""
+        self.fired = True
+        for go_on in self.callbacks:
+            go_on(self)
+
+
+Activity = Generator[simpy.Event | Signal, None, None]
+
+
+class Interrupt(Exception):  # noqa: N818 - it is no error
+    """Raised in an activity where it waits."""
+
+
+class Task(Signal):
+    """Runs an activity from now on; as a signal, it fires when the activity has ended by itself.
+
+    Python closes an activity that never ended some time after the run: its ``finally`` may change nothing that is
+    still read then.
+    """
+
+    __slots__ = ("_activity", "_awaited")
+
+    def __init__(self, activity: Activity) -> None:
+        super().__init__()
+        self._activity = activity
+        self._wait_for(next(activity, None))
+
+    def interrupt(self, cause: Interrupt) -> None:
+        """Raise ``cause`` where the activity waits. On return it waits for something else, or has ended."""
+        try:
+            self._wait_for(self._activity.throw(cause))
+        except StopIteration:
+            self._wait_for(None)
+
+    def stop(self) -> None:
+        """Never resume the activity."""
+        self._awaited = None
+
+    def _wait_for(self, event: simpy.Event | Signal | None) -> None:
+        self._awaited = event
+        if event is None:
+            self()
+        else:
+            event.callbacks.append(self._resume)
+
+    def _resume(self, happened: object) -> None:
+        if happened is self._awaited:
+            self._wait_for(next(self._activity, None))
+
+
+def until(signal: Signal) -> Activity:
+    """Wait for a signal, unless it has fired."""
+    if not signal.fired:
+        yield signal
