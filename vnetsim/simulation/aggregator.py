@@ -54,7 +54,7 @@ class Aggregator:
     finished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._deadline_s = getattr(self.pace, "deadline_s", None)
+        self._deadline_s, self._pace_closed_by = getattr(self.pace, "deadline_s", None), self.pace.closed_by
         self._deadline: Task | None = None
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
@@ -117,8 +117,8 @@ class Aggregator:
             return
         if self.finished or self._open.held or self._exchange.under_way:
             return
-        if self.invitations and (free := self.pace.places(self._state())) > 0:
-            self._invite_up_to(free)
+        if self.invitations and (free := self.pace.places(state := self._state())) > 0:
+            self._invite_up_to(free, state)
         if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, ready since
             self._open_exchange("quorum")
 
@@ -260,12 +260,13 @@ class Aggregator:
             return None
         if self._exchange.under_way:
             return self._open.exchange_by if self._exchange.over else None
-        return self.pace.closed_by if self.pace.closes(self._state()) else None
+        return self._pace_closed_by if self.pace.closes(self._state()) else None
 
-    def _invite_up_to(self, free: int) -> None:
-        if (length_s := self.invitations.length_s(self._state())) is not None:
+    def _invite_up_to(self, free: int, state: RoundState) -> None:
+        if (length_s := self.invitations.length_s(state)) is not None:
             self._set_deadline(length_s)
-        with closing(self.invitations.chosen(free, self._state())) as windows:
+            state = self._state()
+        with closing(self.invitations.chosen(free, state)) as windows:
             for window in windows:
                 if self.world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
                     self.invitations.rest(window.vehicle)

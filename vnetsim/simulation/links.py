@@ -46,6 +46,7 @@ class Radio:
         self.update_s = model.update_s
         self._heights_m = heights_m
         self._draw = getattr(model, "draw", None)
+        self._entered = getattr(model, "entered", None)
         begin = getattr(model, "begin", None)
         self._memory = None if begin is None else begin(rsus, lanes)
 
@@ -59,8 +60,8 @@ class Radio:
 
     def entered(self, vehicle_type: str) -> None:
         """Tell the model that a vehicle of a type came into coverage for the first time."""
-        if hasattr(self._model, "entered"):
-            self._model.entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
+        if self._entered is not None:
+            self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
         """Return the link of a window; how many the vehicle had at the RSU before names its random stream."""

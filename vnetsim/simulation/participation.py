@@ -29,8 +29,7 @@ class Predicted(NamedTuple):
     history_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation:
+class Invitation(NamedTuple):
     """What a participation begins with."""
 
     coverage: Coverage
@@ -158,8 +157,8 @@ class Participation:
 
     def __post_init__(self, beside: Participation | None) -> None:
         self.coverage = self.invitation.coverage
-        of = beside.origin if beside else Origin(base=self.invitation.base, work=Work())
-        self.origin = replace(of, base=self.invitation.base, handovers=[])
+        base = self.invitation.base
+        self.origin = replace(beside.origin, base=base, handovers=[]) if beside else Origin(base=base, work=Work())
         self.origin.together.append(self)
         self._task = Task(self._life())
 
@@ -187,7 +186,9 @@ class Participation:
     @property
     def train_s(self) -> float:
         """How long its vehicle has trained for it, also where another one of ``together`` has booked that (s)."""
-        return sum(one.spent()[0]["training"] for one in self.origin.together)
+        return sum(
+            segment.seconds for one in self.origin.together for segment in one.segments if segment.stage == "training"
+        )
 
     def spent(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
         """Return how long it was in each stage (s), and the bytes that it moved in it (B); 0 for others."""

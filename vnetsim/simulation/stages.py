@@ -24,8 +24,7 @@ class Handed(NamedTuple):
     policy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(NamedTuple):
     """A piece of a participation that was spent in one stage.
 
     Args:
@@ -44,8 +43,7 @@ class Segment:
     moved_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(NamedTuple):
     """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two.
 
     Args:

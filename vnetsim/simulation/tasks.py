@@ -47,6 +47,7 @@ class Task(Signal):
     def __init__(self, activity: Activity) -> None:
         super().__init__()
         self._activity = activity
+        self._awaited: simpy.Event | Signal | None
         self._wait_for(next(activity, None))
 
     def interrupt(self, cause: Interrupt) -> None:
