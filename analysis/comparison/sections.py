@@ -141,9 +141,11 @@ class Compared:
         Without training it is what conditions and arms show in each metric, that of the first picture before others.
         What is equal for all comes last.
         """
-        data, lines = self.data, []
+        data, lines, main = self.data, [], self.main
         mains = {one.name: one.main for one in data.conditions}
         told = [one for one in self.in_metrics if one.compared == "arms" and one.metric is mains[one.within]]
+        if len(data.arms) == 1 and main is not None:
+            told = [one for one in self.across if one.metric.same(main)]
         if data.record.timing_only:
             told = sorted(
                 self.in_metrics,
@@ -309,7 +311,7 @@ class Compared:
 
 def _not_compared(data: ConditionData, noun: str) -> str:
     lines = []
-    if len(data.present) < 2 and all(metric.known is None for metric in data.metrics):  # else conditions are compared
+    if len(data.present) < 2 <= len(data.looks) and all(metric.known is None for metric in data.metrics):
         lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")
     elif not (data.metrics or data.alike or data.fixed):
         lines.append(f"The {noun}s report nothing in common.")

@@ -1,6 +1,7 @@
 """A study file from the command line: run whole, gone on with, in its sizes, on one schedule, refused."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from small_runs import install
 
+import vnetsim
 from vnetsim.learning import Cost
 
 Cli = Callable[..., Any]
@@ -159,3 +161,50 @@ def test_how_many_evaluations_are_averaged_is_on_record(study: Path, cli: Cli, t
     assert "an earlier call said 2" in cli(*given).err
     record = record_of(tmp_path / "all")
     assert (record["last_evaluations"], record["last_evaluations_before"]) == (3, [2])
+
+
+CAMERAS = """
+scenario = "gaussian"
+seeds = "0:1"
+[settings]
+learner = "flsimco"
+rounds = 2
+device = "cpu"
+silos.count = 10
+data = { train_images = 200, test_images = 50 }
+learning = { steps = 1, linear_probe = "never" }
+traffic.end_s = 60
+"""
+
+
+def test_arms_with_other_cameras_have_the_same_participations(cli: Cli, tmp_path: Path) -> None:
+    arms = '[[arms]]\nname = "short"\n[[arms]]\nname = "long"\nsettings.camera.exposure_s = 0.04\n'
+    (tmp_path / "cameras.toml").write_text(CAMERAS + arms)
+    done = cli("compare", tmp_path / "cameras.toml", "--out", tmp_path / "made")
+    assert done.status == 0, done.err
+    assert len(record_of(tmp_path / "made")["traffic"]) == 1
+    short, long = timings(tmp_path / "made", 0, "")
+    assert short.height > 0
+    assert short.drop("level_px").equals(long.drop("level_px"))
+    assert (long["level_px"] / short["level_px"]).to_list() == pytest.approx([4.0] * short.height)
+    cells = [
+        vnetsim.load(tmp_path / "made" / "cells" / cell["folder"]) for cell in record_of(tmp_path / "made")["cells"]
+    ]
+    losses = [cell.participations["loss"].drop_nulls().to_list() for cell in cells]
+    assert losses[0] != losses[1], "images are blurred more"
+    assert "Only the camera differs between arms." in (tmp_path / "made" / "comparison.html").read_text()
+
+
+def test_one_trained_arm_is_compared_over_conditions(study: Path, cli: Cli, tmp_path: Path) -> None:
+    study.write_text(
+        'scenario = "gaussian"\nseeds = "0:6"\n[settings]\nlearner = "toy"\nrounds = 2\ndevice = "cpu"\n'
+        'traffic.end_s = 60\n[[conditions]]\nname = "few"\nsettings.round.quorum = 2\n[[conditions]]\nname = "many"\n'
+    )
+    done = cli("compare", study, "--out", tmp_path / "made")
+    assert done.status == 0, done.err
+    differences = pl.read_parquet(tmp_path / "made" / "comparison_differences.parquet")
+    assert differences.select("compared", "within", "metric", "seeds").rows() == [("conditions", "toy", "distance", 6)]
+    page = (tmp_path / "made" / "comparison.html").read_text()
+    assert re.search(r"Distance: .*few", page)
+    assert "What differs between the conditions: round.quorum." in page
+    assert "there is nothing to compare" not in page

@@ -178,6 +178,31 @@ def test_arms_may_be_settings_and_learners_conditions(planned: Planned) -> None:
     assert {arm for _, arm in labels(grown)} == {"drawn batch=8", "drawn batch=16", "oldest batch=8", "oldest batch=16"}
 
 
+def test_one_learner_under_conditions(planned: Planned) -> None:
+    """The learner of ``[settings]`` is that of arms, or of conditions, that name none; it may be the only arm."""
+    common = '[settings]\nlearner = "fedco"\n'
+    alone = planned(common, arms=CONDITIONS)
+    assert labels(alone) == [("IID", "fedco"), ("skew", "fedco")]
+    assert {cell.experiment.learner for cell in alone.cells} == {"fedco"}
+    of_conditions = CONDITIONS.replace("settings.data", 'learner = "fedavg"\nsettings.data')
+    assert labels(planned("", arms=of_conditions)) == [("IID", "fedavg"), ("skew", "fedavg")]
+    two = planned(common, arms=f'[[arms]]\nlearner = "flsimco"\n[[arms]]\n{CONDITIONS}')
+    assert [cell.experiment.learner for cell in first(two)] == ["flsimco", "fedco"] * 2
+    mixed = planned(common, arms=SELECTING.replace('"skew"', '"skew"\nlearner = "flsimco"'))
+    assert [cell.experiment.learner for cell in first(mixed)] == ["fedco", "fedco", "flsimco", "flsimco"]
+
+
+def test_cameras_of_arms_share_the_traffic(planned: Planned) -> None:
+    common = '[settings]\nlearner = "flsimco"\n'
+    cameras = '[[arms]]\nname = "now"\n[[arms]]\nname = "open long"\nsettings.camera.exposure_s = 0.03\n'
+    plan = planned(common, arms=cameras)
+    assert [cell.experiment.camera.exposure_s for cell in first(plan)] == [0.01, 0.03]
+    assert (len(plan.traffics), plan.arm_settings) == (1, ("camera.exposure_s",))
+    assert plan.notes[0].startswith("Only the camera differs between arms. All arms replay the same traffic")
+    more = planned(common, arms=f"{cameras}learning.steps = 3\n")
+    assert more.notes[0].startswith("Arms have cameras of their own. ")
+
+
 def test_a_grid_multiplies_arms_and_conditions(planned: Planned) -> None:
     text = "[grid]\nlearning.queue = [32, 64]\ndata.alpha = [0.1, 1]\n'selection.name' = ['random']\n"
     plan = planned('seeds = "0:1"\nsettings.data.partition = "dirichlet"\n' + text + ARMS)

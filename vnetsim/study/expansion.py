@@ -43,6 +43,7 @@ from vnetsim.study.levels import (
     Override,
     StudyTables,
     arms_of,
+    common_learner,
     conditions_of,
     grid_of,
     keys_of,
@@ -69,7 +70,7 @@ class Expansion:
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
             said otherwise.
-        least: arms that there must be, where somebody trains.
+        least: arms times conditions that there must be, where somebody trains.
         common: the tables without those of the size that was chosen; None where there are no sizes.
 
     Raises:
@@ -101,11 +102,14 @@ class Expansion:
             self._tables = structure(values, StudyTables, "")
             grid = grid_of(self._tables.grid)
             self._conditions = conditions_of(self._tables, grid, folder)
-            self._arms = arms_of(self._tables.arms, grid, self._conditions, folder)
+            default = Experiment.learner if timing_only and not self._tables.arms else ""
+            learner = common_learner(self._tables, folder) or default
+            self._arms = arms_of(self._tables.arms, grid, self._conditions, folder, learner)
         with placed(where, "[[arms]]" if where else "--learners"):
-            if len(self._arms) < (1 if timing_only else least):
+            if not self._arms or (not timing_only and len(self._arms) * len(self._conditions) < least):
                 wanted = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
-                raise InputError(f"name at least {wanted}; this has {len(self._arms)}.")
+                more = ", or one under at least two [[conditions]]" if where and not timing_only else ""
+                raise InputError(f"name at least {wanted}{more}; this has {len(self._arms)}.")
             refuse_same_labels(self._arms)
         with placed(where, "[[conditions]]"):
             refuse_same_labels(self._conditions)
@@ -282,11 +286,19 @@ class Expansion:
         return given.intersection(lacking) - alone._idle(pairs, experiments, ()).keys()
 
     def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
-        """Yield what a reader must know of schedule and traffic."""
+        """Yield what a reader must know of schedule, cameras and traffic."""
         if self._reference is not None:
             yield (
                 f"Equal schedule: payload and work of every participation are those of {self._reference.label}, so "
                 "that the same vehicles commit in every arm."
+            )
+        own = {path for arm in self._arms for path in arm.settings}
+        if any(path[0] == "camera" for path in own):
+            apart = {path[0] for path in own if len({repr(arm.settings.get(path)) for arm in self._arms}) > 1}
+            said = "Only the camera differs between arms" if apart == {"camera"} else "Arms have cameras of their own"
+            yield (
+                f"{said}. All arms replay the same traffic, and a camera changes no timing: it changes how far images "
+                "are blurred, and who takes part only where the selection looks at blur or at losses."
             )
         if self._traffic_seeds:
             listed = ", ".join(map(str, self._traffic_seeds))

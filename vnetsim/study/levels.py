@@ -40,7 +40,7 @@ MOST_POINTS = 10_000
 ELSEWHERE = {
     "seed": ("seeds", "--seeds"),
     "scenario": ("scenario", "the scenario first"),
-    "learner": ("learner of [[arms]] or [[conditions]]", "--learners"),
+    "learner": ("learner of [settings], [[arms]] or [[conditions]]", "--learners"),
     "schedule": ("equal_schedule", "--equal-schedule"),
 }
 """What a study file, and the command line, say instead of these settings."""
@@ -168,12 +168,25 @@ def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
     return [(place, structure(one, kind, place)) for place, one in zip(places, values, strict=True)]
 
 
+def common_learner(tables: StudyTables, folder: Path) -> str:
+    """Return ``learner`` of ``[settings]``, with a file's path from the working directory; empty where none is named.
+
+    Raises:
+        InputError: it is no name.
+    """
+    name = tables.settings.get("learner", "")
+    if not isinstance(name, str):
+        raise InputError(f"settings.learner: expected a name, got {name!r}.")
+    return at_folder(name, folder) if name else ""
+
+
 def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
     """Return the conditions, at every point of the grid's settings other than those of ``learning``.
 
-    Without ``[[conditions]]`` there is one, which has no label. Each has the settings of the study below its own.
+    Without ``[[conditions]]`` there is one, which has no label. Each has the settings of the study below its own. The
+    learner of ``[settings]`` goes to conditions only where another condition names one; else it is the arms'.
     """
-    general = _settings(tables.settings, folder)
+    general = _settings({key: value for key, value in tables.settings.items() if key != "learner"}, folder)
     if tables.scenario:
         general[SCENARIO] = scenario_at(tables.scenario, folder)
     levels = []
@@ -193,35 +206,28 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
         if SCENARIO not in {**general, **one.settings}:
             which = f" for condition '{one.label}'" if one.label else ""
             raise InputError(f'scenario: name the traffic{which}, such as "gaussian" or "city.sumocfg".')
+    if any(LEARNER in one.settings for one in found) and (learner := common_learner(tables, folder)):
+        general[LEARNER] = learner
     return [Level(label=one.label, settings={**general, **one.settings}) for one in found]
 
 
-def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path) -> list[Level]:
+def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, learner: str) -> list[Level]:
     """Return the arms, each at every point of those settings of ``learning`` in the grid that its learner knows.
 
-    Conditions may name the learners: an arm that names none knows what all of these know.
+    Conditions may name the learners: an arm that names none knows what all of these know. Where they name none,
+    ``learner`` is that of arms without one, if it is not empty. Without ``[[arms]]`` the only learner is the only arm.
     """
     learners = list(dict.fromkeys(one.settings[LEARNER] for one in conditions if LEARNER in one.settings))
     complete = all(LEARNER in one.settings for one in conditions)
+    only = learners[0] if complete and len(learners) == 1 else "" if learners else learner
+    if not values and only:
+        values = [{"name": short_name(only)}]
     levels = []
     for place, table in _tables(values, _ArmTable, "arms"):
         with placed(place):
             if table.learner and learners:
                 raise InputError("learner: a condition, or the grid, names one too; say it in one place.")
-            if not table.learner and not complete:
-                raise InputError('learner: name one, for example learner = "flsimco".')
-            if not table.learner and not table.name:
-                raise InputError("name: say what the page is to call it; its learner is the condition's.")
-            learning = leaves(table.learning, LEARNING)
-            own = {path: _located(path, value, folder) for path, value in learning.items()}
-            if table.learner:
-                own[LEARNER] = at_folder(table.learner, folder)
-            general = _settings(table.settings, folder)
-            for path in general:
-                if path[0] in {"learning", *DECIDING}:
-                    instead = "learning, beside settings" if path[0] == "learning" else "[[conditions]]"
-                    raise InputError(f"settings.{'.'.join(path)}: a study says this with {instead}.")
-            levels.append(Level(label=table.name or short_name(table.learner), settings={**own, **general}))
+            levels.append(_arm(table, table.learner or ("" if learners else learner), folder, complete=complete))
     of_learning = {path: points for path, points in grid.items() if path[0] == "learning"}
     named = [[level.settings[LEARNER]] if LEARNER in level.settings else learners for level in levels]
     known = [set.intersection(*({("learning", key) for key in keys_of(name)} for name in names)) for names in named]
@@ -232,6 +238,23 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path) 
         with placed(f"arm '{level.label}'"):
             found += _multiplied(level, {path: of_learning[path] for path in of_learning if path in keys}, folder)
     return found
+
+
+def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
+    """Return an arm; its learner is empty where conditions name it, ``complete`` where all of them do."""
+    if not learner and not complete:
+        raise InputError('learner: name one, for example learner = "flsimco".')
+    if not learner and not table.name:
+        raise InputError("name: say what the page is to call it; its learner is the condition's.")
+    own = {path: _located(path, value, folder) for path, value in leaves(table.learning, LEARNING).items()}
+    if learner:
+        own[LEARNER] = at_folder(learner, folder)
+    general = _settings(table.settings, folder)
+    for path in general:
+        if path[0] in {"learning", *DECIDING}:
+            instead = "learning, beside settings" if path[0] == "learning" else "[[conditions]]"
+            raise InputError(f"settings.{'.'.join(path)}: a study says this with {instead}.")
+    return Level(label=table.name or short_name(learner), settings={**own, **general})
 
 
 def refuse_same_labels(levels: Sequence[Level]) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolved
-from vnetsim.experiment import Experiment
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
 from vnetsim.scenario.settings_file import read_experiment
@@ -82,7 +81,6 @@ def plan_of(
         name = path_name(resolved(path).name.split(".")[0], "compare")
     if timing_only:
         name = f"{name}-timing"
-        values.setdefault("arms", [{"learner": Experiment.learner}])
     if seeds is not None:
         values["seeds"] = seeds_of(seeds, "--seeds")
     if equal_schedule is not None:

@@ -31,8 +31,8 @@ from vnetsim.traffic import open_traffic
 
 _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
 """That of a traffic, in notes."""
-DECIDING = ("traffic", "camera", "source")
-"""Tables of an experiment that decide what is recorded."""
+DECIDING = ("traffic", "source")
+"""Tables of an experiment that decide what is recorded. The camera does not: each run computes blur from speeds."""
 
 
 def with_one_rsu(
