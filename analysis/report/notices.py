@@ -276,7 +276,9 @@ def _too_fast(run: RunData) -> Iterator[str]:
 
 
 def _sharp(run: RunData) -> Iterator[str]:
-    """Say where no vehicle's images were blurred, or those of hardly any."""
+    """Say where no vehicle's images were blurred, or those of hardly any, though the settings let them blur."""
+    if run.learning and run.experiment.blur.fraction == 0:
+        return
     entered = entries(run.windows)["entry_speed_mps"]
     committed = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls()  # m/s
     speeds = committed if run.learning else entered

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from small_runs import install
 
-import vnetsim
 from vnetsim.learning import Cost
 
 Cli = Callable[..., Any]
@@ -177,22 +176,37 @@ traffic.end_s = 60
 """
 
 
-def test_arms_with_other_cameras_have_the_same_participations(cli: Cli, tmp_path: Path) -> None:
-    arms = '[[arms]]\nname = "short"\n[[arms]]\nname = "long"\nsettings.camera.exposure_s = 0.04\n'
-    (tmp_path / "cameras.toml").write_text(CAMERAS + arms)
-    done = cli("compare", tmp_path / "cameras.toml", "--out", tmp_path / "made")
+@pytest.mark.parametrize(
+    ("arms", "option", "factor", "words"),
+    [
+        (
+            '[[arms]]\nname = "short"\n[[arms]]\nname = "long"\nsettings.camera.exposure_s = 0.04\n',
+            (),
+            4.0,
+            "Only the camera differs between arms.",
+        ),
+        ("", ("--sharp-control",), 1.0, "Sharp camera: the same run with no image blurred"),
+    ],
+    ids=["two cameras", "sharp control"],
+)
+def test_arms_that_differ_in_blur_have_the_same_participations(
+    arms: str, option: tuple[str, ...], factor: float, words: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "blur.toml").write_text(CAMERAS + arms)
+    done = cli("compare", tmp_path / "blur.toml", *option, "--out", tmp_path / "made")
     assert done.status == 0, done.err
-    assert len(record_of(tmp_path / "made")["traffic"]) == 1
-    short, long = timings(tmp_path / "made", 0, "")
-    assert short.height > 0
-    assert short.drop("level_px").equals(long.drop("level_px"))
-    assert (long["level_px"] / short["level_px"]).to_list() == pytest.approx([4.0] * short.height)
-    cells = [
-        vnetsim.load(tmp_path / "made" / "cells" / cell["folder"]) for cell in record_of(tmp_path / "made")["cells"]
-    ]
-    losses = [cell.participations["loss"].drop_nulls().to_list() for cell in cells]
-    assert losses[0] != losses[1], "images are blurred more"
-    assert "Only the camera differs between arms." in (tmp_path / "made" / "comparison.html").read_text()
+    record = record_of(tmp_path / "made")
+    assert len(record["traffic"]) == 1
+    first, second = (
+        pl.read_parquet(tmp_path / "made" / "cells" / cell["folder"] / "participations.parquet")
+        for cell in record["cells"]
+    )
+    assert first.filter(outcome="committed").height > 3
+    assert first.drop("level_px", "weight", "loss").equals(second.drop("level_px", "weight", "loss"))
+    assert (factor * first["level_px"]).to_list() == pytest.approx(second["level_px"].to_list())
+    assert first["weight"].drop_nulls().to_list() == pytest.approx(second["weight"].drop_nulls().to_list())
+    assert first["loss"].drop_nulls().to_list() != second["loss"].drop_nulls().to_list(), "their images differ"
+    assert words in (tmp_path / "made" / "comparison.html").read_text()
 
 
 def test_one_trained_arm_is_compared_over_conditions(study: Path, cli: Cli, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ settings.data.partition = "dirichlet"
 
 
 def planned_without_a_study(
-    *options: str, learners: str = "flsimco,fedco", scenario: str = "gaussian", **given: str
+    *options: str, learners: str = "flsimco,fedco", scenario: str = "gaussian", **given: object
 ) -> Plan:
     return plan_of(scenario, [parse_override(option) for option in options], learners=learners, **given)[0]  # type: ignore[arg-type]
 
@@ -201,6 +201,25 @@ def test_cameras_of_arms_share_the_traffic(planned: Planned) -> None:
     assert plan.notes[0].startswith("Only the camera differs between arms. All arms replay the same traffic")
     more = planned(common, arms=f"{cameras}learning.steps = 3\n")
     assert more.notes[0].startswith("Arms have cameras of their own. ")
+
+
+def test_sharp_controls(planned: Planned) -> None:
+    """Every arm has one, beside an equal schedule and for one learner too; only ``blur.fraction`` differs."""
+    plan = planned('sharp_control = true\nequal_schedule = "flsimco"\n')
+    assert [arm for _, arm in labels(plan)] == ["ours", "ours, sharp camera", "fedco", "fedco, sharp camera"]
+    moving, sharp = (cell.experiment for cell in first(plan)[:2])
+    assert (moving.blur.fraction, sharp.blur.fraction) == (1.0, 0.0)
+    assert replace(sharp, blur=moving.blur) == moving
+    assert (plan.arm_settings, plan.notes[0][:13]) == (("blur.fraction",), "Sharp camera:")
+    alone = planned_without_a_study(learners="flsimco", sharp_control=True)
+    assert [arm for _, arm in labels(alone)] == ["flsimco", "flsimco, sharp camera"]
+    assert len(planned("sharp_control = true\nseeds = [0]\n", timing_only=True).cells) == 2, "nobody is trained"
+    with pytest.raises(InputError, match=r"--set blur\.fraction: sharp_control sets it"):
+        planned("sharp_control = true\n", "blur.fraction=0.5")
+    with pytest.raises(InputError, match=r"'ours' has a blur\.fraction of its own"):
+        planned("sharp_control = true\n", arms=ARMS.replace('"flsimco"', '"flsimco"\nsettings.blur.fraction = 0.5'))
+    with pytest.raises(InputError, match=r"--sharp-control: .* nobody is trained"):
+        planned_without_a_study(sharp_control=True, timing_only=True)
 
 
 def test_a_grid_multiplies_arms_and_conditions(planned: Planned) -> None:

@@ -195,6 +195,7 @@ def compare(
     seeds: str | int | Iterable[int] | None = None,
     size: str | None = None,
     equal_schedule: str | None = None,
+    sharp_control: bool = False,
     time_s: float | None = None,
     rounds: int | None = None,
     device: str | None = None,
@@ -223,6 +224,8 @@ def compare(
         seeds: such as ``range(8)``; default the study's, or 0 to 9.
         size: of a study file; default its first.
         equal_schedule: a learner, or an arm of the study, whose payload and work are those of all arms.
+        sharp_control: run each arm a second time with no image blurred, as "ARM, sharp camera"; one learner is then
+            enough.
         time_s: see ``vnetsim.run``; all arms have the same.
         rounds: see ``vnetsim.run``.
         device: see ``vnetsim.run``.
@@ -270,6 +273,7 @@ def compare(
             learners=learners_of(learners),
             seeds=seeds_of(seeds),
             size=None if size is None else text_of(size, "size"),
+            sharp_control=sharp_control,
             equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
             yes=yes,
             trust=trust,

@@ -189,6 +189,7 @@ def compare(
     seeds: LearningText = None,
     size: str | None = None,
     equal_schedule: LearningText = None,
+    sharp_control: LearningFlag = False,
     time_s: Time = None,
     rounds: Rounds = None,
     device: Device = None,
@@ -210,6 +211,7 @@ def compare(
         size: Size of the study; default: its first one, if it has any.
         equal_schedule: Give all arms payload and work of this learner, or arm of the study: the same vehicles then
             commit.
+        sharp_control: Run each arm a second time with a camera that blurs no image: what blur alone costs.
         timing_only: Train nobody: compare who could take part over all of the traffic; one learner is enough.
         out: Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, or
             runs/STUDY-SIZE.
@@ -224,6 +226,7 @@ def compare(
             seeds=seeds,
             size=size,
             equal_schedule=equal_schedule,
+            sharp_control=sharp_control,
             time_s=time_s,
             rounds=rounds,
             device=device,

@@ -135,46 +135,27 @@ COMPARISON_DIFFERENCES = (
     Column("first", TEXT, "", "first arm or condition"),
     Column("second", TEXT, "", "second arm or condition; differences are first minus second, paired by seed"),
     Column("metric", TEXT, "", "series, described in the manifest of the cells"),
-<<<<<<< HEAD
-    Column("unit", TEXT, "", "unit of difference, deviation, low, high and resolves; % stands for a fraction"),
-    Column("evaluations", INTEGER, "", "last evaluations of a run whose mean is compared"),
-    Column("seeds", INTEGER, "", "seeds that both have"),
-    Column("difference", REAL, "", "mean difference"),
-    Column("deviation", REAL, "", "standard deviation of the differences"),
-    Column("method", TEXT, "", "of test and interval: sign-flip or t"),
-    Column(
-        "tests",
-        INTEGER,
-        "",
-        "differences of the same table, for which p (Holm) and interval (Bonferroni) are corrected",
-    ),
-    Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null where it is unbounded"),
-    Column("high", REAL, "", "upper end; null where it is unbounded"),
-    Column("p", REAL, "", "corrected p-value; null where the seeds are too few for any test"),
-    Column("effect", REAL, "", "d_z, mean over standard deviation of the differences"),
-    Column(
-        "resolves", REAL, "", "smallest true difference resolved by these seeds with 80 % power; null where none is"
-    ),
-    Column("seeds_needed", INTEGER, "", "seeds that resolve the observed difference with 80 % power"),
-    Column(
-        "verdict", TEXT, "", "first or second, whichever is resolved to be higher; empty where neither is, or withheld"
-    ),
-=======
-    Column("unit", TEXT, "", "unit of difference, deviation, low, high and seen; % means that they are fractions"),
+    Column("unit", TEXT, "", "unit of difference, deviation, low, high and resolves; % means that they are fractions"),
     Column("evaluations", INTEGER, "", "number of last evaluations of a run whose mean is compared"),
     Column("seeds", INTEGER, "", "number of seeds that both have"),
     Column("difference", REAL, "", "mean difference"),
     Column("deviation", REAL, "", "standard deviation of the differences"),
     Column("method", TEXT, "", "method of test and interval: sign-flip or t"),
-    Column("tests", INTEGER, "", "number of pairs for which interval and p are corrected (Bonferroni)"),
+    Column(
+        "tests",
+        INTEGER,
+        "",
+        "number of differences in the table for which p (Holm) and interval (Bonferroni) are corrected",
+    ),
     Column("low", REAL, "", "lower end of the simultaneous 95 % interval; null if unbounded"),
     Column("high", REAL, "", "upper end of that interval; null if unbounded"),
     Column("p", REAL, "", "corrected p-value; null if there are too few seeds for a test"),
     Column("effect", REAL, "", "effect size d_z: mean over standard deviation of the differences"),
-    Column("seen", REAL, "", "smallest true difference that these seeds detect with 80 % power; null if there is none"),
-    Column("seeds_needed", INTEGER, "", "number of seeds that detect the observed difference with 80 % power"),
-    Column("verdict", TEXT, "", "first or second, whichever is significantly higher; empty if neither is"),
->>>>>>> 1c08ca9 (Word storage, and the columns of tables, plainly)
+    Column("resolves", REAL, "", "smallest true difference that these seeds resolve with 80 % power; null if none"),
+    Column("seeds_needed", INTEGER, "", "number of seeds that resolve the observed difference with 80 % power"),
+    Column(
+        "verdict", TEXT, "", "first or second, whichever is resolved to be higher; empty if neither is, or withheld"
+    ),
 )
 """Third table of a comparison: one row for each pair and metric."""
 
@@ -184,24 +165,14 @@ COMPARISON_MEASURES = (
         "measure",
         TEXT,
         "",
-<<<<<<< HEAD
-        "commits: participations that committed; commits_per_h: in an hour of simulated time, null for runs under "
-        "ten minutes; bytes_per_commit: all bytes over the air, over commits; wasted_train_s, wasted_train_share: "
-        "training time on board of participations that "
-        "did not commit, and its share of all; wasted_bytes, wasted_bytes_share: their bytes, and those of the "
-        "exchanges they sent, and their share of all; gini: Gini coefficient of the commits over all silos; "
-        "contested_share: share of the invitations that left somebody waiting who might have been invited instead; "
-        "commit_share_speed, commit_share_direction: share of the updates aggregated with a weight above 0, by speed "
-        "at entry or direction from which the vehicle first came",
-=======
-        "commits_per_h: participations that committed per hour of simulated time; bytes_per_commit: all bytes over the "
-        "air divided by the number of commits; wasted_train_s, wasted_train_share: training time on board of "
+        "commits: participations that committed; commits_per_h: the same per hour of simulated time, null for "
+        "runs under ten minutes; bytes_per_commit: all bytes over the air divided by the number of commits; "
+        "wasted_train_s, wasted_train_share: training time on board of "
         "participations that did not commit, and its share of all training time; wasted_bytes, wasted_bytes_share: "
         "bytes of these participations and of the exchanges they sent, and their share of all bytes; gini: Gini "
         "coefficient of the commits over all silos; contested_share: share of the invitations made while another "
         "vehicle was waiting that could have been invited instead; commit_share_speed, commit_share_direction: share "
         "of the updates aggregated with a weight above 0, by speed at entry or by direction of the first entry",
->>>>>>> 1c08ca9 (Word storage, and the columns of tables, plainly)
     ),
     Column("unit", TEXT, "", "unit of the value; % means that the value is a fraction"),
     Column("bin", TEXT, "", "range of speeds, or direction, of a share; empty for other measures"),
@@ -215,21 +186,12 @@ COMPARISON_RANKS = (
     Column("metric", TEXT, "", "series, or a measure of comparison_measures, or time_to_target"),
     Column("unit", TEXT, "", "unit of the ranked values; % means that they are fractions"),
     Column("arm", TEXT, "", "what is compared: a learner with its settings"),
-<<<<<<< HEAD
-    Column("mean_rank", REAL, "", "mean over seeds of the arm's rank by its mean rank over conditions, 1 the best"),
-    Column("seeds", INTEGER, "", "seeds at which every arm has a value under every condition"),
-    Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
-    Column("chi_square", REAL, "", "Friedman's statistic over seeds; null with fewer than three, like the next"),
-    Column("p", REAL, "", "its p-value (chi-square approximation), corrected for the metrics ranked (Holm)"),
-    Column("critical_difference", REAL, "", "difference of two mean ranks from which on they are told apart (Nemenyi)"),
-=======
     Column("mean_rank", REAL, "", "mean over seeds of the arm's rank by its mean rank over conditions; 1 is best"),
     Column("seeds", INTEGER, "", "number of seeds at which every arm has a value under every condition"),
-    Column("conditions", INTEGER, "", "number of conditions under which every arm was run and measured"),
-    Column("chi_square", REAL, "", "Friedman's statistic over seeds; null with fewer than three seeds"),
-    Column("p", REAL, "", "its p-value (chi-square approximation), not corrected for the number of metrics"),
+    Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
+    Column("chi_square", REAL, "", "Friedman's statistic over these seeds; null with fewer than three"),
+    Column("p", REAL, "", "its p-value (chi-square approximation), corrected for the metrics ranked (Holm)"),
     Column("critical_difference", REAL, "", "smallest significant difference of two mean ranks (Nemenyi)"),
->>>>>>> 1c08ca9 (Word storage, and the columns of tables, plainly)
 )
 """Fifth table of a comparison, with at least three arms and two conditions: one row for each metric and arm."""
 

@@ -39,6 +39,7 @@ from vnetsim.study.levels import (
     ELSEWHERE,
     LEARNER,
     SCENARIO,
+    SHARP,
     Level,
     Override,
     StudyTables,
@@ -52,6 +53,7 @@ from vnetsim.study.levels import (
     refuse_same_labels,
     seeds_of,
     skipped_of,
+    with_sharp_controls,
 )
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.traffic import deciding_settings
@@ -105,6 +107,10 @@ class Expansion:
             default = Experiment.learner if timing_only and not self._tables.arms else ""
             learner = common_learner(self._tables, folder) or default
             self._arms = arms_of(self._tables.arms, grid, self._conditions, folder, learner)
+            self._reference = reference_of(self._tables.equal_schedule, self._arms, folder)
+            self._controlled = self._tables.sharp_control and not timing_only
+            if self._controlled:
+                self._arms = with_sharp_controls(self._arms)
         with placed(where, "[[arms]]" if where else "--learners"):
             if not self._arms or (not timing_only and len(self._arms) * len(self._conditions) < least):
                 wanted = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
@@ -120,12 +126,13 @@ class Expansion:
             if given is not None and any(("traffic", "seed") in one.settings for one in self._conditions):
                 raise InputError("traffic.seed: traffic_seeds says it already; leave one of them out.")
             self._traffic_seeds = () if given is None else seeds_of(given, "traffic_seeds")
-            self._reference = reference_of(self._tables.equal_schedule, self._arms, folder)
             self._keys = self._keys_of_learners()
         for path, _ in options:
             key = ".".join(path)
             if path[0] in ELSEWHERE:
                 raise InputError(f"--set {key}: a comparison takes {ELSEWHERE[path[0]][1]}.")
+            if path == SHARP and self._controlled:
+                raise InputError(f"--set {key}: sharp_control sets it; leave one of them out.")
             if any(path[: len(one)] == one[: len(path)] for one in grid):
                 raise InputError(f"--set {key}: {where} varies it; change it there.")
         if timing_only:
@@ -287,6 +294,12 @@ class Expansion:
 
     def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
         """Yield what a reader must know of schedule, cameras and traffic."""
+        if self._controlled:
+            yield (
+                "Sharp camera: the same run with no image blurred (blur.fraction = 0), which shows what blurred images "
+                "alone cost. Blur levels, and weights made of them such as FLSimCo's (Eq. 11), are those of the moving "
+                "camera, and the same vehicles take part, unless the selection looks at losses."
+            )
         if self._reference is not None:
             yield (
                 f"Equal schedule: payload and work of every participation are those of {self._reference.label}, so "
@@ -396,7 +409,8 @@ def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: 
         InputError: naming what else differs.
     """
     ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
-    apart = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
+    differs = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
+    apart = [path for path in differs if path[0] != "blur"]  # which images blur is no matter of rounds
     for path, one in itertools.product(apart, (arm, reference)):
         if path in one.settings:
             raise InputError(

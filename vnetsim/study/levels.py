@@ -34,6 +34,9 @@ Grid = Mapping[Key, Sequence[Any]]
 
 LEARNER, SCENARIO, LEARNING = ("learner",), ("scenario",), ("learning",)
 
+SHARP = ("blur", "fraction")
+"""The setting that is 0 where no image is blurred; blur levels, and the weights made of them, stay."""
+
 MOST_POINTS = 10_000
 """A grid of more is a slip."""
 
@@ -56,6 +59,7 @@ class StudyTables:
     seeds: Any = "0:10"
     traffic_seeds: Any = None
     equal_schedule: str = ""
+    sharp_control: bool = False
     against: str = ""
     last_evaluations: Annotated[int, Within(1, 10**6, "", "the mean of no value is none; more than any run has")] = 1
     interval: Interval = "sign-flip"
@@ -255,6 +259,17 @@ def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Lev
             instead = "learning, beside settings" if path[0] == "learning" else "[[conditions]]"
             raise InputError(f"settings.{'.'.join(path)}: a study says this with {instead}.")
     return Level(label=table.name or short_name(learner), settings={**own, **general})
+
+
+def with_sharp_controls(arms: Sequence[Level]) -> list[Level]:
+    """Return the arms, each followed by its control: the same arm, with no image blurred."""
+    for arm in arms:
+        if SHARP in arm.settings:
+            raise InputError(
+                f"'{arm.label}' has a {'.'.join(SHARP)} of its own, which sharp_control sets; leave one out."
+            )
+    pairs = ((arm, Level(label=f"{arm.label}, sharp camera", settings={**arm.settings, SHARP: 0.0})) for arm in arms)
+    return [one for pair in pairs for one in pair]
 
 
 def refuse_same_labels(levels: Sequence[Level]) -> None:

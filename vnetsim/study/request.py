@@ -42,6 +42,7 @@ def plan_of(
     seeds: str | None = None,
     size: str | None = None,
     equal_schedule: str | None = None,
+    sharp_control: bool = False,
     yes: bool = False,
     trust: bool = False,
     timing_only: bool = False,
@@ -55,6 +56,7 @@ def plan_of(
         seeds: ``FIRST:END`` or ``a,b,c``.
         size: of a study file.
         equal_schedule: an arm or learner whose payload and work are those of all arms.
+        sharp_control: whether each arm is followed by the same with no image blurred; False for what the study says.
         yes: whether any number of cells is meant.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained; one learner is then enough.
@@ -81,6 +83,10 @@ def plan_of(
         name = path_name(resolved(path).name.split(".")[0], "compare")
     if timing_only:
         name = f"{name}-timing"
+    if sharp_control and timing_only:
+        raise InputError("--sharp-control: blur changes what is learnt, and with --timing-only nobody is trained.")
+    if sharp_control:
+        values["sharp_control"] = True
     if seeds is not None:
         values["seeds"] = seeds_of(seeds, "--seeds")
     if equal_schedule is not None:
