@@ -18,6 +18,7 @@ from analysis.comparison.verdicts import Family, pairs_in, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
 from analysis.loading import RunData
 from analysis.report.possible import long_enough, needed, vehicles
+from analysis.statistics.fluctuation import LEAST_ROUNDS
 from analysis.statistics.windows import dwell
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
@@ -36,11 +37,14 @@ MEASURES = (
     _metric("wasted_bytes_share", "Wasted share of data", "%", -1),
     _metric("gini", "Gini over silos", "", 0),
     _metric("contested_share", "Contested invitations", "%", 0),
+    _metric("fluctuation", "Fluctuation of the loss", "", -1),
 )
 """What ``run_measures`` returns, in the order of the page. An even spread, or contention, is neither good nor bad."""
 
 EQUAL_COMMITS = "equal_commits"
+FLUCTUATION = MEASURES[-1]
 COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
+"""What commits cost, which arms are compared in."""
 TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
 """Compared by ranks alone: a run that never reached its target has no time, and is the last."""
 
@@ -122,6 +126,13 @@ def _taken_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
     return dataclasses.replace(cell, figures={**cell.figures, EQUAL_COMMITS: value})
 
 
+def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
+    """Return the measures in which arms are compared; the fluctuation only where all arms minimise the same loss."""
+    losses = {cell.series.get("loss", cell.entry.learner) for cell in data.cells}
+    fluctuates = len(losses) == 1 and np.isfinite(data.finals(FLUCTUATION)).any()
+    return (*COMPARED, FLUCTUATION) if fluctuates else COMPARED
+
+
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
     """Return the measures of each arm; None where no run has any."""
     shown = [(metric, data.finals(metric)) for metric in MEASURES]
@@ -152,7 +163,9 @@ def measure_table(data: ConditionData, families: Sequence[Family], noun: str) ->
         "participations. Wasted: training time on board, and data, of participations that did not commit, those still "
         "under way at the end among them. Gini coefficient of the commits over all silos: "
         "0 if all have the same number; few commits are uneven by chance. Contested: invitations that left somebody "
-        f"waiting who could have been invited instead; for the others there was nothing to choose.{verdicts}",
+        "waiting who could have been invited instead; for the others there was nothing to choose. Fluctuation: "
+        "standard deviation of the training loss from round to round, its trend removed; of runs with "
+        f"{LEAST_ROUNDS} rounds or more, and compared where the loss is the same function.{verdicts}",
     )
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
-from analysis.comparison.measures import COMPARED, TO_TARGET, Target, times_to_target
+from analysis.comparison.measures import COMPARED, FLUCTUATION, TO_TARGET, Target, compared_measures, times_to_target
 from analysis.comparison.tables import frame, overview_metrics
 from analysis.comparison.verdicts import p_words
 from analysis.formatting import NONE, Table, count, decapitalised, named, number, plural, shortened
@@ -63,7 +63,7 @@ def rank_arms(data: ComparisonData, targets: Mapping[str, Target | None]) -> lis
 
     Nothing for fewer than three arms, or two conditions that had them all; ``targets`` are by condition.
     """
-    metrics = [*(metric for metric in overview_metrics(data) if metric.better), TO_TARGET, *COMPARED]
+    metrics = [*(metric for metric in overview_metrics(data) if metric.better), TO_TARGET, *COMPARED, FLUCTUATION]
     ranked = [found for metric in metrics if (found := _ranked(data, metric, targets)) is not None]
     corrected = iter(holm([one.found[1] for one in ranked if one.found]))
     return [dataclasses.replace(one, found=(one.found[0], next(corrected))) if one.found else one for one in ranked]
@@ -73,8 +73,8 @@ def _values(one: ConditionData, metric: Metric, target: Target | None) -> Values
     """Return what a condition has of a metric, shape (seeds, arms present)."""
     if metric is TO_TARGET:
         return times_to_target(one, target)
-    if metric in COMPARED:
-        return one.finals(metric)
+    if metric in (*COMPARED, FLUCTUATION):
+        return one.finals(metric) if metric in compared_measures(one) else None
     own = one.own(metric)
     return one.finals(own) if own in one.metrics else None
 

@@ -9,7 +9,7 @@ import polars as pl
 from analysis.comparison.bias import spread_over_directions, spread_over_speeds, spread_panel
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
 from analysis.comparison.measures import (
-    COMPARED,
+    compared_measures,
     measure_rows,
     measure_table,
     target_of,
@@ -68,7 +68,7 @@ class Compared:
         of_arms = [family for table in tables for family in across_arms(data, table)]
         self.in_metrics = sorted(of_arms, key=lambda one: places[one.within]) + self.across
         # one table has them all
-        self.in_measures = across_arms(data, [(one, metric) for one in conditions for metric in COMPARED])
+        self.in_measures = across_arms(data, [(one, metric) for one in conditions for metric in compared_measures(one)])
         self.runs = arm_runs(data)
         self.in_metrics, self.in_measures, self.across = (
             withhold(data, self.runs, families) for families in (self.in_metrics, self.in_measures, self.across)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from analysis.formatting import count, duration, percent, plural, quantity, sentence_case, si, subject
+from analysis.formatting import NONE, count, duration, number, percent, plural, quantity, sentence_case, si, subject
 from analysis.loading import Curve, RunData, curves
 from analysis.report.invitations import invitations_of
 from analysis.report.notices import not_finite
+from analysis.statistics.fluctuation import LEAST_ROUNDS, fluctuation
 from analysis.statistics.participation import LEAST_FOR_RATES_S
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
@@ -122,6 +123,15 @@ def _results(run: RunData) -> list[tuple[str, str]]:
     return rows
 
 
+def _fluctuation(run: RunData) -> list[tuple[str, str]]:
+    """Return how much the training loss fluctuates from round to round, or why that is not known."""
+    if (value := fluctuation(run.rounds)) is not None:
+        return [("Fluctuation of the loss", f"{number(value, 2)} (from round to round, trend removed)")]
+    losses = int(run.rounds["loss"].is_finite().sum())
+    few = f"{NONE} (needs {LEAST_ROUNDS} rounds of one aggregator, here {plural(losses, 'round')} in all)"
+    return [("Fluctuation of the loss", few)] if losses else []
+
+
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return labels and values with units, what came out of the run first."""
     rows = []
@@ -129,7 +139,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
         from analysis.report import possible  # noqa: PLC0415 - brings matplotlib, half of a short recording's time
 
         rows = [*possible.headline(run), *_learning(run)]
-    rows += [*_results(run), *_learning(run)] if run.learning else []
+    rows += [*_results(run), *_fluctuation(run), *_learning(run)] if run.learning else []
     rows += _traffic(run)
     wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows

@@ -123,6 +123,7 @@ TERMS = {
     "corrected p": "corrected for all that is compared with it (Holm)",
     "Gini": "0 if all silos have as many commits, near 1 if one has all",
     "Contested": "share of the invitations that left somebody waiting who could have been invited instead",
+    "Fluctuation": "standard deviation of the training loss from round to round, its trend removed",
     "Wasted": "spent by participations that did not commit",
     "device-seconds": "training time on board, summed over vehicles",
     "long enough": "with a window longer than a participation takes in the median",

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.loading import WINDOW_KEY, ends_of
+from analysis.statistics.fluctuation import fluctuation
 from analysis.statistics.windows import in_coverage, merged_windows
 
 Floats = NDArray[np.float64]
@@ -104,7 +105,8 @@ def run_measures(
         ``bytes_per_commit``, all bytes over the air by commit (B);
         ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of participations that did not commit, with the exchanges they
         sent, and as ``..._share`` of all in [0, 1]; ``gini``, of the commits by silo, all silos counted, in [0, 1);
-        ``contested_share`` of the invitations that left somebody waiting who might have been invited instead.
+        ``contested_share`` of the invitations that left somebody waiting who might have been invited instead;
+        ``fluctuation`` of the training loss.
     """
     moved = pl.col("download_bytes") + pl.col("upload_bytes") + pl.col("exchange_bytes")
     used = participations.select(_COMMITTED.alias("committed"), "train_s", "silo", bytes=moved)
@@ -121,6 +123,7 @@ def run_measures(
         "wasted_bytes_share": lost_bytes / total_bytes if total_bytes else None,
         "gini": gini(np.bincount(kept["silo"].to_numpy(), minlength=silos)),
         "contested_share": contested_share(participations, windows, rounds),
+        "fluctuation": fluctuation(rounds),
     }
 
 

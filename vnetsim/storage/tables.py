@@ -171,7 +171,8 @@ COMPARISON_MEASURES = (
         "participations that did not commit, and its share of all training time; wasted_bytes, wasted_bytes_share: "
         "bytes of these participations and of the exchanges they sent, and their share of all bytes; gini: Gini "
         "coefficient of the commits over all silos; contested_share: share of the invitations made while another "
-        "vehicle was waiting that could have been invited instead; commit_share_speed, commit_share_direction: share "
+        "vehicle was waiting that could have been invited instead; fluctuation: standard deviation of the training "
+        "loss from round to round, its trend removed; commit_share_speed, commit_share_direction: share "
         "of the updates aggregated with a weight above 0, by speed at entry or by direction of the first entry",
     ),
     Column("unit", TEXT, "", "unit of the value; % means that the value is a fraction"),

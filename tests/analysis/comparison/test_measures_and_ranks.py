@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from made_cells import ACCURACY, cell, comparison, condition
+from made_cells import ACCURACY, LOSS, cell, comparison, condition
 
 from analysis.comparison.bias import spread_over_speeds
-from analysis.comparison.data import CellData, ConditionData
+from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.measures import (
     COMPARED,
+    FLUCTUATION,
+    compared_measures,
     measure_rows,
     measure_table,
     target_of,
@@ -82,6 +84,23 @@ def test_the_table_of_measures() -> None:
     assert table.rows[1][1:3] == ("225 \u00b1 19, higher", "2.50 \u00b1 0")
     bare = replace(data, cells=tuple(replace(one, figures={}) for one in data.cells))
     assert measure_table(bare, [], "arm") is None
+
+
+def test_the_fluctuation_is_compared_where_arms_minimise_the_same_loss() -> None:
+    """Whoever declares no loss is compared with itself alone."""
+    data = under("", RISING)
+    assert compared_measures(data) == COMPARED, "no run was long enough"
+    cells = [replace(one, figures={**one.figures, "fluctuation": 0.1 * one.entry.seed}) for one in data.cells]
+
+    def shown(*losses: Metric | None) -> bool:
+        series = dict(zip(ARMS, losses, strict=True))
+        mine = [replace(one, series={"loss": found} if (found := series[one.entry.arm]) else {}) for one in cells]
+        return FLUCTUATION in compared_measures(replace(data, cells=tuple(mine)))
+
+    assert shown(LOSS, LOSS, LOSS)
+    assert not shown(LOSS, LOSS, replace(LOSS, caption="Another."))
+    assert not shown(LOSS, LOSS, None)
+    assert not shown(None, None, None)
 
 
 def test_ranks_by_hand() -> None:

@@ -18,6 +18,7 @@ from analysis.report.headline import finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
+from analysis.statistics.fluctuation import fluctuation
 from analysis.statistics.windows import entries
 from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import ComputerEntry
@@ -147,6 +148,12 @@ def test_headline(learning_run):
     assert numbers["kNN accuracy"].endswith("(first 31.0 %)")
     assert numbers["Wall time"] == "65.2 s"
     run = load(learning_run)
+    steady = f"{number(fluctuation(run.rounds), 2)} (from round to round, trend removed)"
+    assert numbers["Fluctuation of the loss"] == steady
+    short = dataclasses.replace(run, rounds=run.rounds.head(4))
+    assert dict(headline(short))["Fluctuation of the loss"].startswith(
+        "\u2013 (needs 10 rounds of one aggregator, here 4"
+    )
     committed = (run.participations["outcome"] == "committed").sum()
     assert numbers["Committed"].startswith(f"{committed} of {run.invited.height} (")
     speed = float(entries(run.windows)["entry_speed_mps"].median())

@@ -77,7 +77,7 @@ PARTS = pl.DataFrame(
             "upload_bytes", "exchange_bytes"],
     orient="row",
 )  # fmt: skip
-ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0], "aggregator": ["single"] * 2})
+ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0], "aggregator": ["single"] * 2, "loss": [3.0, 2.0]})
 COVERED = pl.DataFrame(
     {
         "vehicle_id": ["a", "b", "c", "d"],
@@ -93,7 +93,7 @@ def test_a_run_counted_by_hand() -> None:
     assert found == {
         "commits": 3, "commits_per_h": pytest.approx(15.0), "bytes_per_commit": 300.0, "wasted_train_s": 9.0,
         "wasted_train_share": pytest.approx(9 / 24), "wasted_bytes": 300.0,
-        "wasted_bytes_share": pytest.approx(1 / 3), "gini": 0.75, "contested_share": 0.0,
+        "wasted_bytes_share": pytest.approx(1 / 3), "gini": 0.75, "contested_share": 0.0, "fluctuation": None,
     }  # fmt: skip
     short = run_measures(PARTS, COVERED, ROUNDS, span_s=599.0, silos=4)
     assert (short["commits"], short["commits_per_h"]) == (3, None), "an hour is not extrapolated from less than 10 min"
