@@ -112,8 +112,6 @@ SELECTIONS = Kind(
         "oort": "vnetsim.simulation.selection.oort:OortSelection",
         "power-of-choice": "vnetsim.simulation.selection.rules:PowerOfChoiceSelection",
         "age": "vnetsim.simulation.selection.rules:AgeSelection",
-        "variability": "vnetsim.simulation.selection.rules:VariabilitySelection",
-        "bandit": "vnetsim.simulation.selection.rules:BanditSelection",
         "least-similar": "vnetsim.simulation.selection.uploads:LeastSimilarSelection",
         "mach": "vnetsim.simulation.selection.uploads:MachSelection",
         "sharpest": "vnetsim.simulation.selection.rules:SharpestSelection",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, ClassVar
 
@@ -13,13 +12,6 @@ from vnetsim.errors.bounds import Within
 from vnetsim.simulation.selection import Candidate, SelectionContext
 from vnetsim.simulation.selection.candidate import ExitPredictor
 from vnetsim.storage.rows import ParticipationRecord
-
-RECENT = 3
-"""Rounds whose silos `variability` avoids: 15 of the default 95 silos, so that others are left to choose from."""
-BANDIT_WEIGHT = math.sqrt(2)
-"""Of the confidence bound: UCB1's."""
-NO_REWARD_S = 60.0
-"""An upload that took as long as a round lasts by default has no reward from the bandit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,39 +192,6 @@ class AgeSelection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariabilitySelection:
-    """Takes the silos that overlap least with those of recent rounds.
-
-    The sum of Dice coefficients of the m silos that are chosen, S, and those whose updates each of the last three
-    rounds took, S_k, is least for the m candidates with the least share in it; drawn among equals, as all are that
-    took no part lately::
-
-        sum_k 2 |S and S_k| / (|S| + |S_k|) = sum_n in S sum_k 2 [n in S_k] / (m + |S_k|)
-    """
-
-    name: ClassVar[str] = "variability"
-    source: ClassVar[str] = (
-        "a rule of vnetsim's own, on the coefficient of Dice, Measures of the amount of ecologic association between "
-        "species, Ecology 26 (1945)"
-    )
-
-    def begin(self) -> deque[frozenset[int]]:
-        """Return the silos of recent rounds."""
-        return deque(maxlen=RECENT)
-
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return all, the least overlap first."""
-        return sorted(
-            context.shuffled(candidates),
-            key=lambda c: sum(2 / (free + len(silos)) for silos in context.memory if c.silo in silos),
-        )
-
-    def after_round(self, records: Sequence[ParticipationRecord], memory: deque[frozenset[int]]) -> None:
-        """Note the silos of the round."""
-        memory.append(frozenset(record.silo for record in records if record.outcome == "committed"))
-
-
-@dataclass(frozen=True, kw_only=True)
 class PowerOfChoiceSelection:
     """Draws some by the size of their data, and takes those of the largest loss.
 
@@ -264,50 +223,3 @@ class PowerOfChoiceSelection:
             del sizes[index]
             few.append(left.pop(index))
         return sorted(few, key=lambda candidate: -math.inf if candidate.loss is None else -candidate.loss)
-
-
-@dataclass(kw_only=True)
-class Tried:
-    """What was tried so far: how often in all, and count and sum of rewards by silo."""
-
-    total: int = 0
-    rewards: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BanditSelection:
-    """Takes the greatest upper confidence bound of a silo's reward, which is 1 for an upload at once and 0 for none.
-
-    With the reward x of each of the silo's n_n participations so far, of length d, and t participations in all; those
-    that were never tried go first, in random order::
-
-        x = [committed] max(0, 1 - d / 60 s),  argmax_n mean(x) + sqrt(2 ln t / n_n)
-    """
-
-    name: ClassVar[str] = "bandit"
-    source: ClassVar[str] = "UCB1: Auer, Cesa-Bianchi, Fischer, Machine Learning 47 (2002); the reward is vnetsim's own"
-
-    def begin(self) -> Tried:
-        """Return what was tried so far."""
-        return Tried()
-
-    def bound(self, silo: int, tried: Tried) -> float:
-        """Return a silo's upper confidence bound."""
-        if silo not in tried.rewards:
-            return math.inf
-        count, rewards = tried.rewards[silo]
-        return rewards / count + BANDIT_WEIGHT * math.sqrt(math.log(tried.total) / count)
-
-    def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Return all, the greatest bound first; drawn among equals."""
-        return sorted(context.shuffled(candidates), key=lambda candidate: -self.bound(candidate.silo, context.memory))
-
-    def after_round(self, records: Sequence[ParticipationRecord], memory: Tried) -> None:
-        """Reward what was tried."""
-        for record in records:
-            if record.outcome != "not_selected":
-                took_s = record.end_s - record.start_s
-                reward = max(0.0, 1 - took_s / NO_REWARD_S) if record.outcome == "committed" else 0.0
-                count, rewards = memory.rewards.get(record.silo, (0, 0.0))
-                memory.rewards[record.silo] = count + 1, rewards + reward
-                memory.total += 1
