@@ -1,4 +1,4 @@
-"""Recordings of the Udacity simulator: ``driving_log.csv`` with its three cameras' images.
+"""Recordings of the Udacity simulator: ``driving_log.csv`` with the images of its centre camera.
 
 The columns are centre, left and right image, steering in [-1, 1], throttle, brake and speed; a header line may stand
 before them. Numbers may have decimal commas where columns are parted by a comma and a space, or by a semicolon. Images
@@ -33,15 +33,14 @@ SIDE_PX = 64
 PAUSE_S = 5.0
 """Two frames farther apart in time are of different drives (s)."""
 _COLUMNS = 7
-_CAMERAS = ("centre", "left", "right")
 _STAMP = re.compile(r"(\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d_\d{3})\.\w+$")
 
 
 class Row(NamedTuple):
-    """A line of the log: file and line for messages, the three cameras' images as written, the angle in [-1, 1]."""
+    """A line of the log: file and line for messages, the centre camera's image as written, the angle in [-1, 1]."""
 
     place: str
-    images: tuple[str, str, str]
+    image: str
     steering: float
 
 
@@ -52,14 +51,10 @@ class DrivingLog:
     name: ClassVar[str] = "driving-log"
     source: ClassVar[str] = "files of one's own; layout of Udacity's self-driving-car-sim"
     targets: ClassVar[str] = "steering angles"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px", "data.side_correction")
+    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the frames of the log ``data.root``, or of the folder it lies in, split by time (``split_by_time``).
-
-        The test set is of the centre camera alone. With ``data.side_correction`` above 0 the training set has the left
-        and the right camera's images too, after the centre one's, as if the centre camera had been there: the
-        correction is added to the left one's angle and subtracted from the right one's, cut to [-1, 1].
 
         Raises:
             InputError: when log or images are missing or damaged, in one line with file and line.
@@ -67,27 +62,22 @@ class DrivingLog:
         path = existing(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
         rows = read_log(log)
-        drives = drives_of([row.images[0] for row in rows])
+        drives = drives_of([row.image for row in rows])
         train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("driving-log", "test blocks"))
-
-        cameras = 3 if data.side_correction > 0 else 1
-        shift = np.array([0.0, data.side_correction, -data.side_correction])[:cameras]
-        steering = np.array([row.steering for row in rows])
-        views = np.arange(len(rows) * cameras).reshape(len(rows), cameras)  # of row r the camera c is r * cameras + c
-        train, test = first(views[train].ravel(), views[test, 0], data)
-        angles = np.clip(steering[:, None] + shift, -1, 1).ravel().astype(np.float32)
+        train, test = first(train, test, data)
+        angles = np.array([row.steering for row in rows], dtype=np.float32)
 
         used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
-        files = _images_of(log.parent, [(rows[view // cameras], int(view % cameras)) for view in used])
-        places = [rows[view // cameras].place for view in used]
+        files = _images_of(log.parent, [rows[frame] for frame in used])
+        places = [rows[frame].place for frame in used]
         read = read_images(files, grey=True, side_px=data.image_px or SIDE_PX, places=places)
         images = torch.from_numpy(read)
         return SteeringSet(
             name=self.name,
             train=images[np.searchsorted(used, train)],
             train_angles=torch.from_numpy(angles[train]),
-            train_drives=torch.from_numpy(renumbered(drives[train // cameras])),
-            train_blocks=torch.from_numpy(renumbered(blocks[train // cameras])),
+            train_drives=torch.from_numpy(renumbered(drives[train])),
+            train_blocks=torch.from_numpy(renumbered(blocks[train])),
             test=images[np.searchsorted(used, test)],
             test_angles=torch.from_numpy(angles[test]),
         )
@@ -139,7 +129,7 @@ def _row(place: str, cells: Sequence[str]) -> Row:
         raise InputError(f"{place}: steering '{cells[3]}' is not a number.") from None
     if not (math.isfinite(steering) and -1 <= steering <= 1):
         raise InputError(f"{place}: steering {steering} is not in [-1, 1].")
-    return Row(place=place, images=(cells[0], cells[1], cells[2]), steering=steering)
+    return Row(place=place, image=cells[0], steering=steering)
 
 
 def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
@@ -160,19 +150,18 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
     return np.cumsum((pauses_s < 0) | (pauses_s > PAUSE_S), dtype=np.int64)
 
 
-def _images_of(folder: Path, views: Sequence[tuple[Row, int]]) -> list[Path]:
-    """Return the files of rows' cameras.
+def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Return the files of rows' images.
 
     Raises:
         InputError: a row names none, it is missing, or two rows with images of other names have the same file.
     """
     found: list[Path] = []
     named: dict[Path, tuple[str, str]] = {}
-    for row, camera in views:
-        written = row.images[camera]
+    for row in rows:
+        written = row.image
         if not written:
-            needed = ", which data.side_correction above 0 needs; set it to 0." if camera else " in this line."
-            raise InputError(f"{row.place}: no {_CAMERAS[camera]} image{needed}")
+            raise InputError(f"{row.place}: no centre image in this line.")
         path = find_image(folder, written)
         if path is None:
             raise InputError(

@@ -67,7 +67,7 @@ def test_what_a_setting_needs_is_a_setting_or_a_known_fact() -> None:
             "radio.truck_share: means nothing with radio.state",
         ),
         ({"data__alpha": 0.1}, "data.alpha: means nothing with data.partition = 'iid'"),
-        ({"data": {"side_correction": 0.2}}, "data.side_correction: means nothing here; it acts with a data set that"),
+        ({"data": {"image_px": 24}}, "data.image_px: means nothing here; it acts with a data set that"),
         (
             {"settings": {"silos": {"replaced_share": 0.2}}},
             "silos.replaced_share: means nothing with silos.by",

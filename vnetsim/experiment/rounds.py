@@ -128,8 +128,6 @@ class DataSettings:
         test_images: images for testing, counted like ``train_images``.
         image_px: side to which a set brings its images (px), where it takes them from files or draws them in any size;
             0 is the set's default.
-        side_correction: of a set with three cameras, 0 takes the centre one alone; above, the left and right ones too,
-            their steering angle corrected by so much towards the centre, in the unit of the set's angles.
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
             classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes), ``major-class`` (each silo has
             ``major_share`` of its images from one class) or ``district`` (silos of one RSU have it from the same
@@ -152,9 +150,6 @@ class DataSettings:
         Within(0, 1024, "px", "a set is held in memory, and the networks are small"),
         needed("data set", "data.image_px"),
     ] = 0
-    side_correction: Annotated[
-        float, Within(0, 90, "", "an angle in degrees at most"), needed("data set", "data.side_correction")
-    ] = 0.0
     partition: str = "iid"
     alpha: Annotated[
         float,

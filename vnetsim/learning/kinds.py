@@ -15,8 +15,8 @@ class DataSet(Protocol):
     """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass, whose fields stand beside it.
 
     ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``. One that does without
-    ``data.root``, ``data.download``, ``data.image_px`` or ``data.side_correction`` has a tuple ``needs`` that names
-    those of the four that it does use; without it all of them count.
+    ``data.root``, ``data.download`` or ``data.image_px`` has a tuple ``needs`` that names those of the three that it
+    does use; without it all of them count.
     """
 
     name: ClassVar[str]

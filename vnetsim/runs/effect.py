@@ -14,7 +14,7 @@ from vnetsim.scenario.settings_file import Override, at, keys_in_file, read_expe
 from vnetsim.setting_texts import tables_of
 
 OF_PACE = ("round.quorum", "round.invited", "selection")
-OF_DATA_SET = ("data.root", "data.download", "data.image_px", "data.side_correction")
+OF_DATA_SET = ("data.root", "data.download", "data.image_px")
 
 
 def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Override]) -> Assembly:

@@ -80,7 +80,6 @@ CHANGES = [
 ELSEWHERE = {
     "download": "test_a_failed_download_is_a_failed_run",
     "major_share": "test_the_classes_of_a_district_have_their_share_of_its_silos",
-    "side_correction": "test_side_cameras_are_corrected_towards_the_middle_and_not_tested",
 }
 """Tests of other modules."""
 

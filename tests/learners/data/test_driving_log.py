@@ -141,20 +141,6 @@ def test_two_images_that_would_be_one_file_are_refused(tmp_path):
     assert len(load(tmp_path).train) > 32, "a line may stand twice"
 
 
-def test_side_cameras_are_corrected_towards_the_middle_and_not_tested(tmp_path):
-    record(tmp_path)
-    plain, frames = load(tmp_path), load(tmp_path, side_correction=0.2)
-    rows, cameras = rows_of(frames.train)
-    assert len(frames.train) == 3 * len(plain.train)
-    assert cameras == [0, 1, 2] * len(plain.train)
-    expected = np.clip((np.array(rows) - 19.5) / 19.5 + np.array([0, 0.2, -0.2])[cameras], -1, 1)
-    assert frames.train_angles.tolist() == pytest.approx(expected.tolist())
-    assert (frames.train_angles.min(), frames.train_angles.max()) == (-1, 1)
-    assert torch.equal(frames.test, plain.test)
-    assert torch.equal(frames.test_angles, plain.test_angles)
-    assert torch.equal(frames.train_blocks[::3], plain.train_blocks)
-
-
 def test_drives_by_the_time_in_the_names():
     names = [stamp("center", second) for second in (0, 5, 11, 12, 3, 4)]
     assert drives_of(names).tolist() == [0, 0, 1, 1, 2, 2]  # 6 s later; then a time before
