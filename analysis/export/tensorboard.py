@@ -8,9 +8,13 @@ import polars as pl
 
 from analysis.export.paper import refuse_what_is_there
 from analysis.loading import load
-from vnetsim.storage.event_files import COMMITTED, EventFile, require_tensorboard
+from vnetsim.errors import InputError
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.structure import flat
+
+_SHOWN = (bool, int, float, str)
+"""Types of settings that TensorBoard shows; others are shown as text."""
 
 
 def export_tensorboard(folder: Path, to: Path) -> Path:
@@ -21,7 +25,10 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
     Raises:
         InputError: neither a run nor a comparison, damaged, ``to`` holds something, or tensorboardX is not installed.
     """
-    require_tensorboard()
+    try:
+        import tensorboardX  # noqa: F401, PLC0415 - optional
+    except ImportError:
+        raise InputError("--tensorboard needs the package tensorboardX: pip install 'vnetsim[tensorboard]'.") from None
     refuse_what_is_there(to)
     source = RunDirectory(folder)
     runs = {to: folder}
@@ -30,10 +37,27 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
         begun = [name for name in names if name != ".." and (folder / "cells" / name / "manifest.json").is_file()]
         runs = {to / name: folder / "cells" / name for name in begun}
     for place, path in runs.items():
-        run = load(path)
-        closed = run.rounds.group_by("round").agg(pl.col("close_s").max(), pl.col(COMMITTED).sum()).sort("round")
-        events = EventFile(place)
-        events.append((*row, "") for row in run.metrics.select("round", "time_s", "name", "value").iter_rows())
-        events.append((round_ + 1, time_s, COMMITTED, number, "") for round_, time_s, number in closed.iter_rows())
-        events.close(RunDirectory(path).settings())
+        _write_events(place, path)
     return to
+
+
+def _write_events(to: Path, run_folder: Path) -> None:
+    from tensorboardX import SummaryWriter  # noqa: PLC0415 - optional
+    from tensorboardX.summary import hparams  # noqa: PLC0415 - optional
+
+    run = load(run_folder)
+    closed = run.rounds.group_by("round").agg(pl.col("close_s").max(), pl.col("committed").sum()).sort("round")
+    settings = {
+        key: value if isinstance(value, _SHOWN) else str(value)
+        for key, value in flat(RunDirectory(run_folder).settings()).items()
+    }
+    last: dict[str, float] = {}
+    writer = SummaryWriter(logdir=str(to))
+    for round_, time_s, name, value in run.metrics.select("round", "time_s", "name", "value").iter_rows():
+        writer.add_scalar(name, value, global_step=round_, walltime=time_s)
+        last[name] = float(value)
+    for round_, time_s, committed in closed.iter_rows():
+        writer.add_scalar("committed", committed, global_step=round_ + 1, walltime=time_s)
+    for summary in hparams(settings, last):
+        writer.file_writer.add_summary(summary)
+    writer.close()

@@ -175,7 +175,7 @@ def test_two_workers_one_killed_midway(whole: dict[str, bytes], tmp_path: Path) 
 def test_a_machine_that_does_not_see_the_folder_says_so() -> None:
     experiment = Experiment(scenario="traffic/x")
     job = CellJob(name="a", where="cell 1 of 2", words="a", root=Path("/nowhere"), experiment=experiment, command=(),
-                  timing_only=False, tensorboard=False)  # fmt: skip
+                  timing_only=False)  # fmt: skip
     told = _cell(job, vnetsim.__version__, None)
     assert told.error.endswith(
         " does not see the folder /nowhere; choose an --out that all machines share, at the same path."

@@ -65,7 +65,6 @@ def run(
     address: str | None = None,
     trust: bool = False,
     timing_only: bool = False,
-    tensorboard: bool = False,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Run:
@@ -98,7 +97,6 @@ def run(
         trust: let a run directory name code that is run, and fetch data.
         timing_only: play the rounds without training anybody: who could take part, over all of the traffic unless
             ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then tells who would train when.
-        tensorboard: write event files of TensorBoard into the run directory, round by round.
         command: the words by which the record tells what made the run; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
@@ -145,7 +143,6 @@ def run(
             cluster=cluster,
             on_round=on_round,
             timing_only=timing_only,
-            tensorboard=tensorboard,
         )
         return Run(folder)
 
@@ -209,7 +206,6 @@ def compare(
     yes: bool = False,
     trust: bool = False,
     timing_only: bool = False,
-    tensorboard: bool = False,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Study:
@@ -240,7 +236,6 @@ def compare(
         trust: see ``vnetsim.run``.
         timing_only: train nobody, and compare who could take part over all of the traffic, or in ``rounds``; one arm
             is enough, and every seed has traffic of its own where the scenario has a seed.
-        tensorboard: see ``vnetsim.run``; into the folder of each cell.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
@@ -290,7 +285,6 @@ def compare(
             workers=workers,
             engine=engine,
             address=address,
-            tensorboard=tensorboard,
         )
     if faults:
         first = next(iter(faults.values()))

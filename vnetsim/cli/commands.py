@@ -65,10 +65,6 @@ Set = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
 ]
-Tensorboard = Annotated[
-    bool,
-    Parameter(group=OUTPUT, negative="", help="Write event files of TensorBoard into run directories, round by round."),
-]
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 
 
@@ -113,7 +109,6 @@ def run(
     gui: Gui = False,
     set_: Set = (),
     timing_only: LearningFlag = False,
-    tensorboard: Tensorboard = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: Out = None,
@@ -140,7 +135,6 @@ def run(
         **traffic.settings(gui=gui),
         settings=settings_of(set_),
         timing_only=timing_only,
-        tensorboard=tensorboard,
         trust=trust,
         **vars(where),
         out=out,
@@ -196,7 +190,6 @@ def compare(
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     set_: Set = (),
     timing_only: LearningFlag = False,
-    tensorboard: Tensorboard = False,
     trust: Trust = False,
     where: WorkerOptions = HERE,
     out: OutputPath = None,
@@ -237,7 +230,6 @@ def compare(
             out=out,
             yes=yes,
             timing_only=timing_only,
-            tensorboard=tensorboard,
             command=typed(),
         )
     except CellsFailedError as error:

@@ -30,11 +30,10 @@ from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record_mobility, show
 from vnetsim.runs.writer import locked, write_models, write_samples
-from vnetsim.scenario.settings_file import load_experiment, to_plain
+from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.backhaul import refuse_slow_wires
 from vnetsim.simulation.topology import aggregators
-from vnetsim.storage.event_files import EVENTS, EventFile, require_tensorboard
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
@@ -62,7 +61,6 @@ def start_run(
     cluster: Cluster | None = None,
     on_round: OnRound | None = None,
     timing_only: bool = False,
-    tensorboard: bool = False,
 ) -> None:
     """Simulate and train, from the beginning or from where it was stopped.
 
@@ -80,8 +78,6 @@ def start_run(
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("loading")
     experiment = assembly.experiment  # the record holds the defaults too
-    if tensorboard:
-        require_tensorboard()
     if timing_only:
         refuse_losses(assembly)
     _refuse_idle(assembly, timing_only=timing_only)
@@ -136,7 +132,6 @@ def start_run(
             run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
         )
         handler = Untrained(learner, costs) if timing_only else None
-        events = EventFile(run.path) if tensorboard else None
         session = _Session(
             assembly,
             run,
@@ -149,7 +144,6 @@ def start_run(
             on_round,
             handler,
             names,
-            events,
             device,
         )
         with kept(run, experiment, session.close, session.how_far):
@@ -212,7 +206,6 @@ def resume_run(
         return
     portable = any(not Path(name).is_absolute() for name in inputs)
     more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
-    more["tensorboard"] = any(folder.glob(f"{EVENTS}*"))  # as it began
     start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
 
 
@@ -253,7 +246,6 @@ class _Session:
     on_round: OnRound | None
     training: Training | Untrained | None
     aggregators: tuple[str, ...]
-    events: EventFile | None
     device: str
     log: SimulationLog | None = None
 
@@ -279,8 +271,6 @@ class _Session:
         if self.log is not None and self.training is not None:
             self._make_safe(self.log, self.training)
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
-        if self.events is not None:
-            self.events.close()
 
     def _make_safe(self, log: SimulationLog, training: Training | Untrained) -> None:
         """Write the checkpoint, then the tables: what they hold beyond it is not always made again to the bit."""
@@ -319,8 +309,6 @@ class _Session:
             if time.monotonic() - safe_s >= SAFE_EVERY_S:
                 self._make_safe(log, training)
                 safe_s = time.monotonic()
-            if self.events is not None:
-                self.events.follow(training.metric_rows, log.rounds)
             if self.on_round is None:
                 return True
             measured = {name: value for _, _, name, value, _ in training.metric_rows[seen:]}
@@ -375,9 +363,6 @@ class _Session:
         self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )
-        if self.events is not None:
-            self.events.follow(training.metric_rows, result.log.rounds)
-            self.events.close(to_plain(self.assembly.experiment))
 
 
 class _Timed:

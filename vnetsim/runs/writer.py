@@ -22,7 +22,6 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Learner
 from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, model_files, model_record
 from vnetsim.process import refuse_forked
-from vnetsim.storage.event_files import EVENTS
 from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -166,11 +165,10 @@ def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
         return folder
     run = RunDirectory(folder)
     run.manifest_record()
-    made = [*PAGES, *(path.name for path in folder.glob(f"{EVENTS}*"))]
-    for name in run.others(made):
+    for name in run.others(PAGES):
         raise InputError(f"{folder}: holds {name}, of which no record says that vnetsim wrote it; take it away first.")
     with locked(run, fresh=False):
-        for name in made:
+        for name in PAGES:
             run.remove(name)
         run.clear()
     return folder

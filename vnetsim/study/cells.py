@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vnetsim import __version__
 from vnetsim.errors import InputError, VnetsimError, one_line
@@ -45,7 +44,6 @@ class CellJob:
     experiment: Experiment
     command: Sequence[str]
     timing_only: bool
-    tensorboard: bool
 
     @property
     def folder(self) -> Path:
@@ -106,8 +104,7 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
         if folder.exists():  # killed before it had begun
             whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
-        asked: dict[str, Any] = {"timing_only": job.timing_only, "tensorboard": job.tensorboard}
-        start_run(assembly, folder, command=job.command, progress=progress, portable=True, **asked)
+        start_run(assembly, folder, command=job.command, progress=progress, portable=True, timing_only=job.timing_only)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line
 from vnetsim.errors.bounds import TRAINS
@@ -34,7 +33,6 @@ from vnetsim.runs.effect import facts_of, idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.ray_cluster import cluster_of
 from vnetsim.runs.writer import locked
-from vnetsim.storage.event_files import require_tensorboard
 from vnetsim.storage.folder import is_own
 from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
@@ -57,7 +55,6 @@ def compare(
     workers: int = 1,
     engine: str = "local",
     address: str | None = None,
-    tensorboard: bool = False,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
     """Run every cell that the folder does not hold finished yet; return why cells failed, by their folders' names.
@@ -74,8 +71,6 @@ def compare(
     cluster = cluster_of(workers, engine, address, what="cells run")
     here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
     chosen = here if cluster is None else partial(run_on_ray, cluster=cluster)
-    if tensorboard:
-        require_tensorboard()
     _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
@@ -94,8 +89,7 @@ def compare(
             _refuse_idle(plan, folder, traffics)
             if check is not None:
                 check(folder, traffics)
-            told: dict[str, Any] = {"command": command, "progress": progress, "tensorboard": tensorboard}
-            return _Study(run=run, plan=plan, traffics=traffics, **told).play(chosen)
+            return _Study(run=run, plan=plan, traffics=traffics, command=command, progress=progress).play(chosen)
         except InputError:
             if not existed and not (folder / "cells").exists():
                 run.clear()
@@ -190,7 +184,6 @@ class _Study:
     traffics: Sequence[RecordedEntry]
     command: Sequence[str]
     progress: ProgressDisplay
-    tensorboard: bool
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -245,7 +238,6 @@ class _Study:
             experiment=dataclasses.replace(experiment, scenario=self.traffics[cell.traffic].folder),
             command=tuple(self.command),
             timing_only=self.plan.timing_only,
-            tensorboard=self.tensorboard,
         )
 
     def _kept(self, plugin: str) -> str:
