@@ -134,7 +134,7 @@ class LocalSteps:
         are not, the others are trained a second time.
         """
         task, settings = self._task, server.settings
-        size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs), getattr(task.engine, "at_once", 1))
+        size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs))
         updates: list[Update] = []
         places: Sequence[int] = range(len(jobs))
         while True:

@@ -1,1 +1,1 @@
-"""How the vehicles of a round are trained on one device or many: one after another, stacked, shipped to workers."""
+"""How the vehicles of a round are trained on one device: one after another, side by side, or stacked."""

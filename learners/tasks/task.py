@@ -24,7 +24,6 @@ from learners.encoders.precision import set_precision
 from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
 from learners.engines.programs import Engine, LocalTraining, Loss, Program, State, Tensors, copy_state
-from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
@@ -154,11 +153,7 @@ class Task(ABC):
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.engine: Engine = (
-            RayEngine(settings.engine, self.device)
-            if context.on_ray
-            else create_engine(settings.engine, self.device, measures=True)
-        )
+        self.engine: Engine = create_engine(settings.engine, self.device, measures=True)
 
     def engine_state(self) -> dict[str, Tensor]:
         """Return what the engine was chosen by, for a run that is resumed; nothing where it was not measured."""

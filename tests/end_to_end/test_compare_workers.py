@@ -186,4 +186,5 @@ def test_without_ray(refused: Refused, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.chdir(tmp_path)
     assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refused(*command(*RAY))
+    assert "--address h:1: is that of a Ray cluster; add --engine ray" in refused(*command("--address", "h:1"))
     assert list(tmp_path.iterdir()) == []

@@ -31,7 +31,6 @@ from vnetsim.plugins import short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
-from vnetsim.runs.ray_cluster import cluster_of_run
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import choose_folder, folder_to_make
@@ -60,9 +59,6 @@ def run(
     settings: SettingTree | None = None,
     progress: Show = None,
     on_round: OnRound | None = None,
-    workers: int = 1,
-    engine: Engine = "local",
-    address: str | None = None,
     trust: bool = False,
     timing_only: bool = False,
     command: Sequence[str] | None = None,
@@ -91,9 +87,6 @@ def run(
         on_round: called after every round with the number of rounds done, of all RSUs where each has its own, and the
             metrics measured after it, by name;
             where it returns False, the run ends there as if its traffic had ended, and is finished.
-        workers: with ``engine="ray"``, processes that train the vehicles.
-        engine: ``"local"`` trains in this process; ``"ray"`` on a Ray cluster.
-        address: of the Ray cluster; default a new one of this machine.
         trust: let a run directory name code that is run, and fetch data.
         timing_only: play the rounds without training anybody: who could take part, over all of the traffic unless
             ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then tells who would train when.
@@ -124,7 +117,6 @@ def run(
     """
     with display_of(progress) as display:
         display.stage("loading")
-        cluster = cluster_of_run(workers, engine, address)
         ends = {"time_s": time_s, "rounds": rounds}
         named = _overrides(settings, rsu, learner=learner, **ends, device=device, seed=seed, **keys)
         given = chosen_by_name(named, keys)
@@ -140,7 +132,6 @@ def run(
             folder,
             command=command,
             progress=display,
-            cluster=cluster,
             on_round=on_round,
             timing_only=timing_only,
         )
@@ -302,9 +293,6 @@ def resume(
     *,
     learner: str | type | None = None,
     progress: Show = None,
-    workers: int = 1,
-    engine: Engine = "local",
-    address: str | None = None,
     trust: bool = False,
     accept_changed_plugin: bool = False,
     command: Sequence[str] | None = None,
@@ -315,9 +303,6 @@ def resume(
         path: its run directory; one that has finished is left as it is.
         learner: the run's learner, where that is a file's or a class: run its code.
         progress: see ``vnetsim.run``.
-        workers: see ``vnetsim.run``; neither this nor where it is trained changes a bit on CPUs.
-        engine: see ``vnetsim.run``.
-        address: see ``vnetsim.run``.
         trust: let the folder name code that is run, and start SUMO on a scenario in it.
         accept_changed_plugin: go on although a plug-in's file has changed, as when it was mended.
         command: see ``vnetsim.run``.
@@ -346,7 +331,6 @@ def resume(
             learner=learner,
             trust=trust,
             accept_changed_plugin=accept_changed_plugin,
-            cluster=cluster_of_run(workers, engine, address),
         )
     found = load(folder)
     assert not isinstance(found, Study)

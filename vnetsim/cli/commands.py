@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
@@ -15,7 +15,7 @@ import vnetsim
 from vnetsim.cli.bench import bench
 from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import cite, docs, init, learners, plugins, settings
-from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, WorkerOptions, settings_of, typed
+from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, settings_of, typed
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
@@ -39,7 +39,8 @@ app["--help"].group = app["--version"].group = app["--install-completion"].group
 DEBUG = "--debug"
 """Any command takes it, and shows the tracebacks of errors."""
 LEARNING = Group("Learning")
-NO_TRAFFIC_OPTIONS, HERE = TrafficOptions(), WorkerOptions()
+WORKERS = Group("Workers")
+NO_TRAFFIC_OPTIONS = TrafficOptions()
 
 Scenario = Annotated[
     str,
@@ -110,7 +111,6 @@ def run(
     set_: Set = (),
     timing_only: LearningFlag = False,
     trust: Trust = False,
-    where: WorkerOptions = HERE,
     out: Out = None,
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report.
@@ -136,7 +136,6 @@ def run(
         settings=settings_of(set_),
         timing_only=timing_only,
         trust=trust,
-        **vars(where),
         out=out,
         command=typed(),
     )
@@ -191,7 +190,9 @@ def compare(
     set_: Set = (),
     timing_only: LearningFlag = False,
     trust: Trust = False,
-    where: WorkerOptions = HERE,
+    workers: Annotated[int, Parameter(group=WORKERS)] = 1,
+    engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local",
+    address: Annotated[str | None, Parameter(group=WORKERS)] = None,
     out: OutputPath = None,
     yes: Annotated[bool, Parameter(group=OUTPUT, negative="")] = False,
 ) -> int:
@@ -205,6 +206,9 @@ def compare(
         equal_schedule: Give all arms payload and work of this learner, or arm of the study: the same vehicles then
             commit.
         sharp_control: Run each arm a second time with a camera that blurs no image: what blur alone costs.
+        workers: Cells to run at once, each in a process of its own.
+        engine: Where cells run: here, or on a Ray cluster.
+        address: Address of the Ray cluster; default: a cluster of this machine.
         timing_only: Train nobody: compare who could take part over all of the traffic; one learner is enough.
         out: Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, or
             runs/STUDY-SIZE.
@@ -226,7 +230,9 @@ def compare(
             **traffic.settings(),
             settings=settings_of(set_),
             trust=trust,
-            **vars(where),
+            workers=workers,
+            engine=engine,
+            address=address,
             out=out,
             yes=yes,
             timing_only=timing_only,
@@ -248,7 +254,6 @@ def resume(
     learner: str | None = None,
     trust: Trust = False,
     accept_changed_plugin: Annotated[bool, Parameter(negative="")] = False,
-    where: WorkerOptions = HERE,
 ) -> int:
     """Continue an interrupted run to the result it would have had.
 
@@ -264,7 +269,6 @@ def resume(
         learner=learner,
         trust=trust,
         accept_changed_plugin=accept_changed_plugin,
-        **vars(where),
         command=typed(),
     )
     written = already_finished and (run_directory / "report.html").is_file()

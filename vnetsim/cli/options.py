@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
@@ -108,23 +108,3 @@ class TrafficOptions:
             "traffic__length_unit": self.length_unit,
             "traffic__speed_unit": self.speed_unit,
         }
-
-
-WORKERS = Group("Workers")
-
-
-@Parameter(name="*", help="Where is computed.")
-@dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
-    """The options that ``run``, ``resume`` and ``compare`` share.
-
-    Args:
-        workers: Cells to run at once, each in a process of its own. Of one run, with --engine ray: processes that train
-            its vehicles.
-        engine: Where cells run, or the vehicles of one run are trained: here, or on a Ray cluster.
-        address: Address of the Ray cluster; default: a cluster of this machine.
-    """
-
-    workers: Annotated[int, Parameter(group=WORKERS)] = 1
-    engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local"
-    address: Annotated[str | None, Parameter(group=WORKERS)] = None

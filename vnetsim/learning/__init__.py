@@ -211,7 +211,6 @@ class LearnerContext:
         streams: the learner's branch of the experiment's random streams.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
         experiment: the settings of the run. Silo ``i`` belongs to the approach direction ``i % silos.approaches``.
-        on_ray: whether local training is for the workers of the Ray cluster that this process is connected to.
         data_set: the data set that ``data.name`` names, with its settings; None for its defaults.
         encoder: likewise the encoder that the learner's setting ``encoder`` names.
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
@@ -229,7 +228,6 @@ class LearnerContext:
     streams: Streams
     device: str
     experiment: Experiment
-    on_ray: bool = False
     data_set: Any = None
     encoder: Any = None
     rule: str = DEFAULT_NAMES["aggregation"]

@@ -49,7 +49,7 @@ class _Checked:
         self._protocol = protocol
         self._told = (kind, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a learner's training is sent to the workers of a Ray cluster
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy is checked as well
         return _Checked, (self._plugin, self._told[0], self._protocol, self._told[1])
 
     @property  # type: ignore[misc]

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +25,6 @@ from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.effect import facts_of, idle, refuse_idle
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
-from vnetsim.runs.ray_cluster import Cluster, connected
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record_mobility, show
@@ -58,7 +57,6 @@ def start_run(
     portable: bool = False,
     began: Mapping[str, Any] | None = None,
     fetch: bool = True,
-    cluster: Cluster | None = None,
     on_round: OnRound | None = None,
     timing_only: bool = False,
 ) -> None:
@@ -84,10 +82,8 @@ def start_run(
     device = resolve_device("cpu" if timing_only else experiment.device)
     clock.mark("imports")
     progress.stage("opening the traffic")
-    joined: AbstractContextManager[dict[str, Any]] = connected(cluster) if cluster else nullcontext({})
     with (
         experiment.arithmetic.applied(),
-        joined as workers,
         locked(run, fresh=began is None),
         opened(experiment, progress, run, assembly.source) as traffic,
     ):
@@ -96,7 +92,6 @@ def start_run(
         names = aggregators(experiment.topology, traffic.rsus)
         context = assembly.context(
             device,
-            on_ray=bool(workers),
             fetch=fetch,
             aggregators=names,
             districts=len(traffic.rsus),
@@ -114,7 +109,7 @@ def start_run(
         inputs = input_hashes(named, seen_from=run.path if portable else None)
         description = learner.describe()
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
-        record["device"] |= {**dataclasses.asdict(experiment.arithmetic), **workers}
+        record["device"] |= dataclasses.asdict(experiment.arithmetic)
         _refuse_idle(assembly, timing_only=timing_only, rsus=len(traffic.rsus), learner=learner)
         simulation = assembly.simulation
         simulation.check_learner(learner.name, learner.cost(0), experiment.handover)
@@ -167,7 +162,6 @@ def resume_run(
     learner: str | None = None,
     trust: bool = False,
     accept_changed_plugin: bool = False,
-    cluster: Cluster | None = None,
     experiment: Experiment | None = None,
 ) -> None:
     """Continue an interrupted or killed run or recording of traffic; one that has finished stays as it is.
@@ -205,7 +199,7 @@ def resume_run(
         record_mobility(experiment, folder, command=command, progress=progress, began=began)
         return
     portable = any(not Path(name).is_absolute() for name in inputs)
-    more: dict[str, Any] = {"began": began, "fetch": trust, "cluster": cluster, "timing_only": timing_only}
+    more: dict[str, Any] = {"began": began, "fetch": trust, "timing_only": timing_only}
     start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
 
 

@@ -31,13 +31,13 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import facts_of, idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
-from vnetsim.runs.ray_cluster import cluster_of
 from vnetsim.runs.writer import locked
 from vnetsim.storage.folder import is_own
 from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.plan import Cell, Plan
+from vnetsim.study.ray_cluster import cluster_of
 from vnetsim.study.traffic import NotesOnce, recorded, with_one_rsu
 from vnetsim.study.workers import StudyProgress, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
@@ -68,7 +68,7 @@ def compare(
         RunError: the simulator failed while the traffic was recorded, or the disk is full.
         KeyboardInterrupt: with the way to go on as its message.
     """
-    cluster = cluster_of(workers, engine, address, what="cells run")
+    cluster = cluster_of(workers, engine, address)
     here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
     chosen = here if cluster is None else partial(run_on_ray, cluster=cluster)
     _refuse_unlike_exchanges(plan)

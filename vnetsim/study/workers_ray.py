@@ -14,9 +14,9 @@ from typing import Any
 from vnetsim import __version__
 from vnetsim.errors import one_line
 from vnetsim.process import RETRIES, prepare_process
-from vnetsim.runs.ray_cluster import PATIENCE_S, Cluster, connected
 from vnetsim.storage.records import COMPARISON
 from vnetsim.study.cells import CellJob, CellResult, play
+from vnetsim.study.ray_cluster import PATIENCE_S, Cluster, connected
 from vnetsim.study.workers import CellProgress, StudyProgress
 
 SHOW_EVERY_S = 1.0

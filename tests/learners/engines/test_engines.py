@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,9 @@ from learners.engines import batched
 from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine, step_bytes
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
-from learners.engines.ray_engine import RayEngine
 from learners.engines.silo_images import SiloImages
 from learners.flsimco import FLSimCo
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant
 from vnetsim.learning.global_generators import GlobalGenerators
 
@@ -166,13 +164,6 @@ def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-def test_ray_has_to_have_devices_of_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0}))
-    for device, message in (("cuda:1", "--device cuda:1: .* say cuda"), ("cuda", "the cluster has no GPU")):
-        with pytest.raises(InputError, match=message):
-            RayEngine("auto", torch.device(device))
 
 
 @pytest.mark.parametrize("faster", ["sequential", "batched"])

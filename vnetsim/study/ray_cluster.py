@@ -20,14 +20,13 @@ PATIENCE_S, JOIN_S = 5.0, 60.0
 """How long to wait for a machine to answer, and for a cluster to be joined."""
 
 
-def cluster_of(workers: int, engine: str, address: str | None, *, what: str) -> Cluster | None:
+def cluster_of(workers: int, engine: str, address: str | None) -> Cluster | None:
     """Return the cluster that the options ask for, None for this machine without Ray.
 
     Args:
         workers: CPUs of a cluster of this machine; a cluster with an address knows its size itself.
         engine: ``"local"`` or ``"ray"``.
         address: HOST:PORT of its head, or ``auto``; None for a new one.
-        what: what the workers do, for the message.
 
     Raises:
         InputError: Ray is not installed, the options do not go together, or nothing listens at the address.
@@ -43,18 +42,10 @@ def cluster_of(workers: int, engine: str, address: str | None, *, what: str) -> 
     if address is None:
         return {"num_cpus": workers, "include_dashboard": False}
     if workers != 1:
-        raise InputError(f"--workers {workers}: the cluster of --address decides how many {what} at once.")
+        raise InputError(f"--workers {workers}: the cluster of --address decides how many cells run at once.")
     if address != "auto":
         _refuse_others(address)
     return {"address": address}
-
-
-def cluster_of_run(workers: int, engine: str, address: str | None) -> Cluster | None:
-    """Return the cluster that is to train the vehicles of one run, None for this process; see ``cluster_of``."""
-    cluster = cluster_of(workers, engine, address, what="vehicles are trained")
-    if cluster is None and workers != 1:
-        raise InputError(f"--workers {workers}: one run trains on all cores by itself; for processes add --engine ray.")
-    return cluster
 
 
 def _loaded() -> Any:
@@ -95,8 +86,8 @@ def _refuse_others(address: str) -> None:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """Connect to a cluster or start one, and leave or end it afterwards; yield what the record says of it.
+def connected(cluster: Cluster) -> Iterator[None]:
+    """Connect to a cluster or start one, and leave or end it afterwards.
 
     Raises:
         InputError: no cluster answers.
@@ -109,9 +100,7 @@ def connected(cluster: Cluster) -> Iterator[dict[str, Any]]:
         where = f"--address {cluster.get('address')}"
         raise InputError(f"{where}: no Ray cluster answers: {one_line(error)[:300]}") from None
     try:
-        total = ray.cluster_resources()
-        machines = sum(bool(node["Alive"]) for node in ray.nodes())
-        yield {"ray": {"machines": machines, "cpus": int(total.get("CPU", 0)), "gpus": int(total.get("GPU", 0))}}
+        yield
     finally:
         ray.shutdown()
 
