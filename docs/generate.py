@@ -167,7 +167,6 @@ def tables_page() -> str:
         "comparison_targets": tables.COMPARISON_TARGETS,
         "comparison_measures": tables.COMPARISON_MEASURES,
         "comparison_measure_differences": tables.COMPARISON_DIFFERENCES,
-        "comparison_ranks": tables.COMPARISON_RANKS,
     }
     lines = [
         "# Tables",

@@ -130,8 +130,7 @@ class LocalSteps:
         """Train a few jobs at a time and return updates without states; ``server.averaged`` gets their mean.
 
         The mean has the bits of ``combine`` over all finite uploads. Weights depend on which uploads are finite, so if
-        some
-        are not, the others are trained a second time.
+        some are not, the others are trained a second time.
         """
         task, settings = self._task, server.settings
         size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs))

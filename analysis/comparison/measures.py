@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from analysis.comparison.bias import spread_over_directions, spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
@@ -44,10 +43,6 @@ MEASURES = (
 EQUAL_COMMITS = "equal_commits"
 FLUCTUATION = MEASURES[-1]
 COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
-"""What commits cost, which arms are compared in."""
-TO_TARGET = _metric("time_to_target", "Simulated time to the target", "s", -1)
-"""Compared by ranks alone: a run that never reached its target has no time, and is the last."""
-
 TIMING_METRICS = (
     _metric("covered", "Vehicles covered", "", 0, "Vehicles with a coverage window."),
     _metric(
@@ -265,9 +260,3 @@ def target_rows(target: Target, noun: str) -> Table:
         + untrained
         * bool((target.reached["round"] == 0).any()),
     )
-
-
-def times_to_target(data: ConditionData, target: Target | None) -> NDArray[np.float64]:
-    """Return simulated times to the condition's target (s), shape (seeds, arms present); infinite for never."""
-    rows = target_table(target).select("seed", "arm", pl.col("simulated_s").fill_null(np.inf)).iter_rows()
-    return data.by_seed({(seed, arm): time_s for seed, arm, time_s in rows})

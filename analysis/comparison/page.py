@@ -21,7 +21,7 @@ from analysis.statistics.paired import LEVEL
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.tables import COMPARISON_TABLES, parquet
 
-_FIGURE = re.compile(r"(c\d+-)?(overview|ranks|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
+_FIGURE = re.compile(r"(c\d+-)?(overview|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
 """Names that the figures of a comparison have."""
 
 
@@ -97,7 +97,6 @@ def build_comparison(folder: Path) -> ComparisonResult:
             noun=noun,
             lead=together[0],
             overview=together[1],
-            ranks=together[2],
             against=shortened(data.against),
             across=across,
             conditions=conditions,

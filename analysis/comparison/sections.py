@@ -17,7 +17,6 @@ from analysis.comparison.measures import (
     target_table,
 )
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
-from analysis.comparison.ranks import mean_rank_table, rank_arms, rank_rows, rank_test_table
 from analysis.comparison.tables import (
     by_condition,
     cell_table,
@@ -62,7 +61,6 @@ class Compared:
         self.data = data
         self.targets = {one.name: target_of(one) for one in conditions}
         self.across = across_conditions(data)
-        self.ranked = rank_arms(data, self.targets)
         places = {one.name: place for place, one in enumerate(conditions)}
         tables = by_metric((one, metric) for one in conditions for metric in one.metrics)
         of_arms = [family for table in tables for family in across_arms(data, table)]
@@ -123,7 +121,6 @@ class Compared:
             "comparison_targets": pl.concat([target_table(self.targets[one.name]) for one in conditions]),
             "comparison_measures": pl.concat([measure_rows(one) for one in conditions]),
             "comparison_measure_differences": difference_table(self.in_measures),
-            "comparison_ranks": rank_rows(self.ranked),
         }
 
     def first_words(self) -> list[str]:
@@ -183,18 +180,6 @@ class Compared:
                 for i, metric in drawn
                 if self.main is None or not metric.same(self.main)
             ],
-        )
-
-    def ranks(self) -> Section | None:
-        """Return the arms ranked over all conditions; None where there is nothing to rank."""
-        ranked, against, noun = self.ranked, self.data.against, self.data.arm_word
-        withheld = any(pair.withheld for one in self.in_metrics + self.in_measures for pair in one.pairs)
-        if not ranked:
-            return None
-        return Section(
-            id="ranks",
-            title="Ranks over conditions",
-            tables=[rank_test_table(ranked, against, noun, withheld=withheld), mean_rank_table(ranked, noun)],
         )
 
     def conditions_compared(self) -> list[Section]:
@@ -299,11 +284,11 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Draw everything: first picture, overview and ranks; what is compared over conditions; a list a condition."""
+        """Draw everything: first picture and overview; what is compared over conditions; a list a condition."""
         several = len(self.data.conditions) > 1
         with styled():
             return (
-                [self.lead(), self.overview(), self.ranks()],
+                [self.lead(), self.overview()],
                 self.conditions_compared(),
                 [self.sections(one, f"c{i}-" if several else "") for i, one in enumerate(self.data.conditions, 1)],
             )

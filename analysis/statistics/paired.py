@@ -8,9 +8,7 @@ test procedure, Scand. J. Statist. 6: the chance of any false verdict in a famil
 intervals of its own, so those are Bonferroni's: all of a family are right at once with the confidence 1 - LEVEL. Where
 an interval leaves 0 out, p is at most LEVEL; the converse fails for a few pairs that only Holm resolves.
 
-Columns are ranked by Friedman (1937), The use of ranks to avoid the assumption of normality, JASA 32, and Nemenyi
-(1963), Distribution-free multiple comparisons, both as Demsar (2006), Statistical comparisons of classifiers over
-multiple data sets, JMLR 7, puts them together.
+Columns are ranked by Friedman (1937), The use of ranks to avoid the assumption of normality, JASA 32.
 """
 
 from __future__ import annotations
@@ -210,23 +208,6 @@ def seeds_needed(effect: float | None, *, level: float, student: bool = False) -
     return counts[place] if place < len(counts) else None
 
 
-def seed_ranks(values: ArrayLike, better: int) -> Floats:
-    """Return one ranking a seed: columns are ranked under each condition, and by the mean of those ranks once more.
-
-    Seeds are the blocks of the test. Conditions are no blocks of it: at one seed they have traffic, initial weights and
-    silos in common, so that an arm's luck is the same under several of them, and conditions were chosen, not drawn.
-
-    Args:
-        values: shape (conditions, seeds, columns), all known; infinity where better is lower is the worst there is.
-        better: 1 where higher is better, -1 where lower is.
-
-    Returns:
-        shape (seeds, columns), 1 the best; equal values share the mean of their ranks.
-    """
-    ranks = stats.rankdata(-better * np.asarray(values, dtype=np.float64), axis=-1)
-    return np.asarray(stats.rankdata(ranks.mean(axis=0), axis=-1), np.float64)
-
-
 def friedman(values: ArrayLike) -> tuple[float, float] | None:
     """Return statistic and p-value (chi-square approximation, ties allowed for) of the test that all columns are alike.
 
@@ -243,13 +224,3 @@ def friedman(values: ArrayLike) -> tuple[float, float] | None:
         return None
     found = stats.friedmanchisquare(*table.T)
     return float(found.statistic), float(found.pvalue)
-
-
-def critical_difference(columns: int, blocks: int, level: float) -> float:
-    """Return from which difference on two mean ranks are told apart (Nemenyi).
-
-    q / sqrt(2) times sqrt(k (k + 1) / (6 N)), with q the quantile of the studentised range of k columns and N blocks:
-    the chance that any two of k equal columns are that far apart is ``level``.
-    """
-    quantile = float(stats.studentized_range.ppf(1 - level, columns, np.inf))
-    return quantile / math.sqrt(2) * math.sqrt(columns * (columns + 1) / (6 * blocks))

@@ -278,7 +278,7 @@ def test_a_comparison(results_of: ResultsOf) -> None:
     study = vnetsim.compare("gaussian", seeds=range(2), **given)
     assert type(vnetsim.load("study")) is vnetsim.Study
     assert study.report().path.name == "comparison.html"
-    for name in ("values", "differences", "targets", "measures", "measure_differences", "ranks"):
+    for name in ("values", "differences", "targets", "measures", "measure_differences"):
         file = "" if name == "values" else f"_{name}"
         table = getattr(study, name)
         assert table.equals(pl.read_parquet(study.path / f"comparison{file}.parquet")), name

@@ -78,11 +78,6 @@ class Study(Folder):
         return self._tables["comparison_measure_differences"]
 
     @property
-    def ranks(self) -> pl.DataFrame:
-        """Mean ranks of arms over seeds and conditions, with Friedman's test; of three arms, two conditions or more."""
-        return self._tables["comparison_ranks"]
-
-    @property
     def runs(self) -> Mapping[tuple[str, str, int], Run]:
         """The cells that have finished or begun, by arm, condition and seed."""
         cells = [(cell, self.path / "cells" / cell.folder) for cell in self._record.cells]

@@ -183,26 +183,12 @@ COMPARISON_MEASURES = (
 )
 """Fourth table of a comparison: cost and distribution of uploads, one row for each cell, measure and bin."""
 
-COMPARISON_RANKS = (
-    Column("metric", TEXT, "", "series, or a measure of comparison_measures, or time_to_target"),
-    Column("unit", TEXT, "", "unit of the ranked values; % means that they are fractions"),
-    Column("arm", TEXT, "", "what is compared: a learner with its settings"),
-    Column("mean_rank", REAL, "", "mean over seeds of the arm's rank by its mean rank over conditions; 1 is best"),
-    Column("seeds", INTEGER, "", "number of seeds at which every arm has a value under every condition"),
-    Column("conditions", INTEGER, "", "conditions under which every arm was run and measured"),
-    Column("chi_square", REAL, "", "Friedman's statistic over these seeds; null with fewer than three"),
-    Column("p", REAL, "", "its p-value (chi-square approximation), corrected for the metrics ranked (Holm)"),
-    Column("critical_difference", REAL, "", "smallest significant difference of two mean ranks (Nemenyi)"),
-)
-"""Fifth table of a comparison, with at least three arms and two conditions: one row for each metric and arm."""
-
 COMPARISON_TABLES = {
     "comparison": COMPARISON,
     "comparison_differences": COMPARISON_DIFFERENCES,
     "comparison_targets": COMPARISON_TARGETS,
     "comparison_measures": COMPARISON_MEASURES,
     "comparison_measure_differences": COMPARISON_DIFFERENCES,
-    "comparison_ranks": COMPARISON_RANKS,
 }
 
 TABLES = {

@@ -107,7 +107,7 @@ def test_the_page_of_hostile_names(folder: Path) -> None:
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; ")
     allowed = base64.b64encode(sha256(code.encode()).digest()).decode()
     assert f"; script-src 'sha256-{allowed}';" in policy
-    tables = ("", "_differences", "_measure_differences", "_measures", "_ranks", "_targets")
+    tables = ("", "_differences", "_measure_differences", "_measures", "_targets")
     files = {f"comparison{name}.{kind}" for name in tables for kind in ("csv", "parquet")}
     assert {path.name for path in folder.glob("comparison*.*")} == files | {"comparison.html", "comparison.json"}
     before = everything(folder)

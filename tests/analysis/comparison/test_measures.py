@@ -1,10 +1,10 @@
-"""What commits cost and arms ranked over conditions, from made-up cells counted by hand."""
+"""What commits cost, from made-up cells counted by hand."""
 
 from dataclasses import replace
 
 import polars as pl
 import pytest
-from made_cells import ACCURACY, LOSS, cell, comparison, condition
+from made_cells import ACCURACY, LOSS, cell, condition
 
 from analysis.comparison.bias import spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
@@ -14,11 +14,8 @@ from analysis.comparison.measures import (
     compared_measures,
     measure_rows,
     measure_table,
-    target_of,
-    times_to_target,
     with_equal_commits,
 )
-from analysis.comparison.ranks import rank_arms, rank_rows, verdict
 from analysis.comparison.verdicts import Family, compare_pairs
 
 ARMS = ("a", "b", "</svg>c")
@@ -37,15 +34,6 @@ def under(name: str, values: dict[str, list[float]], **more: object) -> Conditio
     ]  # fmt: skip
     seeds = tuple(range(max(map(len, values.values()))))
     return condition(cells, ARMS, name=name, seeds=seeds, **more)
-
-
-RISING = {"a": [0.1, 0.2, 0.3, 0.1], "b": [0.2, 0.3, 0.4, 0.2], "</svg>c": [0.3, 0.4, 0.5, 0.3]}
-MIXED = {"a": [0.1, 0.2, 0.3, 0.1], "b": [0.3, 0.4, 0.5, 0.2], "</svg>c": [0.2, 0.3, 0.4, 0.3]}
-
-
-def ranked(*conditions: ConditionData, against: str = "") -> list[object]:
-    data = comparison(*conditions, against=against)
-    return list(rank_arms(data, {one.name: target_of(one) for one in data.conditions}))
 
 
 def test_the_frame_of_measures() -> None:
@@ -88,7 +76,7 @@ def test_the_table_of_measures() -> None:
 
 def test_the_fluctuation_is_compared_where_arms_minimise_the_same_loss() -> None:
     """Whoever declares no loss is compared with itself alone."""
-    data = under("", RISING)
+    data = under("", {arm: [0.1, 0.2, 0.3, 0.1] for arm in ARMS})
     assert compared_measures(data) == COMPARED, "no run was long enough"
     cells = [replace(one, figures={**one.figures, "fluctuation": 0.1 * one.entry.seed}) for one in data.cells]
 
@@ -101,43 +89,6 @@ def test_the_fluctuation_is_compared_where_arms_minimise_the_same_loss() -> None
     assert not shown(LOSS, LOSS, replace(LOSS, caption="Another."))
     assert not shown(LOSS, LOSS, None)
     assert not shown(None, None, None)
-
-
-def test_ranks_by_hand() -> None:
-    """Under x c is first and a last at every seed; under y b is first at seeds 0 to 2, c at seed 3."""
-    found, times, commits, *costs = ranked(under("x", RISING), under("y", MIXED))
-    assert (found.metric.name, times.metric.name, commits.metric.name) == (
-        "accuracy",
-        "time_to_target",
-        "commits_per_h",
-    )
-    # mean ranks at seeds 0 to 2: a 3, b 1.5, c 1.5; at seed 3: 3, 2, 1
-    assert found.mean.tolist() == pytest.approx([3, (3 * 1.5 + 2) / 4, (3 * 1.5 + 1) / 4])
-    assert commits.mean.tolist() == found.mean.tolist()
-    assert (found.seeds, found.conditions) == (4, 2)
-    assert [one.found for one in costs] == [None, None], "all are equal"
-    rows = rank_rows([found])
-    assert rows["mean_rank"].to_list() == found.mean.tolist()
-    assert rows.select("seeds", "conditions").unique().rows() == [(4, 2)]
-
-
-def test_fewer_arms_or_conditions_are_not_ranked() -> None:
-    two = {arm: RISING[arm] for arm in ("a", "b")}
-    assert ranked(under("x", RISING)) == []
-    assert ranked(under("x", two), under("y", two)) == []
-    assert ranked(under("x", RISING), under("y", two)) == [], "one condition had them all"
-    short = {**RISING, "b": [0.2, 0.3]}
-    (found, *_) = ranked(under("x", RISING), under("y", short))
-    assert found.seeds == 2
-    assert verdict(found, "", "arm") == "2 seeds: too few, at least 3 are needed"
-
-
-def test_who_never_reached_the_target_is_last() -> None:
-    """The worst arm's mean, 17.5 %, is the target; a is below it at the seeds 0 and 3."""
-    one = under("x", RISING)
-    found = times_to_target(one, target_of(one))
-    assert found[:, 0].tolist() == [float("inf"), 10.0, 10.0, float("inf")]
-    assert set(found[:, 1:].ravel().tolist()) == {10.0}
 
 
 @pytest.mark.parametrize(("last", "slow", "fast"), [(1, 0.5, 0.45), (2, 0.4, 0.25 + 0.2 * 10 / 15)])
