@@ -3,8 +3,7 @@
 A method is a class that names itself and returns its ``Parts``; it overrides nothing else. Most are
 ``federated_averaging`` with other weights or another loss:
 
-    class Mine(FederatedLearner):
-        name, task, paper, Settings = "mine", "contrastive", "Me (2025)", ContrastiveSettings
+    class Mine(FederatedLearner): name, task, paper, Settings = "mine", "contrastive", "Me (2025)", ContrastiveSettings
 
         @staticmethod
         def parts(context, settings):
@@ -49,14 +48,14 @@ from vnetsim.learning import (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parts:
-    """What a learner is composed of.
+    """The parts of a learner.
 
     Args:
         task: data, network and loss.
-        local: what a vehicle does with its images.
-        server: what makes a model of the uploads: an RSU that averages, or neighbours that mix silos' own models.
-        silos: what stays with the silos; nothing by default.
-        series: the metrics, in the order to show them; those of the task by default.
+        local: local training of a vehicle.
+        server: makes a model of the uploads: an RSU that averages, or neighbours that mix silos' own models.
+        silos: what stays with the silos; by default nothing.
+        series: the metrics, in the order of the report; by default the task's.
         exchange: what vehicles send each other.
         exchanged: the figure of an exchange.
         facts: further lines for the record.
@@ -73,7 +72,7 @@ class Parts:
 
 
 class FederatedLearner(ABC):
-    """A learner of parts; see ``vnetsim.learning.Learner`` for what its methods promise. A subclass gives ``parts``."""
+    """A learner made of parts; its methods follow ``vnetsim.learning.Learner``. A subclass defines ``parts``."""
 
     name: ClassVar[str]
     task: ClassVar[str]
@@ -84,7 +83,7 @@ class FederatedLearner(ABC):
     defaults: ClassVar[Mapping[str, object]] = {}
 
     def __init_subclass__(cls) -> None:
-        # whoever expects these to be asked would get the numbers of another method
+        # such a method would silently have no effect
         for name in ("loss", "weights"):
             if name in vars(cls):
                 raise TypeError(
@@ -94,10 +93,10 @@ class FederatedLearner(ABC):
     @staticmethod
     @abstractmethod
     def parts(context: LearnerContext, settings: Any) -> Parts:
-        """Return what the learner is composed of.
+        """Return the parts of the learner.
 
         Raises:
-            InputError: when data and settings do not fit.
+            InputError: data and settings do not fit.
         """
 
     @final
@@ -126,7 +125,7 @@ class FederatedLearner(ABC):
 
     @final
     def describe(self) -> Description:
-        """Return network, data distribution and what else the record says."""
+        """Return network, data distribution and facts for the run's record."""
         return replace(self._task.describe(self._parts.facts), exchange=self._parts.exchanged)
 
     @final
@@ -136,7 +135,7 @@ class FederatedLearner(ABC):
 
     @final
     def cost(self, silo: int) -> Cost:
-        """Return the model's bytes each way where a server averages, and what local training and exchange take."""
+        """Return the cost of local training and exchange, plus the model's bytes each way if a server averages."""
         local = self._local.cost(silo)
         model = payload_bytes(self._server.sent(self._models.initial)) if isinstance(self._server, Server) else 0
         return replace(
@@ -157,7 +156,7 @@ class FederatedLearner(ABC):
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from its ``base``; see ``vnetsim.learning.Learner``.
 
-        Two vehicles that carry one silo both start from what the round found of it.
+        Two vehicles with one silo both start from the silo's state at the start of the round.
         """
         updates = self._local.train([self._start(participant) for participant in participants])
         if not isinstance(self._server, Server) or not self._server.figure:
@@ -169,7 +168,7 @@ class FederatedLearner(ABC):
 
     @final
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
-        """Fold the updates into the aggregator's next version; see ``vnetsim.learning.Learner``."""
+        """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``."""
         version = self._models.versions(into)[-1]
         folded = self._server.fold(updates, into)
         self._models.add(folded.state, into)
@@ -195,13 +194,13 @@ class FederatedLearner(ABC):
 
     @final
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Keep models however old they are, until the next call; see ``vnetsim.learning.KeepsModels``."""
+        """Keep models, however old, until the next call; see ``vnetsim.learning.KeepsModels``."""
         self._models.needed = frozenset(models)
 
     @final
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Make the weighted mean of models one of an aggregator; see ``vnetsim.learning.KeepsModels``."""
-        assert isinstance(self._server, Server)  # several aggregators are refused where silos have models of their own
+        """Make the weighted mean of models a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        assert isinstance(self._server, Server)  # silos with their own models are refused several aggregators
         self._server.merge(sources, into)
 
     @final
@@ -216,7 +215,7 @@ class FederatedLearner(ABC):
 
     @final
     def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
-        """Return the task's metrics of an aggregator's newest model, and of the silos' own where they have some."""
+        """Return the task's metrics of an aggregator's newest model, and of the silos' own models if there are any."""
         network = self._task.network.state_dict().keys()
 
         def measure(state: State) -> Mapping[str, float]:
@@ -234,9 +233,9 @@ class FederatedLearner(ABC):
 
     @final
     def state_dict(self) -> dict[str, Any]:
-        """Return the models, what server and silos keep, and what the engine was chosen by.
+        """Return the models, the state of server and silos, and the engines' measured times.
 
-        Every random draw follows from seed, round and vehicle.
+        Random draws need no state: they follow from seed, round and vehicle.
         """
         return {**self._server.state_dict(), **self._silos.state_dict(), **self._task.engine_state()}
 
@@ -246,7 +245,7 @@ class FederatedLearner(ABC):
 
         Raises:
             KeyError: something is missing.
-            ValueError: something is of another learner.
+            ValueError: something belongs to another learner.
         """
         parts: dict[str, dict[str, Tensor]] = {SILO: {}, ENGINE: {}, "": {}}
         for name, tensor in state.items():
@@ -284,8 +283,8 @@ def federated_averaging(
 ) -> Parts:
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
-    ``weights`` says what each upload counts: summing to 1, or all 0 to keep the model; 1 / N each by default. ``loss``
-    is what a local step descends, the task's by default; ``facts`` are further lines for the record.
+    ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default 1 / N each.
+    ``loss`` is the loss of a local step, by default the task's; ``facts`` are further lines for the record.
     """
     server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
     return Parts(

@@ -1,4 +1,4 @@
-"""Convolutional trunks that turn images into features, and what stands on them: a projection, a classifier, an angle.
+"""Convolutional trunks that turn images into features, with a projection, a classifier or a steering angle on top.
 
 ResNet-8, the steering network, is the trunk of DroNet (Loquercio et al. 2018) with one linear output.
 """
@@ -27,20 +27,20 @@ from vnetsim.plugins.checked import checked
 PROJECTION = 128
 RESNET8_WIDTHS = (32, 32, 64, 128)
 LEAST_PX = 5
-"""Fewest pixels of a side that ResNet-8 takes."""
+"""Smallest side of an image for ResNet-8 (px)."""
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
 class _Features(Convolutional):
-    """A convolutional trunk and the mean over positions; what ``Encoder`` and ``Classifier`` have in common."""
+    """A convolutional trunk and the mean over positions."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__(trunk)
         self.width = width
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the pooled features that evaluation freezes, shape (N, C)."""
+        """Return the pooled features, shape (N, C)."""
         return self.pooled(self.dense(images))
 
     @staticmethod
@@ -69,7 +69,7 @@ class Classifier(_Features):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor, *, with_dense: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Return logits, shape (N, classes); ``with_dense`` the dense features, (N, C, H', W'), and logits."""
+        """Return logits, shape (N, classes); ``with_dense`` also the dense features before them, (N, C, H', W')."""
         dense = self.dense(images)
         logits: Tensor = self.head(self.pooled(dense))
         return (dense, logits) if with_dense else logits
@@ -134,9 +134,9 @@ class ResNet18:
 
 
 class PreActivationBlock(nn.Module):
-    """Two 3x3 convolutions, each behind normalisation and ReLU, beside a 1x1 shortcut (He et al. 2016, identity maps).
+    """Two 3x3 convolutions, each after normalisation and ReLU, plus a 1x1 shortcut (He et al. 2016, identity maps).
 
-    The stride is that of the first convolution and the shortcut.
+    The first convolution and the shortcut have the stride.
     """
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
@@ -160,14 +160,14 @@ class PreActivationBlock(nn.Module):
 
 
 class ResNet8(Convolutional):
-    """Images to a steering angle, by way of the features on which CDL compares two networks.
+    """Steering angles of images; CDL compares two networks by the features before the linear layer.
 
     A 5x5 convolution and a 3x3 max-pool, both of stride 2, three pre-activation stages of stride 2, and a linear layer
-    on all positions of the last one: 314,657 parameters for grey images of 200 x 200. There is no dropout in here;
-    who trains applies it to the features, so that what CDL compares has none.
+    on all positions of the last one: 314,657 parameters for grey images of 200 x 200. Dropout is not part of it:
+    training applies it to the features, so that CDL compares features without dropout.
 
     Raises:
-        InputError: when the images are smaller than 5 x 5 pixels.
+        InputError: the images are smaller than 5 x 5 pixels.
     """
 
     def __init__(self, image_shape: tuple[int, int, int]) -> None:
@@ -222,25 +222,24 @@ def _positions(pixels: int) -> int:
 
 
 def require_encoder(name: str) -> None:
-    """Refuse the name of no encoder; a class of a file is looked at when it is built.
+    """Refuse an unknown encoder; a class of a file is checked when it is built.
 
     Raises:
-        InputError: listing those there are.
+        InputError: lists the known encoders.
     """
     if not is_class(name) and name not in ENCODERS.names():
         raise unknown_name("encoder", name, ENCODERS.names(), where="learning.encoder")
 
 
 def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
-    """Return a new encoder on the CPU with weights that depend on ``name``, ``settings`` and ``seed`` alone.
+    """Return a new encoder on the CPU whose weights depend only on ``name``, ``settings`` and ``seed``.
 
-    See ``seeded`` for their distribution; one that does not come with the package draws its own (``seeded_by_torch``).
-
-    ``settings`` are the encoder with its settings; its defaults for None.
+    See ``seeded`` for their distribution; a plug-in's encoder draws its own (``seeded_by_torch``). ``settings`` are the
+    encoder with its settings; None for its defaults.
 
     Raises:
-        InputError: when there is no encoder of that name.
-        RunError: one of one's own fails, or returns something else.
+        InputError: there is no encoder of that name.
+        RunError: a plug-in's encoder fails, or returns something else.
     """
     return _built(name, settings, seed, Encoder)
 
@@ -269,11 +268,10 @@ def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int],
 
 
 def seeded(build: Callable[[], Network], *, seed: int) -> Network:
-    """Return what ``build`` builds, on the CPU, with weights that depend on the architecture and ``seed`` alone.
+    """Return the network of ``build``, on the CPU, with weights that depend only on the architecture and ``seed``.
 
-    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start
-    without bias, linear layers the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the
-    identity.
+    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start without
+    bias, linear layers the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the identity.
     """
     with torch.device("meta"):
         network = build()
@@ -295,9 +293,9 @@ def seeded(build: Callable[[], Network], *, seed: int) -> Network:
 
 
 def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
-    """Return what ``build`` builds, on the CPU, with the weights that its modules draw for themselves.
+    """Return the network of ``build``, on the CPU, with the weights that its modules draw for themselves.
 
-    They draw from the global generators, which are seeded for it and then left as they were before.
+    They draw from the global generators, which are seeded for it and restored afterwards.
     """
     with seeded_globally(seed):
         return build()
@@ -306,7 +304,7 @@ def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
 def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
     """Return the network that a record names, without weights: its tensors take no memory until they are loaded.
 
-    ``encoder`` is the record's with its settings, where that does not come with vnetsim.
+    ``encoder`` is the record's encoder with its settings, if it does not come with vnetsim.
 
     Raises:
         InputError: vnetsim has no network of that name.
@@ -329,15 +327,15 @@ def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """Return images laid out in memory as the networks are, which spares a conversion in the first layer."""
+    """Return images in the memory layout of the networks, so that the first layer need not convert them."""
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Return the floating-point operations of one image's forward pass.
 
-    Counted are convolutions and linear layers, two operations per multiply-add, from the shapes that occur in a real
-    pass; normalisation and activations are not.
+    Counts convolutions and linear layers, two operations per multiply-add, with the shapes of a real pass;
+    normalisation and activations are not counted.
     """
     # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
     seen = layer_shapes(encoder, image_shape)

@@ -1,4 +1,4 @@
-"""What the layers of a network get and return in a pass, and in which precision it convolves while it is trained."""
+"""Shapes of a network's layers, and the precision of its convolutions in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Layer = nn.Conv2d | nn.Linear
 
 
 def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
-    """Return every convolution and linear layer of a real pass of one image (C, H, W), what it gets and returns."""
+    """Return every convolution and linear layer of a real pass of one image (C, H, W), with input and output shapes."""
     seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -37,8 +37,8 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Convolutional(nn.Module):
     """A network whose trunk may compute in a lower precision in training than in evaluation.
 
-    Weights, their gradients, normalisation's statistics, all that stands on the trunk, and the loss stay in the
-    precision of the images. Double precision is never lowered.
+    Weights, gradients, statistics of normalisation, the layers on the trunk, and the loss keep the precision of the
+    images. Double precision is never lowered.
 
     Attributes:
         precision: of the trunk's convolutions in training; not part of the state.
@@ -52,19 +52,19 @@ class Convolutional(nn.Module):
 
     def dense(self, images: Tensor) -> Tensor:
         """Return the trunk's features, before pooling, in the precision of the images, shape (N, C', H', W')."""
-        # evaluation may well be in training mode, where it estimates the statistics of BatchNorm
+        # evaluation is in training mode while it estimates the statistics of BatchNorm
         evaluation = not self.training or torch.is_inference_mode_enabled()
         if self.precision == torch.float32 or evaluation:
             full: Tensor = self.trunk(images)
             return full
-        # no cache of lowered weights: all threads share one, and who clears it would decide about the rounding
+        # no cache of lowered weights: all threads share it, and clearing it would change the rounding of others
         with torch.autocast(images.device.type, dtype=self.precision, cache_enabled=False):
             lowered: Tensor = self.trunk(images)
         return lowered.to(images.dtype)
 
 
 def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
-    """Let every convolutional part of a network train in the precision of a setting ``learning.precision``.
+    """Set the training precision of all convolutional parts of a network, as ``learning.precision`` names it.
 
     Raises:
         InputError: the images are so small that gradients would be wrong.
@@ -83,7 +83,7 @@ def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, in
 def _strides_over_one_pixel(network: nn.Module, image_shape: tuple[int, int, int]) -> bool:
     """Return whether a strided convolution gets images one pixel wide or high.
 
-    oneDNN's weight gradient in bfloat16 is then whatever memory held (seen with 3.13 on a CPU with avx512_bf16; larger
+    oneDNN's weight gradient in bfloat16 is then uninitialised memory (seen with 3.13 on a CPU with avx512_bf16; larger
     inputs and other strides are right).
     """
     return any(

@@ -1,12 +1,12 @@
-"""Engines that train many vehicles of a round at a time, to the result of ``programs.SequentialEngine``.
+"""Engines that train many vehicles of a round at a time, with the result of ``programs.SequentialEngine``.
 
-On a CPU vehicles are trained side by side, each on one core: small convolutions gain little from a second core, whereas
-a second vehicle keeps it busy. A vehicle's arithmetic then does not depend on the number of cores. On a CUDA device
-vehicles are stacked: their weights get a dimension more, and every operation serves all of them. Whether that is faster
-than one after the other depends on network, batch and device; there a run measures it in its first steps.
+On a CPU vehicles are trained side by side, each on one core: small convolutions gain little from a second core. A
+vehicle's arithmetic then does not depend on the number of cores. On a CUDA device vehicles are stacked: their weights
+get another dimension, and every operation serves all of them. Whether that is faster than one after the other depends
+on network, batch and device; a run measures it in its first steps.
 
-Neither lets a vehicle's result depend on who else is trained, nor on how many fit into memory. Vehicles whose network
-draws from the global generators, which threads and stacks share, are trained one after the other, each from its seed.
+A vehicle's result does not depend on who else is trained, nor on how many fit into memory. Threads and stacks share the
+global generators, so vehicles whose network draws from them are trained one after the other, each from its seed.
 """
 
 from __future__ import annotations
@@ -54,22 +54,20 @@ ONE_BY_ONE = (
 )
 
 LARGE_STEP_BYTES = 2**28
-"""From here on a step keeps two cores as busy as two steps would, or busier: ResNet-18 from about 16 images on."""
+"""A larger step uses two cores at least as well as two steps do: ResNet-18 from about 16 images on."""
 MEMORY_SHARE = 0.5
-"""Part of the free memory that training may take; results, and what estimates leave out, need the rest."""
+"""Share of the free memory that training may take; results, and what the estimate leaves out, need the rest."""
 TRIAL_STEPS = 3
-"""Steps after which the faster engine is kept."""
+"""Steps of the measurement that chooses an engine."""
 TRIAL_VEHICLES = 3
-"""Vehicles that are tried one after the other; as many as can be stacked are tried together."""
+"""Vehicles measured one after the other; all that can be stacked are measured together."""
 
 
 def create_engine(name: str, device: torch.device, *, measures: bool = False) -> Engine:
     """Return the engine of a setting ``learning.engine``.
 
-    On a CPU every vehicle has one core, unless its steps are large, and ``auto`` is ``batched``, which was measured to
-    be faster. On CUDA it is ``sequential``, or what the first steps show to be faster.
-
-    On CUDA ``auto`` may measure; it does not where the same bits are asked for each time.
+    On a CPU ``auto`` is ``batched``. On CUDA it is ``sequential`` or, if ``measures`` and unless deterministic
+    algorithms are on, the engine that the first steps show to be faster.
     """
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)
@@ -79,7 +77,7 @@ def create_engine(name: str, device: torch.device, *, measures: bool = False) ->
 
 
 def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
-    """Return what calls return, in order, made in so many threads of one core each; after an error no others begin."""
+    """Return the results of calls, in order, from ``workers`` threads of one core each; an error starts no more."""
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as executor:
@@ -89,20 +87,18 @@ def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Re
 
 
 def each(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """Return what calls return, in order, made as vehicles are trained: on a CPU on a core each."""
+    """Return the results of calls, in order; on a CPU they run side by side, one per core."""
     if device.type == "cpu" and calls:
         return side_by_side(calls, min(cores(), len(calls)))
     return [call() for call in calls]
 
 
 class SideBySideEngine:
-    """Trains as many vehicles at a time as there are cores and memory, each on one core.
+    """Trains as many vehicles at a time as cores and memory allow, each on one core.
 
-    A vehicle whose single step takes much memory has all cores to itself instead.
-
-    ``workers`` are the most vehicles at a time, ``cores()`` by default. From ``large_step_bytes`` of memory on a step
-    has all cores to itself: ``LARGE_STEP_BYTES`` by default where torch computes with several threads, and never where
-    it has one.
+    ``workers`` are the most vehicles at a time, by default ``cores()``. A vehicle whose step takes ``large_step_bytes``
+    or more has all cores to itself; by default these are ``LARGE_STEP_BYTES`` if torch computes with several threads,
+    and otherwise no limit.
     """
 
     def __init__(self, *, workers: int | None = None, large_step_bytes: int | None = None) -> None:
@@ -118,7 +114,7 @@ class SideBySideEngine:
         large = self._large_step_bytes
         if large is None:
             large = LARGE_STEP_BYTES if torch.get_num_threads() > 1 else sys.maxsize
-        decides = self._workers > 1 or large < sys.maxsize  # else nothing depends on the memory of a step
+        decides = self._workers > 1 or large < sys.maxsize  # otherwise nothing depends on the memory of a step
         needed = [self._bytes_of(job) if decides else 0 for job in jobs]
         small = [i for i, step in enumerate(needed) if step < large]
         most = max([1, *(needed[i] for i in small)])
@@ -127,7 +123,7 @@ class SideBySideEngine:
             train, before = train_alone if workers == 1 else train_one, GlobalGenerators()
             calls = [partial(self._trained, train, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small]
             done = {i: one for i, one in zip(small, side_by_side(calls, workers), strict=True) if one is not None}
-            if before.moved:  # by several threads in any order
+            if before.moved:  # several threads drew, in any order
                 before.restore()
                 self._workers = workers = 1
                 LOGGER.warning(ONE_BY_ONE)
@@ -146,7 +142,7 @@ class SideBySideEngine:
     def _trained(
         self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob, networks: SimpleQueue[nn.Module]
     ) -> Trained | None:
-        """Return the result of a job; None where memory did not allow it."""
+        """Return the result of a job; None if memory does not suffice."""
         network = networks.get()
         try:
             return fitting(train, job, network)
@@ -154,25 +150,25 @@ class SideBySideEngine:
             networks.put(network)
 
     def _workspaces(self, program: Program, count: int) -> SimpleQueue[nn.Module]:
-        """Return so many networks of a program, or more, of which a thread takes one for a while."""
+        """Return a queue with at least ``count`` copies of a program's network for the threads to borrow."""
         networks = self._networks.setdefault(program, SimpleQueue())
         while networks.qsize() < count:
             networks.put(copy.deepcopy(program.network))
         return networks
 
     def _bytes_of(self, job: TrainingJob) -> int:
-        key = job.program, job.program.count(job.training.silo)  # a small silo's step says nothing of a large one's
+        key = job.program, job.program.count(job.training.silo)  # the batch of a small silo is smaller
         if key not in self._step_bytes:
-            with seeded(0):  # a trial leaves them as they are
+            with seeded(0):  # restores the global generators
                 self._step_bytes[key] = step_bytes(job, copy.deepcopy(job.program.network))
         return self._step_bytes[key]
 
 
 class StackedEngine:
-    """Trains vehicles in stacks of so many at most; see ``learners.engines.stacked``.
+    """Trains vehicles in stacks of at most ``largest``; see ``learners.engines.stacked``.
 
     Attributes:
-        draws: whether the network was found to draw from the global generators: nothing is stacked then.
+        draws: whether the network has drawn from the global generators; then nothing is stacked.
     """
 
     def __init__(self, *, largest: int = 1024) -> None:
@@ -188,12 +184,12 @@ class StackedEngine:
             while waiting:
                 stack = waiting[: self._largest]
                 trained = self._trained([jobs[i] for i in stack])
-                results |= zip(stack, trained, strict=False)  # none: memory did not suffice
+                results |= zip(stack, trained, strict=False)  # empty if memory did not suffice
                 waiting = waiting[len(trained) :]
         return read([results[i] for i in range(len(jobs))])
 
     def _trained(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results of a stack, a single vehicle's without one; none where stacks have to be smaller."""
+        """Return the results of a stack; empty if the stack must be smaller. A single job is not stacked."""
         if len(jobs) == 1 or self.draws:
             return self._alone.train(jobs)
         before = GlobalGenerators()
@@ -203,7 +199,7 @@ class StackedEngine:
             if "randomness" not in str(error):  # vmap refuses what draws from torch's generators
                 raise
             trained, self.draws = None, True
-        self.draws = self.draws or before.moved  # Python's and NumPy's are drawn from once for the whole stack
+        self.draws = self.draws or before.moved  # Python's and NumPy's are drawn from only once for the whole stack
         if self.draws:
             before.restore()
             LOGGER.warning(ONE_BY_ONE)
@@ -216,14 +212,14 @@ class StackedEngine:
 
 
 class MeasuredEngine:
-    """Trains one vehicle after the other or stacked, whichever the first steps of a run show to be faster.
+    """Trains vehicles one after the other or stacked, whichever the first steps of a run show to be faster.
 
-    It is settled in the first round in which vehicles can be stacked, by steps whose results are thrown away. A loss
-    that cannot be computed for a stack, such as one that reads a value of a tensor, is no error: vehicles are then
-    trained one after the other. A run that is resumed is given what was measured: the engines round differently.
+    It measures in the first round in which vehicles can be stacked; results of these steps are thrown away. If the loss
+    cannot be computed for a stack, such as one that reads a value of a tensor, vehicles are trained one after the
+    other. A resumed run gets the earlier measurement, since the engines round differently.
 
     Attributes:
-        seconds: of a vehicle's few steps, by engine; infinite where they failed, empty until it is settled.
+        seconds: of a vehicle's few steps, by engine; infinite if they failed, empty before the measurement.
     """
 
     def __init__(self) -> None:
@@ -232,7 +228,7 @@ class MeasuredEngine:
 
     @property
     def chosen(self) -> str:
-        """The faster engine; ``sequential`` until it is settled."""
+        """The faster engine; ``sequential`` before the measurement."""
         return min(self._engines, key=lambda name: self.seconds.get(name, 0.0))
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
@@ -247,7 +243,7 @@ class MeasuredEngine:
         why = ""
         try:
             found["batched"] = self._tried("batched", jobs)
-        except Exception as error:  # of whatever kind: the loss may be the user's
+        except Exception as error:  # of any kind: the loss may be the user's
             if out_of_memory(error):
                 raise
             found["batched"] = math.inf
@@ -258,18 +254,18 @@ class MeasuredEngine:
         LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.choice, why)
 
     def _tried(self, name: str, jobs: Sequence[TrainingJob]) -> float:
-        """Return the seconds that an engine takes for a vehicle's few steps."""
+        """Return the seconds per vehicle that an engine takes for a few steps."""
         begin_s = 0.0
-        for most in (1, TRIAL_STEPS):  # what comes first takes longer
+        for most in (1, TRIAL_STEPS):  # the first call takes longer
             steps = min(most, jobs[0].training.steps)
             begin_s = perf_counter()
-            # the results are read: the device has finished
+            # reading the results waits for the device
             self._engines[name].train([replace(job, training=replace(job.training, steps=steps)) for job in jobs])
         return (perf_counter() - begin_s) / len(jobs)
 
     @property
     def choice(self) -> str:
-        """What was chosen and why, for the record; empty until it is settled."""
+        """The engine and the reason for it, for the record; empty before the measurement."""
         if math.inf in self.seconds.values():
             return "sequential (several vehicles cannot be trained at once)"
         times = ", ".join(f"{name} {seconds_ * 1e3:.3g} ms" for name, seconds_ in self.seconds.items())
@@ -277,9 +273,9 @@ class MeasuredEngine:
 
 
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:
-    """Return about how many bytes a step of a local training keeps for its backward pass, from trials with few images.
+    """Return about how many bytes a step keeps for its backward pass, measured with few images.
 
-    The network is a workspace, whose state is overwritten.
+    ``network`` is a workspace, whose state is overwritten.
     """
     network.load_state_dict(job.base)
     network.train()
@@ -293,7 +289,7 @@ def step_bytes(job: TrainingJob, network: nn.Module) -> int:
 
 
 def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
-    """Return how many bytes a step on its first few images keeps for its backward pass, parameters left out."""
+    """Return the bytes that a step on its first ``images`` images keeps for its backward pass, without parameters."""
     program = job.program
     known = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
@@ -315,7 +311,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
 
 
 def available_bytes() -> int:
-    """Return how much memory is free, of this machine or of the container's limit, whichever is less."""
+    """Return the free memory (bytes) of this machine or within the container's limit, whichever is less."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current")]
     try:

@@ -1,8 +1,8 @@
-"""Optimizers of local training, written so that they step the models of one vehicle or of many stacked ones alike.
+"""Optimizers of local training, for the models of one vehicle or of many stacked ones.
 
-Stacked, every parameter has the vehicles as its first dimension, and step sizes may differ between them. They are not
-torch's own classes: making one of those imports torch's compiler, longer than the training of several vehicles takes.
-Like them they step all parameters in a few operations on lists, which a GPU does in a few kernels.
+In a stack, the first dimension of every parameter counts the vehicles, and each may have its own step size. torch's own
+classes import its compiler when created, which takes longer than the training of several vehicles. Like them, these
+step all parameters in a few operations on lists, which take few kernels on a GPU.
 """
 
 # ruff: noqa: SLF001 - torch has no other names for operations on lists
@@ -26,21 +26,21 @@ Rate = float | Tensor
 
 
 class Optimizer(Protocol):
-    """What changes parameters by their gradients."""
+    """Changes parameters by their gradients."""
 
     def step(self) -> None:
         """Apply the gradients and clear them; parameters without one stay."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Return what it needs to continue later; empty when nothing."""
+        """Return the state to continue from later; empty if there is none."""
         ...
 
 
 class Sgd:
     """Stochastic gradient descent with momentum and weight decay, the update rule of ``torch.optim.SGD``.
 
-    Its velocity ends with the local training.
+    Its velocity is dropped after the local training.
     """
 
     def __init__(
@@ -67,17 +67,15 @@ class Sgd:
         _descend(stepped, [self._velocity[name] for name in stepped], self._learning_rate)
 
     def state(self) -> dict[str, Tensor]:
-        """Return nothing: a local training begins at rest."""
+        """Return nothing: each local training starts with velocity 0."""
         return {}
 
 
 class Adam:
     """Adam (Kingma and Ba 2015) with weight decay added to the gradient, the update rule of ``torch.optim.Adam``.
 
-    Its state can be kept, so that a silo's moments outlive the vehicle that carried them. All parameters that ever get
-    a gradient get one in every step, so one count of steps serves them all.
-
-    ``state`` is what ``state`` returned after earlier steps, and stays as it is; empty to begin.
+    A silo can keep its state. Every parameter must have a gradient in every step or in none, so one count of steps is
+    enough. ``state`` is what ``state`` returned earlier, and is not changed; empty to begin.
     """
 
     def __init__(
@@ -137,7 +135,7 @@ class CombinedOptimizer:
     """Several optimizers that step one after the other.
 
     Args:
-        optimizers: each with the prefix under which its state is kept.
+        optimizers: by the prefix of their state.
     """
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
@@ -162,7 +160,7 @@ def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) -> dict[str, Tensor]:
-    """Take the gradients of parameters, which have none afterwards; return them with weight decay added."""
+    """Return the gradients plus weight decay, and clear the parameters' gradients."""
     tensors = list(parameters.values())
     gradients = torch._foreach_add([one.grad for one in tensors if one.grad is not None], tensors, alpha=weight_decay)
     for parameter in tensors:
@@ -171,7 +169,7 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
 
 
 def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | list[Tensor]:
-    """Return a rate as what multiplies parameters: a number, or for each a tensor with each stacked model's own."""
+    """Return a rate as a number or, for stacked models, as one factor tensor per parameter."""
     if not isinstance(rate, Tensor) or rate.ndim == 0:
         return float(rate)
     tensors = list(parameters.values())

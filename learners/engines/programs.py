@@ -1,11 +1,11 @@
-"""Local training of the vehicles of a round: what a vehicle does, and the engine that trains one by one.
+"""Local training of the vehicles of a round: its description, and the engine that trains one vehicle after the other.
 
-A method describes its local training once, as a ``Program``: what is drawn at random, how a batch is made of it, the
-loss, the optimizer. All of it is per vehicle and knows nothing of other vehicles. An engine takes the jobs of a round
-and runs them, one by one here (the reference), or many at a time (``learners.engines.batched``), to the same result.
+A method describes its local training once, as a ``Program``: random draws, batches, loss and optimizer of one vehicle.
+An engine runs the jobs of a round, one by one here (the reference), or many at a time (``learners.engines.batched``),
+with the same result.
 
-A local training is a function of the tensors it starts from, its silo and its seed; nothing of one reaches another.
-That holds for networks that draw from the global generators too, as dropout does: see ``train_alone``.
+The result of a local training depends only on its start tensors, its silo and its seed. ``train_alone`` ensures this
+also for networks that draw from the global generators, as dropout does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Loss = Callable[[nn.Module, Tensors, Tensors], tuple[Tensor, Tensors]]
 OF_NETWORKS = 0x5DEECE66D
-"""Makes of a job's seed that of what its network draws, which is not to follow the draw of its images."""
+"""XOR with a job's seed gives the seed of its network's draws, so that they differ from the draws of its images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,12 @@ class LocalTraining:
 
     Args:
         silo: the images.
-        kernel_px: length of the motion kernel they are blurred with (px).
+        kernel_px: length of the motion kernel that blurs them (px).
         blurred_fraction: share of the silo that blurs.
         learning_rate: step size.
         seed: seed of every random draw of this local training.
         steps: optimizer steps, one or more.
-        earlier: other silos of whose images the vehicle holds a part, with the share of all that it holds.
+        earlier: other silos whose images are a part of the vehicle's data, with their shares.
     """
 
     silo: int
@@ -64,13 +64,14 @@ class Program:
     """The local training of a method, the same for all vehicles; every function is pure and safe in any thread.
 
     Args:
-        network: what is trained, on the device; engines work on copies of it.
-        count: images of one step at a silo.
-        draw: all that is random in one step, on the CPU: the first dimension of every tensor counts the images.
-        prepare: makes the batch of it, on the device. Each image by itself: a batch may hold those of many vehicles.
-        loss: the loss of a step, and figures of it; given the network, the batch with ``TrainingJob.given``, and
+        network: the network to train, on the device; engines work on copies of it.
+        count: returns the images per step at a silo.
+        draw: returns all random draws of one step, on the CPU: the first dimension of every tensor counts the images.
+        prepare: makes a batch of the draws, on the device. It treats each image by itself, since a batch may have those
+            of many vehicles.
+        loss: returns loss and figures of a step, given the network, the batch with ``TrainingJob.given``, and
             ``TrainingJob.base`` on the device.
-        optimizer: makes an optimizer of the network's parameters by name, for a step size, continued from a state.
+        optimizer: makes an optimizer of the network's parameters by name, with a step size, continued from a state.
     """
 
     network: nn.Module
@@ -83,16 +84,16 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingJob:
-    """A local training to carry out; its tensors stay as they are.
+    """A local training to carry out; its tensors are not changed.
 
     Args:
         program: what to do.
         training: silo, blur, step size and seed.
         base: the state that the network starts from, all its tensors by name.
-        given: what else the loss finds in every batch, by name.
-        optimizer: the optimizer's state to continue from; empty to begin.
-        mixed: models that are mixed in, each after a share of the steps, in [0, 1]; see ``mixed_on_board``. Of their
-            tensors those that the network has.
+        given: further tensors of every batch, by name.
+        optimizer: the optimizer's state to continue from; empty for a new one.
+        mixed: models to mix in, each after a share of the steps, in [0, 1]; see ``mixed_on_board``. Tensors that the
+            network lacks are ignored.
     """
 
     program: Program
@@ -109,10 +110,10 @@ class Trained:
 
     Args:
         state: the network's state.
-        optimizer: the optimizer's.
-        figures: those of the loss, one row per step, by name.
-        means: of the figures over the steps, those of one number a step; ``read`` fills it.
-        finite: whether every value of both states and every figure is; ``read`` fills it as well.
+        optimizer: the optimizer's state.
+        figures: figures of the loss by name, one row per step.
+        means: means over the steps of the figures with one number per step; set by ``read``.
+        finite: whether all values of both states and all figures are finite; set by ``read``.
     """
 
     state: dict[str, Tensor]
@@ -123,7 +124,7 @@ class Trained:
 
 
 def read(results: Sequence[Trained]) -> list[Trained]:
-    """Return results with ``means`` and ``finite``; their device is waited for twice, however many there are."""
+    """Return results with ``means`` and ``finite``; waits for the device twice, however many results there are."""
     named = [(i, name) for i, one in enumerate(results) for name, rows in one.figures.items() if rows.ndim == 1]
     rows = [results[i].figures[name].double().mean() for i, name in named]
     means: list[dict[str, float]] = [{} for _ in results]
@@ -140,10 +141,10 @@ def on_host(trained: Trained) -> Trained:
 
 
 class Engine(Protocol):
-    """What does the local training of a round."""
+    """Runs the local training of a round."""
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; each depends on its job alone.
+        """Return the results in the order of the jobs; each depends on its job only.
 
         Raises:
             RunError: memory does not suffice for a single local training.
@@ -162,11 +163,6 @@ class SequentialEngine:
         return read([self._trained(job) for job in jobs])
 
     def _trained(self, job: TrainingJob) -> Trained:
-        """Return the result of a job.
-
-        Raises:
-            RunError: memory does not suffice; the user sees what does not fit.
-        """
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
         trained = fitting(train_alone, job, self._workspaces[job.program])
@@ -179,7 +175,7 @@ class SequentialEngine:
 
 
 def fitting(call: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result | None:
-    """Return what a call returns; None where memory does not allow it."""
+    """Return the result of a call; None if memory does not suffice."""
     try:
         return call(*arguments, **named)
     except (RuntimeError, MemoryError) as error:
@@ -189,15 +185,15 @@ def fitting(call: Callable[Given, Result], *arguments: Given.args, **named: Give
 
 
 def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return what ``train_one`` does, the global generators seeded for it; no other thread may draw from them."""
+    """Return ``train_one`` with the global generators seeded for it; no other thread may draw from them meanwhile."""
     with seeded(job.training.seed ^ OF_NETWORKS, device_of(network)):
         return train_one(job, network)
 
 
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return what a local training makes of the state it starts from.
+    """Return the result of a local training.
 
-    ``network`` is a copy of the program's, of which nobody else makes use meanwhile; its state is overwritten.
+    ``network`` is a copy of the program's network that nobody else uses meanwhile; its state is overwritten.
     """
     program = job.program
     generator = torch.Generator().manual_seed(job.training.seed)
@@ -231,14 +227,14 @@ def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """Return where a network lies."""
+    """Return the device of a network."""
     return next(network.parameters()).device
 
 
 def frozen(network: nn.Module, state: Tensors, *inputs: Tensor, **options: Any) -> Any:
-    """Return the output of a network with other parameters and statistics, which stay as they are; so do its own."""
+    """Return the output of a network with the parameters and statistics of ``state``; neither is changed."""
     buffers = dict(network.named_buffers())
-    # normalisation in training mode moves its statistics: those of a copy
+    # normalisation in training mode changes its statistics: change those of a copy
     tensors = {name: tensor.clone() if name in buffers else tensor for name, tensor in state.items()}
     return functional_call(network, tensors, inputs, options)
 

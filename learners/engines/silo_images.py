@@ -1,4 +1,4 @@
-"""The vehicles' images: one pool on the device, dealt to silos, blurred by the speed of whoever carries them."""
+"""The vehicles' images: one pool on the device, divided among silos, blurred by the speed of the vehicle."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vnetsim.errors import InputError, RunError
 
 
 class SiloImages:
-    """Training images on the device, once and as uint8, and which of them each silo holds.
+    """Training images on the device, once and as uint8, and the rows of each silo.
 
     Args:
         images: the pool, uint8 of shape (N, C, H, W).
-        indices: the pool's rows that each silo holds, disjoint, at least 2 per silo.
-        device: where the pool lies.
+        indices: the pool's rows of each silo, disjoint, at least 2 per silo.
+        device: device of the pool.
 
     Attributes:
         pool: the images, on the device.
-        rows: of the pool that each silo holds.
+        rows: the pool's rows of each silo.
 
     Raises:
-        InputError: when a silo holds fewer than 2 images, which leaves a contrastive loss without a negative and batch
-            normalisation without a spread.
+        InputError: a silo has fewer than 2 images: a contrastive loss would have no negative, and batch normalisation
+            no variance.
         RunError: the pool does not fit on the device.
     """
 
@@ -51,7 +51,7 @@ class SiloImages:
         self._indices = [torch.as_tensor(rows, dtype=torch.int64) for rows in indices]
 
     def size(self, silo: int) -> int:
-        """Return the number of images that ``silo`` holds."""
+        """Return the number of images of ``silo``."""
         return len(self._indices[silo])
 
     @property
@@ -65,11 +65,11 @@ class SiloImages:
         return torch.stack(counts).numpy()
 
     def draw(self, training: LocalTraining, count: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return ``rows``, which of a vehicle's images a step sees, int64, and ``kernel_px``, how long each is blurred.
+        """Return the images of a step: ``rows`` of the pool, int64, and ``kernel_px``, the length of each one's blur.
 
-        Both are on the CPU, of shape (min(count, size),). They are drawn without replacement from as many as its silo
-        has. Of each earlier silo it holds the first images, as many as its share makes. The first ``blurred_fraction``
-        of what the vehicle holds of a silo blur.
+        Both are on the CPU, of shape (min(count, size),), drawn without replacement from as many images as the silo
+        has. Of each earlier silo the vehicle has the first images, according to its share. The first
+        ``blurred_fraction`` of its images of each silo blur.
         """
         own = self._indices[training.silo]
         parts = [self._indices[silo][: round(share * len(own))] for silo, share in training.earlier]
@@ -80,7 +80,7 @@ class SiloImages:
         return {"rows": torch.cat(parts)[positions], "kernel_px": kernels_px}
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
-        """Return drawn images as their vehicles see them, float in [0, 1] on the device, shape (B, C, H, W)."""
+        """Return drawn images with their blur, float in [0, 1] on the device, shape (B, C, H, W)."""
         there = moved({name: drawn[name] for name in ("rows", "kernel_px")}, self.device)
         images = self.pool[there["rows"]].to(torch.float32) / 255
         return motion_blur(images, there["kernel_px"]) if bool((drawn["kernel_px"] > 1).any()) else images

@@ -1,9 +1,8 @@
-"""Training of several vehicles as one: their networks stacked, every operation done for all of them at once.
+"""Training of several vehicles as one: their networks are stacked, and every operation serves all of them.
 
-``torch.func.vmap`` turns the loss of one vehicle into that of a stack. Parameters are stacked leaves of one graph, so
-that one backward pass gives each vehicle its own gradient and one step of the optimizer moves all. BatchNorm sees each
-vehicle's images by themselves, and each keeps its own statistics. Random draws are made per vehicle, from its own
-generator; images are prepared for all vehicles in one batch.
+``torch.func.vmap`` turns the loss of one vehicle into that of a stack. One backward pass gives each vehicle its own
+gradient, and one optimizer step moves all. BatchNorm uses each vehicle's own images and statistics. Random draws are
+made per vehicle, from its own generator; images are prepared for all vehicles in one batch.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from learners.engines.programs import Program, Tensors, Trained, TrainingJob, co
 
 
 def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
-    """Return the places of jobs that can be stacked: of one program and as many steps, with tensors alike.
+    """Return groups of jobs (by index) that can be stacked: same program, number of steps, and shapes of tensors.
 
-    One into which models are mixed on the way is trained alone.
+    A job that mixes in models during training is a group of its own.
     """
     groups: dict[object, list[int]] = {}
     for i, job in enumerate(jobs):
@@ -36,7 +35,7 @@ def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
 
 
 def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
-    """Return the results of jobs that ``stackable`` put together, in their order, but for what ``read`` fills in."""
+    """Return the results of one group of ``stackable``, in order; ``read`` must still complete them."""
     program = jobs[0].program
     device = device_of(program.network)
     generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
@@ -76,7 +75,7 @@ def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
 
 
 class _Step(nn.Module):
-    """A program's loss as a module, so that the network's tensors can be exchanged in a call."""
+    """A program's loss as a module, so that a call can replace the network's tensors."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -89,9 +88,9 @@ class _Step(nn.Module):
 
 
 def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
-    """Return tensors of the same names, one of each state after the other along a new first dimension.
+    """Stack tensors of the same name along a new first dimension, on ``device`` if given.
 
-    What is one tensor for all is not copied for each. They lie on ``device``, or without it where they lay.
+    A tensor object that all states share is expanded, not copied.
     """
     common = [name for name, first in states[0].items() if all(state[name] is first for state in states)]
     whole = {
@@ -103,5 +102,5 @@ def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> d
 
 
 def _of(vehicle: int, stack: Tensors) -> dict[str, Tensor]:
-    """Return one vehicle's tensors; those without the stack's dimension are common to all."""
+    """Return one vehicle's tensors; tensors without dimensions are common to all."""
     return {name: tensor[vehicle] if tensor.ndim else tensor for name, tensor in stack.items()}

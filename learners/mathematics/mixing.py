@@ -1,7 +1,7 @@
-"""Mixing matrices of decentralised averaging: who takes how much of whose model.
+"""Mixing matrices of decentralised averaging.
 
-Row i of a matrix A says what vehicle i makes of the models that it has: theta_i <- sum_j A_ij theta_j, for all
-vehicles at once. Rows sum to 1. Where the columns do as well, mixing keeps the mean of all models.
+Row i of a matrix A has the weights of vehicle i: theta_i <- sum_j A_ij theta_j, for all vehicles at once. Rows sum to
+1. If the columns do as well, mixing keeps the mean of all models.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Graph = NDArray[np.bool_]
 def metropolis_hastings(received: Graph) -> Matrix:
     """Return Metropolis-Hastings weights on an undirected graph (Xiao and Boyd 2004): doubly stochastic, symmetric.
 
-    A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii what is left to 1. A vehicle
-    without a neighbour keeps its model. The complete graph gives 1 / N throughout.
+    A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii the rest to 1. A vehicle
+    without a neighbour keeps its model. The complete graph gives 1 / N everywhere.
 
     ``received`` is symmetric, shape (N, N).
     """
@@ -37,16 +37,13 @@ def metropolis_hastings(received: Graph) -> Matrix:
 
 
 def metropolis_hastings_row(neighbours: int, of_peers: Sequence[int]) -> list[float]:
-    """Return what a vehicle makes of its own model and its peers', by Metropolis-Hastings, from what it can know.
+    """Return the Metropolis-Hastings weights of one vehicle, from what it knows: its own model's, then its peers'.
 
-    A_ij = 1 / (1 + max(d_i, d_j)), and for itself what is left to 1: rows of a doubly stochastic matrix where exchanges
-    count in both directions or not at all, also when some of them were cut.
+    A_ij = 1 / (1 + max(d_i, d_j)), and for itself the rest to 1. If exchanges count in both directions or not at all,
+    these are rows of a doubly stochastic matrix, also when some were interrupted.
 
-    ``neighbours`` is d_i, with how many vehicles the exchange began, at least the number of peers; ``of_peers`` are d_j
-    of those with whom it completed and whose model is mixed.
-
-    Returns:
-        The weight of its own model and those of the peers', in their order.
+    ``neighbours`` is d_i, the number of vehicles with which the exchange began, at least the number of peers;
+    ``of_peers`` are d_j of those with whom it completed.
     """
     shares = [1 / (1 + max(neighbours, degree)) for degree in of_peers]
     return [1 - math.fsum(shares), *shares]
@@ -55,9 +52,9 @@ def metropolis_hastings_row(neighbours: int, of_peers: Sequence[int]) -> list[fl
 def half_received(received: Graph) -> Matrix:
     """Return the weights by which a vehicle keeps half of its own model and takes half of what it received.
 
-    On a directed ring it is (I + P) / 2, doubly stochastic, P the permutation to the previous vehicle; its second
+    On a directed ring this is (I + P) / 2, doubly stochastic, P the permutation to the previous vehicle; its second
     largest eigenvalue has the modulus cos(pi / N). A vehicle that received nothing keeps its model; then rows still sum
-    to 1 but columns do not, and the mean of the models moves.
+    to 1 but columns do not, and the mean of the models changes.
 
     ``received`` has the shape (N, N) and need not be symmetric.
     """
@@ -69,14 +66,14 @@ def half_received(received: Graph) -> Matrix:
 
 
 def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[str, Tensor]]:
-    """Return sum_j A_ij theta_j for every i, from the states as they are; see ``weighted_mean`` for the arithmetic."""
+    """Return sum_j A_ij theta_j for every i, from the given states; see ``weighted_mean`` for the arithmetic."""
     return [weighted_mean(states, row) for row in weights]
 
 
 def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collection[str]) -> float:
-    """Return U = max(0, cos(a, b)) of two models over some of their tensors; 0 where one of them vanishes.
+    """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0.
 
-    Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643, by which a vehicle in MIDDLE mixes models.
+    MIDDLE mixes models on board by it: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643.
     """
     products = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
     product, of_a, of_b = (
@@ -89,12 +86,13 @@ def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collecti
 def mixed_on_board(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], parameters: Collection[str]
 ) -> dict[str, Tensor]:
-    """Return (w + u w_n) / (1 + u) with u = U(w_n, w): what a vehicle that enters another RSU makes of its model w_n.
+    """Return (w + u w_n) / (1 + u) with u = U(w_n, w): the vehicle's model w_n mixed with that of the RSU it enters.
 
-    Identical models come back bit for bit; where the cosine is not above 0 it is w. Statistics of BatchNorm are mixed
-    likewise, counters rounded.
+    Identical models come back bit for bit; if the cosine is not above 0, the result is w. Statistics of BatchNorm are
+    mixed likewise, counters rounded.
 
-    ``own`` is w_n, with at least the names of ``other``, w; u is of the tensors ``parameters`` where both have them.
+    ``own`` is w_n, with at least the names of ``other``, w; u is over those of the tensors ``parameters`` that both
+    have.
     """
     shared = [name for name in parameters if name in other]
     mine = {name: own[name] for name in other}

@@ -1,7 +1,7 @@
-"""Averaging uploads so that a few that are far off, broken or hostile, cannot carry the model away.
+"""Robust averaging: limits how far a few broken or hostile uploads can change the model.
 
-A learner that averages takes ``AveragingSettings`` into its settings, and calls ``clipped`` on every upload and
-``combine`` in place of ``learners.mathematics.weights.weighted_mean``.
+A learner that averages has ``AveragingSettings`` in its settings, calls ``clipped`` on every upload, and ``combine``
+instead of ``learners.mathematics.weights.weighted_mean``.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from learners.mathematics.weights import Weights, weighted_mean
 from vnetsim.errors.bounds import TRAINS, Acts, Within, check_bounds
 
 CHUNK = 2**22
-"""Numbers that a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
+"""How many numbers a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AveragingSettings:
-    """How the RSU makes one model of the uploads.
+    """How the RSU averages the uploads.
 
     Args:
-        aggregation: ``mean`` is the weighted mean of the method. ``median`` and ``trimmed-mean`` go coordinate by
-            coordinate and count all uploads the same, whatever the method's weights, but for those of weight 0,
-            which stay out.
+        aggregation: ``mean`` is the weighted mean of the method. ``median`` and ``trimmed-mean`` are taken for each
+            coordinate and give all uploads the same weight, except those that the method gives weight 0, which are left
+            out.
         trim: share of the uploads that ``trimmed-mean`` cuts at each end of every coordinate, in [0, 0.5). Rounded up,
-            so that any share above 0 cuts at least one of three.
-        clip_norm: before any of the three, and before any aggregation rule, an upload is drawn towards the model that
-            its vehicle downloaded until their distance (Euclidean norm over all floating-point tensors) is at most
-            this; 0 clips nothing.
+            so any share above 0 cuts at least one of three.
+        clip_norm: before averaging, and before any aggregation rule, an upload is moved towards the model that its
+            vehicle downloaded until their distance (Euclidean norm over all floating-point tensors) is at most this; 0
+            clips nothing.
     """
 
     aggregation: Annotated[Literal["mean", "median", "trimmed-mean"], TRAINS] = "mean"
@@ -46,7 +46,7 @@ class AveragingSettings:
     clip_norm: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another"), TRAINS] = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their bounds, also of the classes that derive from this one.
+        """Refuse values outside their bounds, also those of subclasses.
 
         Raises:
             InputError: naming the key.
@@ -55,10 +55,7 @@ class AveragingSettings:
 
 
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
-    """Return the weights that ``combine`` gives to the uploads, for the record.
-
-    They are the method's own for the mean; the robust rules count all uploads of positive weight the same.
-    """
+    """Return the weights that ``combine`` uses, for the record: the robust rules count all positive weights equally."""
     if settings.aggregation == "mean":
         return weights
     used = weights > 0
@@ -71,15 +68,15 @@ def combine(
     weights: Sequence[float] | Weights,
     settings: AveragingSettings,
 ) -> dict[str, Tensor]:
-    """Return one model of the uploads' states; identical ones come back bit for bit by every rule.
+    """Return one model of the uploads' states; identical states come back bit for bit with every rule.
 
-    ``median`` is the coordinate-wise median, the mean of the two middle values for an even number, and
-    ``trimmed-mean`` the coordinate-wise trimmed mean, both of Yin et al. (2018), Definitions 1 and 2. They bound what
-    fewer than half of the uploads, or than the share that is cut, can do: every coordinate stays within the range of
-    the other uploads. The order of the uploads changes no bit of theirs.
+    ``median`` is the coordinate-wise median, the mean of the two middle values for an even number, and ``trimmed-mean``
+    the coordinate-wise trimmed mean, both of Yin et al. (2018), Definitions 1 and 2. Less than half of the uploads, or
+    less than the trimmed share, can move no coordinate beyond the range of the others. The order of the uploads does
+    not change a bit of these two.
 
-    All tensors are treated alike, BatchNorm statistics included: they reach the model as its weights do, and left out
-    they would be unprotected. A running variance stays at least 0. Integer tensors get the rounded result.
+    All tensors are treated alike, BatchNorm statistics included, since they too affect the model. A running variance
+    stays at least 0. Integer tensors get the rounded result.
 
     Raises what ``weighted_mean`` does.
     """
@@ -95,15 +92,14 @@ def combine(
 def clipped(
     state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings
 ) -> Mapping[str, Tensor]:
-    """Return an upload as clipping leaves it: what one can do to a mean is at most its weight times ``clip_norm``.
+    """Return a clipped upload: it can change a mean by at most its weight times ``clip_norm``.
 
     Integer tensors stay as they are.
 
     Args:
         state: the upload.
-        base: the model it started from, with at least the same names. Around any other, the distance between the two
-            would be clipped along with what the vehicle did.
-        settings: how far it may be.
+        base: the model that the vehicle started from, with at least the same names.
+        settings: the largest distance.
     """
     if settings.clip_norm == 0:
         return state
@@ -138,7 +134,7 @@ def _middle_mean(tensors: Sequence[Tensor], cut: int) -> Tensor:
         middle = piece.sort(dim=0).values[cut : len(flat) - cut].to(torch.float64)
         low = middle[0]
         step = (middle - low).mean(dim=0)
-        # what all share stays as it is, a negative zero too
+        # a value that all share does not change, not even a negative zero
         pieces.append(torch.where(step == 0, low, low + step))
     mean = torch.cat(pieces).reshape(tensors[0].shape)
     return (mean if tensors[0].is_floating_point() else mean.round()).to(tensors[0].dtype)

@@ -1,10 +1,10 @@
-"""Optimal transport between small sets, in batches: the earth mover's similarity of FedEFM and what solves it.
+"""Optimal transport between small sets, in batches: FedEFM's earth mover's similarity and its solvers.
 
 ``solve`` returns value and plan of min <c, x> over x >= 0 with given row and column sums, by one of two solvers: POT's
 network simplex, problem by problem on the host, and a batched interior-point method on the device of the costs. Their
-values agree to 1e-9 and, by a certificate, at worst to 1e-6. Both compute in float64, and no gradient flows. Where
-several plans are optimal the solvers may return different ones, each always the same one; the value, which is all that
-FedEFM uses, is that of any.
+values agree to 1e-9 and, by a certificate, at worst to 1e-6. Both compute in float64, without gradients. If several
+plans are optimal, each solver always returns the same one, but not necessarily that of the other; FedEFM uses the value
+only.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Problem = tuple[Tensor, Tensor, Tensor]
 """Costs and both marginals of transport problems."""
 
 LARGEST_SIDE = 7
-"""Dense features are pooled to at most so many rows and columns: 49 positions, as FedEFM does."""
+"""Dense features are pooled to at most this many rows and columns: 49 positions, as in FedEFM."""
 
 FLOOR = 1e-3  # of DeepEMD's marginals
 
 # of the interior-point method
 GAP = 1e-10  # duality gap at which a problem is finished
-LARGEST_GAP = 1e-6  # that one may have in the end, as where features repeat; those of networks are float32
-LOOK, LOOKS = 5, 12  # iterations between two looks at whether all are finished, which wait for a device; such looks
-PART_ENTRIES = {"cpu": 2**17, "cuda": 2**25}  # of the costs at a time: what stays in a CPU's cache, what fills a GPU
+LARGEST_GAP = 1e-6  # largest gap of a result, reached if features repeat; features of networks are float32
+LOOK, LOOKS = 5, 12  # iterations between two checks whether all are finished, which wait for the device; such checks
+PART_ENTRIES = {"cpu": 2**17, "cuda": 2**25}  # entries of the costs at a time: fits a CPU's cache, fills a GPU
 SWEEPS = 8  # of Sinkhorn, for the start
 EPSILON = 0.15  # entropy of the start in units of the mean cost; less gives a lower but badly centred start
-NOISE = 1e-14  # of the costs: what rounding makes of a cosine
-EXPONENT_RANGE = 30.0  # beyond exp(-30) the start's plan leaves the centre for no gain
+NOISE = 1e-14  # rounding error of a cost
+EXPONENT_RANGE = 30.0  # beyond exp(-30) the start's plan is badly centred for no gain
 SMALLEST_SHARE = 1e-12  # given to a marginal of zero while iterating: the interior must not be empty
 DAMPING = 1e-15  # relative, on the Laplacian's diagonal; times 100 whenever the factorisation fails
 STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
@@ -46,7 +46,7 @@ STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
 def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[Tensor, Tensor]:
     """Return the values of transport problems, shape (...), and their plans, shape (..., n, m), in float64.
 
-    The values of problems with an entry that is not finite are NaN.
+    The value of a problem with an entry that is not finite is NaN.
 
     Args:
         cost: c >= 0 of the order of 1, as costs of cosines are, shape (..., n, m); meant for n, m <= 64.
@@ -62,17 +62,17 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[
 
 
 def chosen(solver: Solver, device: torch.device) -> Solver:
-    """Return the solver that ``auto`` stands for on a device: POT on a CPU, unless it is not installed."""
+    """Return the solver that ``auto`` means on a device: POT on a CPU if it is installed, or ``interior-point``."""
     if solver != "auto":
         return solver
     return "pot" if device.type == "cpu" and find_spec("ot") else "interior-point"
 
 
 def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return costs and marginals whose value is 1 - EMD of two sets of features (FedEFM, Eq. 3), in float64.
+    """Return costs and marginals of the problem whose value is 1 - EMD of two sets of features (FedEFM, Eq. 3).
 
-    The costs are c_pq = 1 - cos(u_p, v_q); a feature of zero norm has cost 1. The marginals, which the paper does not
-    give, are ``marginals``.
+    The costs are c_pq = 1 - cos(u_p, v_q), in float64; a feature of zero norm has cost 1. The paper does not give the
+    marginals; see ``marginals``.
 
     Shapes are (..., n, C) and (..., m, C).
     """
@@ -85,12 +85,12 @@ def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
 
     Args:
         u: dense features of one network, shape (N, C, H, W).
-        v: those of J networks for the same images, shape (J, N, C, H, W).
+        v: dense features of J networks for the same images, shape (J, N, C, H, W).
         solver: see ``solve``.
 
     Returns:
-        A value in [-1, 1] for each of the J networks, float64, shape (J,); 1 for one that sees every image alike, NaN
-        where a feature is not finite.
+        A value in [-1, 1] for each of the J networks, float64, shape (J,); 1 for equal features of every image, NaN if
+        a feature is not finite.
     """
     cost, a, b = dense_problem(u, v)
     return 1 - solve(cost, a, b, solver)[0].mean(dim=1)
@@ -119,8 +119,8 @@ def _positions(dense: Tensor) -> Tensor:
 def marginals(u: Tensor, v: Tensor) -> Tensor:
     """Return DeepEMD's weights of the positions of ``u``: relu(u_p . mean_q v_q) + 1e-3, scaled to total 1.
 
-    Positions that resemble the other set's mean feature count more; when none does all count alike (Zhang et al., CVPR
-    2020).
+    Positions similar to the other set's mean feature get more weight; if none is, all weights are equal (Zhang et al.,
+    CVPR 2020).
 
     Shapes are (..., n, C) and (..., m, C).
     """
@@ -129,7 +129,7 @@ def marginals(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Scale every feature to length 1, and those of length 0 to 0."""
+    """Scale every feature to length 1; features of length 0 stay 0."""
     largest = features.abs().amax(dim=-1, keepdim=True)
     zero = largest == 0
     scaled = features / largest.masked_fill(zero, 1)  # squares neither overflow nor vanish
@@ -137,7 +137,7 @@ def _unit(features: Tensor) -> Tensor:
 
 
 class _Solve(torch.autograd.Function):
-    """``solve``, also of problems that ``torch.func.vmap`` stacks: they are one batch."""
+    """``solve``; problems stacked by ``torch.func.vmap`` become one batch."""
 
     @staticmethod
     def forward(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
@@ -159,7 +159,7 @@ class _Solve(torch.autograd.Function):
 
 
 def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans by POT's network simplex on the host, one after the other."""
+    """Return plans by POT's network simplex on the host, one after the other; NaN for a problem that is not finite."""
     import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
 
     plan = torch.full(cost.shape, torch.nan, dtype=torch.float64)
@@ -183,11 +183,7 @@ def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans of some of the problems, held against potentials; both are feasible whatever the iterations came to.
-
-    Raises:
-        RunError: some plans are too far from the optimum.
-    """
+    """Return plans of one part of the problems; raises RunError if a plan is too far from the optimum."""
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite()[:, None]
     cost, a, b = cost.where(finite[..., None], 1), a.where(finite, 1 / a.shape[1]), b.where(finite, 1 / b.shape[1])
     plan, v = _iterate(cost, *(share.clamp_min(SMALLEST_SHARE) for share in (a, b)))
@@ -207,14 +203,14 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return nearly optimal plans and column potentials, by Mehrotra's predictor and corrector.
 
     The dual problem is max <a, u> + <b, v> with slack s_ij = c_ij - u_i - v_j >= 0. Each iteration (S. Mehrotra, "On
-    the implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs one factorisation of
-    A diag(x / s) A^T, which for transport is the Laplacian of a weighted bipartite graph. All problems take the same
-    steps and a finished one keeps what it has, so that nobody waits for a device but at the looks, and no problem
-    depends on its neighbours.
+    the implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs one factorisation of A
+    diag(x / s) A^T, which for transport is the Laplacian of a weighted bipartite graph. All problems take the same
+    steps, and a finished one no longer changes; so the device is waited for every LOOK iterations only, and no problem
+    depends on the others.
 
-    A few Sinkhorn sweeps give a start that is strictly inside and nearly centred: the plan
-    x = exp(-(c - u - v) / epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so all
-    directions follow from the ratio t = -ds / s.
+    A few Sinkhorn sweeps give a start that is strictly inside and nearly centred: the plan x = exp(-(c - u - v) /
+    epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so all directions follow from the
+    ratio t = -ds / s.
 
     ``cost`` is c in [0, 1], shape (K, n, m); row sums ``a``, shape (K, n), and column sums ``b``, shape (K, m), are > 0
     of total 1.
@@ -262,18 +258,18 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Tensor]:
     """Factorise the system [diag(r) D; D^T diag(q)] [du; dv] = [f; g] with r, q the row and column sums of D > 0.
 
-    Eliminating the column potentials leaves diag(r) - D diag(1 / q) D^T on the rows alone, singular by the one
-    redundant constraint. Only differences of potentials matter: one row is grounded, which has the effect of dropping
-    it. The diagonal is summed from the entries beside it instead of subtracted, which keeps its digits when x / s spans
+    Eliminating the column potentials leaves diag(r) - D diag(1 / q) D^T on the rows, singular by the one redundant
+    constraint. Only differences of potentials matter: one row is grounded, which has the effect of dropping it. The
+    diagonal is summed from the other entries of its row instead of subtracted, which keeps its digits when x / s spans
     the whole range of float64.
 
     Args:
         d: D, shape (K, n, m).
-        ground: factors on the diagonal, 1 but for the grounded row, shape (K, n).
+        ground: factors on the diagonal, 1 except for the grounded row, shape (K, n).
 
     Returns:
-        What solves for right-hand sides f, g of equal totals, shapes (K, n) and (K, m), and where not 0 that the
-        factorisation failed, shape (K,).
+        A function that solves for right-hand sides f, g of equal totals, shapes (K, n) and (K, m), and a number per
+        problem that is not 0 if its factorisation failed, shape (K,).
     """
     weight = 1 / d.sum(1)
     share = d * weight[:, None]
@@ -292,17 +288,17 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
 
 
 def _grounded(a: Tensor) -> Tensor:
-    """Return factors that ground the row of largest marginal: one of tiny marginal would leave the rest floating."""
+    """Return factors that ground the row of largest marginal; a tiny one would leave the rest undetermined."""
     return torch.ones_like(a).scatter(1, a.argmax(1, keepdim=True), 2)
 
 
 def _with_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Give plans their marginals to rounding.
+    """Correct the plans so that their marginals are exact up to rounding.
 
-    What the iterations have lost of them, up to 1e-5 where parts of the marginals nearly add up to the same total, goes
-    where the plan is large, by factors 1 + p_i + q_j: there it costs next to nothing. The rest goes anywhere: shrink
-    rows, then columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet,
-    "Near-linear time approximation algorithms for optimal transport via Sinkhorn iteration", NeurIPS 2017).
+    The iterations lose up to 1e-5 of them if parts of the marginals add up to nearly the same total. Most of it is
+    added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows, then
+    columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet, "Near-linear
+    time approximation algorithms for optimal transport via Sinkhorn iteration", NeurIPS 2017).
     """
     solved, info = _laplacian(plan, _grounded(a))
     p, q = solved(a - plan.sum(2), b - plan.sum(1))

@@ -1,4 +1,4 @@
-"""The models of every aggregator by version: the newest, and older ones that vehicles still in flight started from."""
+"""The models of every aggregator by version: the newest, and older ones that vehicles started from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vnetsim.learning import AGGREGATOR, ModelKey
 
 
 class Models:
-    """The sequence theta^0, theta^1, ... of each aggregator: as much of it as staleness and the simulator need.
+    """The sequence theta^0, theta^1, ... of each aggregator, as far as staleness and the simulator need it.
 
     Args:
-        initial: theta^0 of all aggregators; kept, not copied.
+        initial: theta^0 of all aggregators; not copied.
         max_staleness: how many versions older than the newest one a base model may be.
-        not_of_model: beginnings of the names of tensors that belong to a version and not to its model.
+        not_of_model: prefixes of the tensors that belong to a version but not to its model.
         aggregators: their names.
 
     Attributes:
@@ -46,15 +46,15 @@ class Models:
         return list(self._kept)
 
     def __getitem__(self, key: ModelKey) -> State:
-        """Return a model; not to be changed in place. A KeyError where it is too old or not there yet."""
+        """Return a model, not to be changed in place; KeyError if it is too old or does not exist yet."""
         return self._kept[key.aggregator][key.version]
 
     def versions(self, aggregator: str = AGGREGATOR) -> list[int]:
-        """Return the versions that are kept, in ascending order."""
+        """Return the available versions, in ascending order."""
         return sorted(self._kept[aggregator])
 
     def newest(self, aggregator: str = AGGREGATOR) -> State:
-        """Return the model of the round now open; not to be changed in place."""
+        """Return the model of the present round; not to be changed in place."""
         return self[ModelKey(aggregator, self.versions(aggregator)[-1])]
 
     def add(self, state: State, aggregator: str = AGGREGATOR) -> None:
@@ -62,7 +62,7 @@ class Models:
         self.put(state, ModelKey(aggregator, self.versions(aggregator)[-1] + 1))
 
     def put(self, state: State, key: ModelKey) -> None:
-        """Put ``state`` in the place of an aggregator's newest model, or after it. It is kept, not copied."""
+        """Store ``state`` as an aggregator's newest model, or the next one. It is not copied."""
         aggregator, version = key
         models = {**self._kept[aggregator], version: state}
         oldest = version - self._max_staleness
@@ -74,8 +74,8 @@ class Models:
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as independent tensors on the CPU.
 
-        What is not the model's has no ``model.`` before its name; see ``named`` for other aggregators. Those without
-        news return the same objects again.
+        Tensors that are not part of the model have no ``model.`` in their name; see ``named`` for other aggregators.
+        Unchanged aggregators return the same tensor objects again.
         """
         for aggregator in self._kept.keys() - self._saved.keys():
             self._saved[aggregator] = self._tensors(aggregator)
@@ -94,11 +94,11 @@ class Models:
     def load_state_dict(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore what ``state_dict`` returned, on the device of the present models.
 
-        The tensors are of each aggregator, under their plain names; see ``by_aggregator``.
+        ``tensors`` are those of each aggregator, with plain names; see ``by_aggregator``.
 
         Raises:
             KeyError: a model lacks its version.
-            ValueError: a model is of other tensors than the present ones.
+            ValueError: a model has other tensors than the present ones.
         """
         self._kept = {aggregator: self._restored(own) for aggregator, own in tensors.items()}
         self._saved = {}
@@ -118,24 +118,24 @@ class Models:
         for version, state in models.items():
             if {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()} != wanted:
                 raise ValueError(f"its model of version {version} has other tensors than this learner's")
-        # in the order of the names that every model has
+        # in the order of the model's names
         return {version: {name: state[name] for name in wanted} for version, state in sorted(models.items())}
 
 
 def named(name: str, aggregator: str) -> str:
-    """Return a tensor's name in a learner's state, where the aggregator over all RSUs has the plain names."""
+    """Return a tensor's name in a learner's state; for the single aggregator over all RSUs it has no prefix."""
     return name if aggregator == AGGREGATOR else f"{aggregator}/{name}"
 
 
 def by_aggregator(tensors: Mapping[str, Tensor], aggregators: Collection[str]) -> dict[str, dict[str, Tensor]]:
-    """Return each aggregator's tensors under their plain names: the inverse of ``named``.
+    """Return each aggregator's tensors with their plain names: the inverse of ``named``.
 
     Raises:
-        ValueError: one is of none of them.
+        ValueError: a tensor belongs to none of them.
     """
     found: dict[str, dict[str, Tensor]] = {name: {} for name in aggregators}
     for key, tensor in tensors.items():
-        # a name may begin with another one
+        # one aggregator's name may be a prefix of another's
         beginnings = [named("", name) for name in aggregators if key.startswith(named("", name))]
         if not beginnings:
             raise ValueError(f"'{key}' is of no aggregator")

@@ -1,4 +1,4 @@
-"""The aggregation rule of a run: found and made, and what can be wrong with what it returns."""
+"""The aggregation rule of a run: its creation, and checks of what it returns."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from vnetsim.plugins import short_name
 from vnetsim.plugins.checked import checked
 
 MEMORY = "aggregation."
-"""Beginning of the names of what a rule remembers in a learner's state."""
+"""Prefix of a rule's memory in a learner's state."""
 NOT_FINITE = "has values that are not finite"
 
 
 def rule_of(context: LearnerContext) -> AggregationRule:
-    """Return the rule that ``aggregation.name`` names, made from the table ``aggregation``.
+    """Return the rule that ``aggregation.name`` names, with the settings of the table ``aggregation``.
 
     Raises:
         InputError: there is none of that name.
-        RunError: it cannot be made.
+        RunError: it cannot be created.
     """
     rule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
     return checked(rule, AGGREGATIONS.name, AggregationRule)  # type: ignore[no-any-return]
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
-    """Refuse a rule, or several aggregators, for a learner whose neighbours mix because of a setting.
+    """Refuse an aggregation rule, or several aggregators, for a learner whose ``setting`` makes neighbours mix.
 
     Raises:
-        InputError: it was asked for one of them.
+        InputError: either was asked for.
     """
     why = f"an RSU that averages, and the neighbours of {learner} mix their models ({setting})"
     if context.rule != SYNC:
@@ -44,10 +44,10 @@ def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: 
 
 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
-    """Return what each upload counts, summing to 1 or all 0, once all that a rule returned is what it may return.
+    """Return the checked weights of the uploads, summing to 1 or all 0.
 
     Raises:
-        RunError: naming rule, round and tensor.
+        RunError: the rule's result is invalid; names rule, round and tensor.
     """
     problem = _problem(made, given, sent)
     if problem:
@@ -55,12 +55,12 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
         raise fault(f"aggregation rule '{name}' failed in aggregate {when}: {problem}.")
     shares = [float(share) for share in made.shares]
     total = math.fsum(shares)
-    # what sums to 1 but for rounding stays as it is
+    # shares that sum to 1 within rounding are not changed
     return shares if total == 0 or abs(total - 1) <= 1e-6 else [share / total for share in shares]
 
 
 def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
-    """Return what is wrong, empty for nothing."""
+    """Return what is wrong; empty for nothing."""
     if made.state and made.state.keys() != sent.keys():
         name = min(made.state.keys() ^ sent.keys())
         return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"

@@ -1,4 +1,4 @@
-"""The roadside unit that averages: what the uploads of a round make of an aggregator's model."""
+"""The averaging roadside unit: aggregates the uploads of a round into an aggregator's next model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Pa
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 
 Weigh = Callable[[Sequence[Participant]], Weights]
-"""Gives the weight of every participant of a round: summing to 1, or all 0 to keep the model."""
+"""Returns the weight of every participant of a round: they sum to 1, or all are 0 to keep the model."""
 VERSIONS = "versions"
 
 
@@ -33,11 +33,11 @@ def equally(participants: Sequence[Participant]) -> Weights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Folded:
-    """What a round makes of a model.
+    """The result of a round.
 
     Args:
         weights: of the updates.
-        state: the next version.
+        state: the next version of the model.
         exchanges: a figure of completed exchanges, by sender and receiver.
         metrics: figures of the round.
     """
@@ -49,26 +49,26 @@ class Folded:
 
 
 class Server:
-    """Weights, robust mean and aggregation rule: what all learners do alike that average at an RSU.
+    """Weights, robust mean and aggregation rule, common to all learners that average at an RSU.
 
     Args:
-        models: where vehicles start from.
-        settings: how uploads become one model.
-        rule: what makes the uploads of a round one model.
-        weigh: weighs the uploads.
-        parameters: names of the tensors that are trained, as the uploads have them; a rule asks.
-        sent: the part of a model that crosses the radio link.
-        figure: what a selection policy asks of every upload; empty for nothing.
+        models: the models that vehicles start from.
+        settings: clipping, and mean or median.
+        rule: makes one model of the uploads of a round.
+        weigh: returns the weights of the uploads.
+        parameters: names of the trained tensors in the uploads; rules need them.
+        sent: returns the part of a model that is sent over the radio link.
+        figure: figure of every upload that a selection policy asks for; empty for none.
         travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
-        beside: gives the tensors of the next version that are not averaged, from those of the present one, the updates
-            and the version; None where a version is its model.
+        beside: returns the tensors of the next version that are not averaged, from the present state, the updates and
+            the version; None if all are averaged.
 
     Raises:
         InputError: the rule reads single uploads, and the settings want a median or a trimmed mean of them; or the
-            policy asks for a figure that is not known here.
+            policy asks for an unknown figure.
 
     Attributes:
-        averaged: updates that were averaged as they came, by participant, and their mean.
+        averaged: participants whose updates were averaged on arrival, and their mean.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class Server:
         self._beside = beside
         self._memory: dict[str, Mapping[str, Tensor]] = {name: {} for name in models.aggregators}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
-        # how often a model had changed at each version: a round that only fills a buffer makes no new one
+        # how often a model had changed at each version; a round that only fills a buffer does not change it
         self._changes: dict[str, list[int]] = {name: [0] for name in models.aggregators}
         self._saved: dict[str, dict[str, Tensor]] = {}
 
     def base(self, participant: Participant) -> State:
-        """Return the model that a participant downloaded, or the mean of several: where its own training starts."""
+        """Return the model that a participant's training starts from: the one it downloaded, or the mean of several."""
         first = self.models[participant.base]
         if not participant.bases:
             return first
@@ -115,12 +115,12 @@ class Server:
         return self.base(participant)
 
     def trained(self, participant: Participant) -> bool:
-        """Return whether the model that a participant downloaded has been trained."""
+        """Return whether the model that a participant downloaded has ever been trained."""
         key = participant.base
         return key.version > 0 or self._changes[key.aggregator][0] > 0
 
     def figure_of(self, participant: Participant, state: State) -> float | None:
-        """Return what the selection policy asks of an upload."""
+        """Return the figure of an upload that the selection policy asks for; None if it asks for none."""
         if not self.figure:
             return None
         near = self.base(participant)
@@ -133,7 +133,7 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return the weights, divided by the chances and scaled to the sum 1 again, and their sum before.
+        """Return the weights divided by ``chance`` and scaled to the sum 1, and their sum before scaling.
 
         Raises:
             RunError: chances differ, and the uploads are not averaged by weight.
@@ -155,14 +155,14 @@ class Server:
         return []
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
-        """Return what a round's updates make of an aggregator's newest model, which stays as it is.
+        """Return the next state of an aggregator's newest model, which is not changed.
 
-        What an update's state has besides the model's tensors is not averaged. Tensors that no upload has stay as they
-        are. Without an upload of positive weight the model does.
+        Tensors of an update that the model lacks are not averaged. Tensors that no upload has, and the whole model if
+        no upload has a positive weight, stay as they are.
 
         Raises:
-            ValueError: some were averaged as they came, and these are not all of those.
-            RunError: the aggregation rule failed, or returned what is no model.
+            ValueError: some updates were averaged on arrival, and these are not all of them.
+            RunError: the aggregation rule failed, or returned no valid model.
         """
         version, present = self.models.versions(into)[-1], self.models.newest(into)
         weights, total = self.divided([update.participant for update in updates])
@@ -178,27 +178,27 @@ class Server:
         return Folded(weights=weights, state=state)
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Make the weighted mean of models one of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        """Make the weighted mean of models a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
         present = self.models.newest(into.aggregator)
         used = {key: weight for key, weight in sources.items() if weight > 0}
         self.models.put({**present, **self._mean([*used], [*used.values()])}, into)
-        # a version counts as one change, whatever it came of
+        # a merged version counts as one change
         changes = self._changes[into.aggregator][: into.version]
         self._changes[into.aggregator] = [*changes, (changes[-1] if changes else 0) + 1]
         self._saved.pop(into.aggregator, None)
 
     def _mean(self, keys: Sequence[ModelKey], weights: Sequence[float] | Weights) -> State:
-        """Return the weighted mean of models, without what belongs to a version and is not averaged."""
+        """Return the weighted mean of models, without the tensors that are not averaged."""
         first = self.models[keys[0]]
         own = self._beside(first, (), keys[0].version).keys() if self._beside is not None else ()
         states = [{name: t for name, t in self.models[key].items() if name not in own} for key in keys]
-        # one alone is not copied: after a cloud's round it is the model of many
+        # a single model is not copied: after a cloud's round many share it
         return states[0] if len(states) == 1 else weighted_mean(states, weights)
 
     def _made(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
-        """Return what the uploads count, and what the rule makes of them."""
+        """Return the weights of the uploads for the record, and the rule's new model."""
         newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
         of, mean = self.averaged
@@ -233,7 +233,7 @@ class Server:
         return used, made.state
 
     def _scaled(self, mean: State, total: float, present: State) -> dict[str, Tensor]:
-        """Return w + total (mean - w), w the present model, of the parameters; statistics are the mean's."""
+        """Return w + total (mean - w) for parameters, w the present model; statistics are those of ``mean``."""
         if total == 1:
             return dict(mean)
         moved = {
@@ -243,7 +243,7 @@ class Server:
         return {**mean, **moved}
 
     def _moved(self, state: State, base: State, present: State) -> State:
-        """Return the present model with what a vehicle changed in the parameters of another one."""
+        """Return the present model plus the change that a vehicle made to the parameters of ``base``."""
         return {
             name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)
             if name in self._parameters
@@ -260,7 +260,7 @@ class Server:
         return Upload(state=state, base=base, weight=weight, staleness=staleness, participant=who)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the models, ``versions``, how often they had changed, and as ``aggregation.*`` the rule's memory."""
+        """Return the models, their ``versions``, and the rule's memory as ``aggregation.*``."""
         for aggregator in self._changes.keys() - self._saved.keys():
             own = {VERSIONS: torch.tensor(self._changes[aggregator])}
             own |= {MEMORY + name: one.to("cpu", copy=True) for name, one in self._memory[aggregator].items()}

@@ -23,7 +23,7 @@ from learners.state.server import Folded
 from vnetsim.learning import AGGREGATOR, Participant, Peer, Update
 
 SILO = "silo."
-"""Beginning of the names of what belongs to silos in a learner's state."""
+"""Prefix of the silos' tensors in a learner's state."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

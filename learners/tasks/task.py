@@ -1,4 +1,4 @@
-"""What all tasks have in common: silos of images on the device, a network, its local training and its record."""
+"""The common parts of all tasks: silos of images on the device, a network, its local training and its description."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 
 ENGINE = "engine."
-"""Beginning of the names of what the engine was chosen by in a learner's state."""
+"""Prefix of the engines' measured times in a learner's state."""
 BACKWARD_FACTOR = 3
-"""Work of forward and backward pass in forward passes: the backward pass computes two products for each one."""
+"""Work of forward and backward pass, in forward passes: the backward pass computes two products for each one."""
 LEARNING_RATE = Series(
     name="learning_rate",
     result=False,
@@ -44,15 +44,15 @@ LEARNING_RATE = Series(
 
 
 def training_loss(caption: str) -> Series:
-    """Return the series ``loss`` of a learner; the mean over vehicles and steps is said after what it is."""
+    """Return the series ``loss`` of a learner; the caption ends with the mean over vehicles and steps."""
     whole = f"{caption}, mean over the aggregated vehicles and their local steps."
     return Series(name="loss", label="Training loss", caption=whole)
 
 
 StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]
-"""What a local step descends: a function of its arguments alone, for it is called for several vehicles at once, from
-several threads. It is given the network as the steps before have left it, the batch, and the state that the local
-training started from, both tensors by name; it returns a tensor of shape ()."""
+"""The loss of a local step. Arguments: the network in its present state, the batch, and the state that the local
+training started from, both as tensors by name; returns a tensor of shape (). It must depend on its arguments only: it
+is called for several vehicles at once, from several threads."""
 
 Temperature = Annotated[float, Within(1e-3, 1e3, "", "beyond these a softmax is a maximum or flat"), TRAINS]
 Momentum = Annotated[float, Within(0, 0.9999, "", "at 1 the optimizer never forgets"), TRAINS]
@@ -65,14 +65,14 @@ class TrainingSettings(AveragingSettings):
 
     Args:
         engine: how the vehicles of a round are trained: ``sequential``, one after the other; ``batched``, many at a
-            time; ``auto``, whichever is faster: on a CPU ``batched``, on CUDA what the run's first steps show.
-        precision: of the network's convolutions in training: ``float32``, or ``bfloat16``, with 8 bits of precision in
-            place of 24, which takes half the memory and less time where the device has it; evaluation is always in
-            float32.
-        batch: images per step, >= 2; a smaller silo gives all it has.
+            time; ``auto``, whichever is faster: on a CPU ``batched``, on CUDA as measured in the run's first steps.
+        precision: of the network's convolutions in training: ``float32``, or ``bfloat16``, with 8 bits of precision
+            instead of 24, which takes half the memory and, on devices that support it, less time; evaluation always
+            uses float32.
+        batch: images per step, >= 2; a smaller silo uses all it has.
         steps: optimizer steps per local training.
         lr: learning rate.
-        weight_decay: factor of the parameters added to their gradients.
+        weight_decay: factor of the parameters that is added to their gradients.
     """
 
     engine: Annotated[Literal["auto", "sequential", "batched"], TRAINS] = "auto"
@@ -87,46 +87,45 @@ class TrainingSettings(AveragingSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings(TrainingSettings):
-    """Local training by SGD of a network on a trunk chosen by name, and averaging.
+    """Local training by SGD of a network on an encoder chosen by name, and averaging.
 
     Args:
         encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million), or a plug-in of the kind encoder, by
             name or as ``path/to/file.py:Class``; its settings are those of the table ``encoder``.
         lr: learning rate of the first round; it falls along a cosine.
-        momentum: of SGD, in [0, 1); a new optimizer at each local training.
+        momentum: of SGD, in [0, 1); each local training starts a new optimizer.
     """
 
     encoder: str = "small"
     momentum: Momentum = 0.9
 
     def __post_init__(self) -> None:
-        """Refuse values outside their bounds, and the name of no encoder."""
+        """Refuse values outside their bounds, and unknown encoders."""
         super().__post_init__()
         require_encoder(self.encoder)
 
 
 class Task(ABC):
-    """Images in silos, a network, what a step on them descends, and how good a model is.
+    """Images in silos, a network, the loss of a local step, and the evaluation of a model.
 
     Args:
         context: what the simulator gives every learner.
         settings: local training.
         data: ``train``, the pool of training images, uint8 of shape (N, C, H, W), and ``test``, images that no silo
-            holds. It may have ``mean`` and ``std`` of each channel in [0, 1], by which ``normalised`` shifts and scales
-            images.
-        indices: the pool's rows that each silo holds.
+            has. It may have ``mean`` and ``std`` of each channel in [0, 1], which ``normalised`` uses.
+        indices: rows of the pool for each silo.
         network: a new network, on the CPU.
 
     Attributes:
-        device: where network and images lie.
+        device: device of network and images.
         silos: the training images.
-        network: a workspace of main thread and evaluation, channels last, which CPU and CUDA convolve fastest.
+        network: used by main thread and evaluation; channels last, which CPU and CUDA convolve fastest.
         flop: floating-point operations of its forward pass over one image.
         engine: trains the vehicles of a round.
         image_shape: (C, H, W).
         lower_is_better: whether metrics are errors.
-        models_on_host: whether models lie in this machine's memory between rounds, as where each silo has one.
-        picture: what the record calls an image.
+        models_on_host: whether models are in this machine's memory between rounds, as where each silo has one.
+        picture: word for an image in the record.
     """
 
     lower_is_better: ClassVar[bool] = False
@@ -156,22 +155,22 @@ class Task(ABC):
         self.engine: Engine = create_engine(settings.engine, self.device, measures=True)
 
     def engine_state(self) -> dict[str, Tensor]:
-        """Return what the engine was chosen by, for a run that is resumed; nothing where it was not measured."""
+        """Return the engines' measured times, for a run that is resumed; empty if the engine was not measured."""
         seconds = self.engine.seconds if isinstance(self.engine, MeasuredEngine) else {}
         return {f"{ENGINE}{name}": torch.tensor(one, dtype=torch.float64) for name, one in seconds.items()}
 
     def load_engine_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Choose the engine as the run did before; on another device it is not chosen by measurement."""
+        """Restore the measured times, so that the same engine is used; ignored if the engine is not measured."""
         if isinstance(self.engine, MeasuredEngine):
             self.engine.seconds = {name.removeprefix(ENGINE): float(tensor) for name, tensor in tensors.items()}
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return images in [0, 1], shape (N, C, H, W), as the network wants them."""
+        """Return images in [0, 1], shape (N, C, H, W), shifted and scaled for the network."""
         mean, std = self._scale
         return (images - mean) / std
 
     def initial_state(self) -> State:
-        """Return a copy of the network's present state: before any training, theta^0."""
+        """Return a copy of the network's present state; before any training that is theta^0."""
         copied = copy_state(self.network.state_dict())
         return moved(copied, torch.device("cpu")) if self.models_on_host else copied
 
@@ -185,7 +184,7 @@ class Task(ABC):
         steps: int,
         earlier: Sequence[tuple[int, float]] = (),
     ) -> LocalTraining:
-        """Return a training on a silo's images as a vehicle of this speed (m/s) sees them."""
+        """Return a training on a silo's images with the blur of a vehicle of this speed (m/s)."""
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
         return LocalTraining(
@@ -199,7 +198,7 @@ class Task(ABC):
         )
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
-        """Return a participant's local training: its silo, blur, step size, seed, and how many steps it did."""
+        """Return a participant's local training: its silo, blur, step size, seed, and number of steps."""
         return self.local_training(
             participant.silo,
             speed_mps=participant.speed_mps,
@@ -210,18 +209,18 @@ class Task(ABC):
         )
 
     def learning_rate(self, passed: float) -> float:
-        """Return the step size when a share of the run has passed: half a cosine, down to 0."""
+        """Return the step size after a share of the run: half a cosine, down to 0."""
         return self.settings.lr * (1 + math.cos(math.pi * passed)) / 2
 
     def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
-        """Return the step size of those that start from a version; where time may end the run, of who started last."""
+        """Return the step size of vehicles that start from a version; if time ends the run, that of the last one."""
         experiment = self._context.experiment
         if experiment.rounds is not None and experiment.time_s is None:
             return {LEARNING_RATE.name: self.learning_rate(min(version / experiment.rounds, 1.0))}
         return {LEARNING_RATE.name: self.learning_rate(max(one.passed for one in participants))} if participants else {}
 
     def sent(self, state: State) -> dict[str, Tensor]:
-        """Return the part of a model's state that crosses the radio link."""
+        """Return the part of a model's state that is sent over the radio link."""
         return dict(state)
 
     @abstractmethod
@@ -229,11 +228,11 @@ class Task(ABC):
         """Return a batch, given the images in [0, 1], shape (B, C, H, W), and all draws of a step."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
-        """Return what a step draws besides its images, given their number; on the CPU."""
+        """Return a step's random draws besides its images, given their number; on the CPU."""
         return {}
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:  # noqa: ARG002
-        """Return an optimizer continued from ``state``, which is empty to begin: SGD, new at each local training."""
+        """Return an optimizer continued from ``state`` (empty: a new one); here SGD, new at each local training."""
         settings = self.settings
         momentum = getattr(settings, "momentum", 0.0)
         return Sgd(parameters, learning_rate=rate, momentum=momentum, weight_decay=settings.weight_decay)
@@ -248,9 +247,9 @@ class Task(ABC):
         """Return the local training of a network on the silos' images.
 
         Args:
-            step: loss and figures of a step; its batch is what ``prepare`` makes.
-            network: what is trained; the task's by default.
-            optimizer: see ``Program``; the task's by default.
+            step: loss and figures of a step; its batch is the result of ``prepare``.
+            network: the network to train; by default the task's.
+            optimizer: see ``Program``; by default the task's.
         """
 
         def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
@@ -272,7 +271,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
-        """Return what a step descends, as the task has it; see ``StepLoss``."""
+        """Return the loss of a local step; see ``StepLoss``."""
 
     @abstractmethod
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
@@ -280,11 +279,11 @@ class Task(ABC):
 
     @abstractmethod
     def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner that averages on this task, in the order to show them."""
+        """Return all metrics of a learner that averages on this task, in the order of the report."""
 
     @abstractmethod
     def describe(self, facts: Mapping[str, str]) -> Description:
-        """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
+        """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
 
     @property
     def passes(self) -> int:
@@ -292,15 +291,15 @@ class Task(ABC):
         return 1
 
     def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
-        """Return what one finite upload is worth by itself; asked while its tensors are there."""
+        """Return figures of one finite upload; called while its tensors are available."""
         return {}
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return what a round reports besides, given ``upload_figures`` of its finite updates, one or more."""
+        """Return further figures of a round, given ``upload_figures`` of its finite updates, one or more."""
         return {}
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:  # noqa: ARG002 - for tasks
-        """Return what a silo keeps of an optimizer's state until its next local training."""
+        """Return the part of an optimizer's state that a silo keeps until its next local training."""
         return {}
 
     def described(
@@ -315,8 +314,8 @@ class Task(ABC):
     ) -> Description:
         """Return a description of the task's network and images.
 
-        ``facts`` come after those of all tasks and in their place; ``returns`` says in words what the network makes of
-        images; ``labels`` are the class of each training image, shape (N,), None where they have none.
+        ``facts`` replace those of all tasks by title, or come last; ``returns`` says in words what the network returns
+        for images; ``labels`` are the classes of the training images, shape (N,), None without classes.
         """
         sizes, picture = self.silos.sizes, self.picture
         data = self._data
@@ -349,19 +348,19 @@ class Task(ABC):
         )
 
     def batch_size(self, silo: int) -> int:
-        """Return how many images a step on ``silo`` takes."""
+        """Return the number of images in a step on ``silo``."""
         return min(self.settings.batch, self.silos.size(silo))
 
     def images_per_training(self, silo: int) -> int:
-        """Return how many images a vehicle that holds ``silo`` draws over all its steps."""
+        """Return the number of images in all steps of a local training on ``silo``."""
         return self.settings.steps * self.batch_size(silo)
 
     def training_flop(self, images: int) -> float:
-        """Return the operations of training on so many images, forward and backward."""
+        """Return the operations of training on that many images, forward and backward."""
         return float(images * BACKWARD_FACTOR * self.flop)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return ``count`` test images, evenly spread over the set, blurred with each kernel length.
+        """Return ``count`` test images, evenly spread over the set, blurred with each kernel length (px).
 
         Their shape is (len(kernels_px), count, H, W, C).
         """
@@ -372,7 +371,7 @@ class Task(ABC):
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
-    """Return the images with labels that the experiment names, and which of them each silo holds.
+    """Return the images with labels that the experiment names, and their rows in each silo.
 
     Raises:
         InputError: there are no such images, or they do not fit the silos.
@@ -393,10 +392,10 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
 
 
 def spread(count: int, wanted: int) -> Tensor:
-    """Return ``wanted`` of ``count`` places (all when there are fewer), evenly spread, in order."""
+    """Return ``wanted`` of ``count`` indices (all if there are fewer), evenly spread, in order."""
     return torch.linspace(0, count - 1, min(wanted, count), dtype=torch.float64).round().to(torch.int64)
 
 
 def payload_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Return the bytes that tensors take on the radio link."""
+    """Return the size of tensors on the radio link (bytes)."""
     return sum(tensor.nbytes for tensor in tensors.values())

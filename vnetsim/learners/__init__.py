@@ -1,6 +1,6 @@
-"""The learners, under a name that is right wherever the user stands: ``from vnetsim.learners.cdl import Cdl``.
+"""The learners as part of vnetsim: ``from vnetsim.learners.cdl import Cdl``.
 
-Modules of this package are those of ``learners``, which users may have a folder of the name of.
+Users may have a folder called ``learners``; this name always means ours.
 """
 
 from vnetsim.own_packages import stand_for

@@ -1,7 +1,7 @@
-"""What a learner must offer and what it is given: the only thing the simulator knows of learning.
+"""The interface between simulator and learners: what a learner must offer, and what it is given.
 
-Nothing here imports torch. Timing never depends on weights: the simulator asks a learner for its cost, settles who
-commits, and only then has it train the committed participants, all together.
+Nothing here imports torch. Timing never depends on weights: the simulator asks a learner for its cost, decides who
+commits, and only then lets it train the committed participants, all together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from vnetsim.random_streams import Streams
 __all__ = ["AGGREGATOR", "Cost", "Exchange", "ModelCost", "Series"]
 
 SIMILARITY, GRADIENT_NORM = "similarity", "gradient norm"
-"""What selection policies may ask of an update, over the parameters: MIDDLE's U(w_c, w_n - w_c) = max(0, cos), w_c the
-cloud's newest model or, without one, the downloaded; and |w_n - w_base| / (learning rate x local steps)."""
+"""Figures of an update that selection policies may ask for, over the parameters: MIDDLE's U(w_c, w_n - w_c) =
+max(0, cos), w_c the cloud's newest model or else the downloaded one; and |w_n - w_base| / (learning rate x local
+steps)."""
 
 
 class ModelKey(NamedTuple):
-    """Which model: of which aggregator, and how many rounds that aggregator had closed when it became the model."""
+    """A model: its aggregator, and how many rounds that aggregator had closed when the model was made."""
 
     aggregator: str
     version: int
@@ -37,10 +38,10 @@ class Peer:
     Args:
         vehicle_id: the vehicle.
         silo: index of its silo.
-        speed_mps: the speed it reports, at entry into coverage (m/s).
+        speed_mps: the speed it reports, measured at entry into coverage (m/s).
         level_px: its blur level (Camera.level_px).
-        neighbours: with how many vehicles it began an exchange, as it tells the others.
-        earlier: silos whose images still are a part of those that it holds, with their shares; the rest is of ``silo``.
+        neighbours: number of vehicles with which it began an exchange.
+        earlier: other silos whose images are still a part of its data, with their shares; the rest is from ``silo``.
     """
 
     vehicle_id: str
@@ -53,38 +54,38 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Participant(Peer):
-    """A committed participation that is now to be trained; the vehicle is what it is to its peers as well.
+    """A committed participation that is to be trained; all fields of ``Peer`` describe its own vehicle.
 
     Args:
         round: index of the round that aggregates it, from 0.
-        base: the model it downloaded; its version is smaller than ``round`` when stale. Of another aggregator than the
-            one that aggregates it, where the vehicle was handed over and carried its training along.
+        base: the model it downloaded; its version is smaller than ``round`` if the participant is stale. It belongs to
+            another aggregator if the vehicle was handed over and took its training along.
         rsu_id: the RSU that served it.
-        peers: the neighbours with which its exchange completed, in order of arrival in the round: whose model it
-            received, or at which its own was worked on and came back. A mutual exchange makes both each other's peers.
+        peers: the neighbours with which its exchange completed, in order of arrival in the round: it received their
+            model, or its own came back from them. A mutual exchange makes both peers of each other.
         download_s: seconds it spent receiving the model.
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.
         stay_s: seconds from its entry into the coverage of ``rsu_id`` to the end of its upload.
-        work_share: share of its local steps that it did, in (0, 1]; below 1 only where ``Cost.steps`` allows it and the
+        work_share: share of the local steps that it did, in (0, 1]; below 1 only if ``Cost.steps`` allows it and the
             pace asked for it.
-        counted_from: where ``base`` is of another aggregator: the version of the one that aggregates it from which on
-            its staleness counts, that of the time of its download; None where ``base`` is its own.
-        carried: what is aggregated of it: its ``model``, or its ``change``, which is added to the aggregator's newest
-            model: w + (w_n - w_base), parameters alone. BatchNorm's statistics and counters are then w's.
-        mixed: models that it downloaded while it trained, in order, each with the share of its local steps that it had
-            done by then, in [0, 1]. There w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
-            (MIDDLE's on-device mixing; Zhang et al., ICPP 2023); it goes on with the rest of its steps, and its
-            optimizer as it was. BatchNorm's statistics are mixed likewise.
-        bases: where it downloaded several models before it trained: all of them, ``base`` the first. It starts from
-            their mean (FedMes; Han et al., JSAC 39(12), 2021), and each of their aggregators that its update reaches
-            is told of it by a participant of its own. Empty for ``base`` alone.
-        passed: share of the run that had passed, in [0, 1]: the version of ``base`` over ``Experiment.rounds``, or the
-            simulated time at which it was invited over the run's; the larger one where both end the run. Step sizes
-            fall with it.
-        chance: how likely it was to be invited, over the mean of those who waited with it; 1 where the selection policy
-            tells none. What averages divides its weight by it; what the weights then lack to the sum 1, or exceed, is
-            the weight of the aggregator's present model.
+        counted_from: if ``base`` belongs to another aggregator: the newest version of the present aggregator at the
+            time of the download, from which staleness counts. None otherwise.
+        carried: what is aggregated: its ``model``, or its ``change``, which is added to the aggregator's newest model:
+            w + (w_n - w_base), for parameters only. BatchNorm's statistics and counters are then those of w.
+        mixed: models that it downloaded during training, in order, each with the share of its local steps done by then,
+            in [0, 1]. At that point w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters (MIDDLE's
+            on-device mixing; Zhang et al., ICPP 2023), and BatchNorm's statistics likewise; the optimizer keeps its
+            state.
+        bases: if it downloaded several models before it trained: all of them, ``base`` first. It starts from their mean
+            (FedMes; Han et al., JSAC 39(12), 2021), and each aggregator that its update reaches gets a participant of
+            its own. Empty otherwise.
+        passed: share of the run that had passed at the start, in [0, 1]: the version of ``base`` over
+            ``Experiment.rounds``, or the simulated time of its invitation over the run's; the larger one if both end
+            the run. Step sizes fall with it.
+        chance: its probability of being invited, divided by the mean of those who waited with it; 1 if the selection
+            policy gives none. Averaging divides the weight by ``chance``. The remainder to 1 (possibly negative) goes
+            to the aggregator's present model.
     """
 
     round: int
@@ -105,30 +106,31 @@ class Participant(Peer):
 
     @property
     def started(self) -> tuple[str | int, ...]:
-        """What tells its random draws from those of the vehicle's other participations.
+        """Key of its random draws: its round or, with several aggregators, its base model.
 
-        The round; with several aggregators the model that it began with, so that it draws the same wherever it ends.
+        So an update has the same draws, whichever aggregator it reaches.
         """
         return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
 
     def steps_of(self, steps: int) -> int:
-        """Return how many of ``steps`` local steps it did: its share of them to the nearest whole one, at least one."""
+        """Return how many of ``steps`` local steps it did: its share rounded to a whole number, at least one."""
         return max(1, round(self.work_share * steps))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Update:
-    """What one participant uploads.
+    """The upload of one participant.
 
     Args:
-        participant: who.
-        state: tensors by name, as in ``torch.nn.Module.state_dict``; empty where the learner has averaged it already.
+        participant: the participant.
+        state: tensors by name, as in ``torch.nn.Module.state_dict``; empty if the learner has already averaged it.
         loss: mean training loss of the vehicle.
-        finite: whether every value of ``state`` is finite; others are rejected and not aggregated.
-        metrics: further per-participant figures.
-        kept: tensors that are not sent and stay with the silo, for the learner's own bookkeeping.
-        exchanges: a figure of each of its completed exchanges, by the other vehicle; see ``Description.exchange``.
-        figure: what ``LearnerContext.figure`` asks for; None where it asks nothing, or ``state`` is not finite.
+        finite: whether every value of ``state`` is finite; an update that is not is rejected and not aggregated.
+        metrics: further figures of the participant.
+        kept: tensors that are not sent and stay with the silo, for the learner's own use.
+        exchanges: a figure of each completed exchange, by the other vehicle; see ``Description.exchange``.
+        figure: the value that ``LearnerContext.figure`` asks for; None if it asks for nothing, or ``state`` is not
+            finite.
     """
 
     participant: Participant
@@ -143,10 +145,10 @@ class Update:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Aggregation:
-    """What ``aggregate`` made of a round.
+    """The result of ``aggregate``.
 
     Args:
-        weights: weight of each update, summing to 1, or all 0 when the model was kept.
+        weights: weight of each update; they sum to 1, or all are 0 if the model was kept.
         metrics: figures of the round.
         exchanges: a figure for completed exchanges by (sender, receiver), both vehicle ids; see
             ``Description.exchange``. For example the weight that the receiver gives to the sender's model.
@@ -159,14 +161,14 @@ class Aggregation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """What it takes to use the model that a run leaves, without the learner; ``model.safetensors`` tells it.
+    """Metadata needed to use the trained model without its learner; stored in ``model.safetensors``.
 
     Args:
         module: a ``torch.nn.Module`` of the model's architecture, its tensors named as in ``model.*``; not changed.
-        returns: what it gives for images, in words.
-        mean: of each channel; what the network is given are images in [0, 1], less ``mean``, over ``std``.
+        returns: what it returns for images, in words.
+        mean: of each channel; the input is (images in [0, 1] - ``mean``) / ``std``.
         std: of each channel.
-        own_statistics: whether evaluation uses the BatchNorm statistics that the model carries; else it estimates them.
+        own_statistics: whether evaluation uses the model's BatchNorm statistics; otherwise it estimates them.
     """
 
     module: Any
@@ -178,18 +180,18 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Description:
-    """What the record and the report say of a learner's task.
+    """A learner's task, for the run's record and the report.
 
     Args:
         encoder: name of the network, for example ``"resnet18"``.
         parameters: number of trainable parameters.
         image_shape: (C, H, W).
-        class_names: labels in order; empty when the task has no classes. A regression may give the names of ranges.
+        class_names: labels in order; empty if the task has no classes. A regression may give the names of ranges.
         silo_label_counts: images per silo and class, shape (silos, classes).
         facts: further lines for the record, by title.
-        exchange: what ``Aggregation.exchanges`` tells of an exchange, None for nothing.
-        network: what ``model.safetensors`` tells of the network; None for the weights alone.
-        partition: makes ``partition.csv``, which says what silo holds which image; None where nothing tells.
+        exchange: the figure in ``Aggregation.exchanges``; None for no figure.
+        network: metadata of the network for ``model.safetensors``; None stores the weights only.
+        partition: returns ``partition.csv``, which lists the images of each silo; None if there is none.
     """
 
     encoder: str
@@ -205,24 +207,24 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerContext:
-    """Everything a learner is built from, besides its own settings.
+    """Everything a learner is built from, apart from its own settings.
 
     Args:
         streams: the learner's branch of the experiment's random streams.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
         experiment: the settings of the run. Silo ``i`` belongs to the approach direction ``i % silos.approaches``.
         data_set: the data set that ``data.name`` names, with its settings; None for its defaults.
-        encoder: likewise the encoder that the learner's setting ``encoder`` names.
-        rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; another one than ``sync`` is given
-            only to learners that say ``takes_aggregation_rule``.
+        encoder: the encoder that the learner's setting ``encoder`` names, with its settings; None for its defaults.
+        rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; only learners with
+            ``takes_aggregation_rule`` get another one than ``sync``.
         aggregation: the rule with its settings; None for its defaults.
         aggregators: names of all that have a model: one over all RSUs, or several, one at each RSU and perhaps a cloud.
-            Several are given only to learners that are ``KeepsModels``.
+            Only learners that are ``KeepsModels`` get several.
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
         figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
-        pictures: whether somebody will look at the images; where nobody trains it is their number alone that counts.
-        joint: whether one training may be aggregated by several, each of which trains it for itself, with the same
-            result; see ``Participant.bases``.
+        pictures: whether the content of the images matters; without training only their number does.
+        joint: whether several aggregators may use one training, each of which repeats it with the same result; see
+            ``Participant.bases``.
     """
 
     streams: Streams
@@ -240,7 +242,7 @@ class LearnerContext:
 
     @property
     def max_staleness(self) -> int:
-        """How many rounds old a base model may be; older snapshots may be dropped."""
+        """The most rounds by which a base model may be old; older models may be dropped."""
         return self.experiment.round.max_staleness
 
 
@@ -248,17 +250,17 @@ class LearnerContext:
 class Learner(Protocol):
     """A federated learning method.
 
-    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass whose defaults are the method's. Four
-    more members are optional:
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. Four more
+    members are optional:
 
-    - ``payload: str``, what a participation moves over the radio links, in words;
+    - ``payload: str``, what a participation sends over the radio links, in words;
     - ``equations: tuple[str, ...]``, the equations it implements, one a line;
     - ``defaults: Mapping[str, object]``, experiment settings by dotted key that suit it better than the general
-      defaults, for example ``{"data.name": "road"}``. What the user sets goes before them;
-    - ``takes_aggregation_rule: bool``, whether ``aggregate`` folds uploads by the rule that its context names; without
-      it any other rule than ``sync`` is refused.
+      defaults, for example ``{"data.name": "road"}``. The user's settings take precedence;
+    - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule that its context names; without it any rule
+      other than ``sync`` is refused.
 
-    One that is also ``KeepsModels`` may be run with several aggregators.
+    A learner that is also ``KeepsModels`` can be run with several aggregators.
     """
 
     name: ClassVar[str]
@@ -271,12 +273,12 @@ class Learner(Protocol):
         """Build the learner with its data and initial global model.
 
         Raises:
-            InputError: when data and settings do not fit.
+            InputError: data and settings do not fit.
         """
         ...
 
     def describe(self) -> Description:
-        """Return what the record says of the task."""
+        """Return the task's description for the run's record."""
         ...
 
     def series(self) -> Sequence[Series]:
@@ -284,20 +286,20 @@ class Learner(Protocol):
         ...
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation by a vehicle that holds ``silo``."""
+        """Return payload and work of a participation by a vehicle with the data of ``silo``."""
         ...
 
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
-        """Train every participant from its ``base``, the model that it downloaded; one update each, in order.
+        """Train every participant from its ``base``, the model that it downloaded; return one update each, in order.
 
-        Must not change any model, and must give a participant the same result whoever else is in the list.
+        It must not change any model, and a participant's result must not depend on who else is in the list.
         """
         ...
 
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
-        """Fold finite updates into an aggregator's newest model, or into those of their silos, and end its round.
+        """Aggregate finite updates into an aggregator's newest model, or into those of their silos, and end its round.
 
-        Called once a round, with an empty list when nobody committed (the model is kept).
+        It is called once a round, with an empty list if nobody committed (the model is kept).
         """
         ...
 
@@ -308,15 +310,15 @@ class Learner(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return all state that a resumed run needs: flat names to tensors.
 
-        The global model, or the silos' average, stands under ``model.*``; what belongs to silo i under ``silo.i.*``.
-        Where ``LearnerContext.aggregators`` names others than ``single``, theirs stand under ``NAME/model.*``.
-        One of a silo, or of an aggregator that has a NAME, that has not changed since the last call may be the same
-        object, and is then not written again; so tensors that were returned are never changed in place.
+        The global model, or the mean of the silos' models, is under ``model.*``, the state of silo i under
+        ``silo.i.*``. If ``LearnerContext.aggregators`` has names other than ``single``, their models are under
+        ``NAME/model.*``. A tensor of a silo or of a named aggregator that has not changed since the last call may be
+        the same object, and is then not written again; so returned tensors must never be changed in place.
         """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; afterwards training gives the same bits as without interruption."""
+        """Restore what ``state_dict`` returned; training then gives the same bits as without interruption."""
         ...
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -326,28 +328,28 @@ class Learner(Protocol):
 
 @runtime_checkable
 class KeepsModels(Protocol):
-    """What a learner offers besides where a run has several aggregators, or hands trained models over between RSUs.
+    """Further methods of a learner for several aggregators, or for trained models that are handed over between RSUs.
 
-    Whoever offers it keeps a sequence of models for each aggregator, all beginning with the same one, and does what
-    ``Participant`` says of ``counted_from``, ``carried``, ``mixed`` and ``bases``. ``Learner.create`` refuses several
-    aggregators by an InputError where the learner's settings leave none at an RSU.
+    Such a learner keeps a sequence of models for each aggregator, all starting from the same one, and follows
+    ``counted_from``, ``carried``, ``mixed`` and ``bases`` of ``Participant``. ``Learner.create`` raises InputError if
+    there are several aggregators and the learner's settings leave no model at an RSU.
     """
 
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Take note of the models that are still needed, however old they are, until the next call.
+        """Keep these models, however old, until the next call.
 
-        Vehicles that have not been aggregated yet started from them or mix them, wherever they will be aggregated, or
-        they are on their way over the backhaul. To be called before whatever makes a newer one: ``aggregate`` and
-        ``merge``. Without it ``LearnerContext.max_staleness`` alone says which are kept.
+        Participants that are not yet aggregated started from them or mix them, or they are on their way over the
+        backhaul. It is called before anything makes a newer model: ``aggregate`` and ``merge``. Without it only models
+        up to ``LearnerContext.max_staleness`` versions old are kept.
         """
         ...
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Make the weighted mean of models one of an aggregator.
+        """Make the weighted mean of models a model of an aggregator.
 
-        It takes the place of the aggregator's newest, from which nobody may have started yet, or is added as the next.
-        BatchNorm's statistics and counters are averaged like weights. What else belongs to an aggregator stays its own:
-        what its aggregation rule remembers, and FedCo's queue of keys. One source alone is copied bit for bit.
+        It replaces the aggregator's newest model, from which nobody may have started yet, or becomes the next one.
+        BatchNorm's statistics and counters are averaged like weights. The memory of the aggregation rule, and FedCo's
+        queue of keys, stay those of the aggregator. A single source is copied bit for bit.
 
         Args:
             sources: models that are kept, and their weights, at least 0 and summing to 1.

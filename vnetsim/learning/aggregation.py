@@ -1,7 +1,7 @@
-"""Aggregation rules: what the RSU makes of the uploads of a round, and what a rule is given.
+"""Aggregation rules: how the RSU makes the next model of the uploads of a round.
 
-A rule is a pure function of the present model, the uploads and its own memory: what it wants to know in the next round
-it returns, and gets back then. So a resumed run goes on with the same bits. Nothing here imports torch.
+A rule is a pure function of the present model, the uploads and its own memory, which it returns and gets back in the
+next round. So a resumed run continues with the same bits. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ SYNC = DEFAULT_NAMES["aggregation"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Upload:
-    """One upload that counts.
+    """One upload of positive weight.
 
     Args:
-        state: the tensors that arrived, by name; already clipped, around ``base``, where ``learning.clip_norm`` asks
-            for it.
+        state: the tensors that arrived, by name; already clipped around ``base`` if ``learning.clip_norm`` is set.
         base: the model that the vehicle downloaded, with at least the same names.
-        weight: what the learner gives it; all of a round sum to 1.
-        staleness: versions of the server's model since the one it downloaded: how often the model has changed, which a
-            round without an upload, or one that only fills a buffer, does not do.
-        participant: whose it is: the vehicle, its silo, speed and blur, and how long each part took it.
+        weight: its weight by the learner; the weights of a round sum to 1.
+        staleness: how often the server's model has changed since the vehicle downloaded it. A round without an upload,
+            or one that only fills a buffer, does not change it.
+        participant: the vehicle, its silo, speed and blur, and how long each of its stages took.
     """
 
     state: Mapping[str, Any]
@@ -41,15 +40,15 @@ class Upload:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundUploads:
-    """What a rule is given at the end of a round.
+    """The input of a rule at the end of a round.
 
     Args:
         model: the global model of the round, tensors by name; not to be changed in place.
-        uploads: those of positive weight, in order of arrival; at least one. Their tensors may be names of a part of
-            the model alone: the rest of it stays as it is. With ``needs_uploads = False`` their states may be empty.
+        uploads: those of positive weight, in order of arrival; at least one. They may have only a part of the model's
+            tensors: the rest stays as it is. With ``needs_uploads = False`` their states may be empty.
         parameters: names of the tensors that are trained; the others are statistics and counters of BatchNorm.
         memory: the tensors that the rule returned last time; empty before the first.
-        mean: computes the mean of the uploads as the learner weighs them and ``learning.aggregation`` says.
+        mean: returns the mean of the uploads with the learner's weights, as ``learning.aggregation`` says.
     """
 
     model: Mapping[str, Any]
@@ -61,13 +60,12 @@ class RoundUploads:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NextModel:
-    """What a rule makes of a round.
+    """The result of a rule for a round.
 
     Args:
-        state: new values of all the tensors that the uploads have, of the same shapes and types; or nothing at all,
-            which keeps the model.
-        shares: what each upload counts, for the record: at least 0, brought to the sum 1; all 0 where the model stays.
-        memory: tensors by name that the rule wants back in the next round.
+        state: new values of all the tensors that the uploads have, of the same shapes and types; empty keeps the model.
+        shares: the weight of each upload, for the record: at least 0, scaled to the sum 1; all 0 if the model is kept.
+        memory: tensors by name that the rule gets back in the next round.
     """
 
     state: Mapping[str, Any]
@@ -76,11 +74,11 @@ class NextModel:
 
 
 class AggregationRule(Protocol):
-    """Folds uploads into the global model: a frozen keyword-only dataclass, whose fields stand in ``aggregation``.
+    """Makes the next model of uploads: a frozen keyword-only dataclass; its fields are settings of ``aggregation``.
 
-    Class attributes name it: ``name``; ``source``, a citation; ``equations``, one a line; ``needs_uploads``, whether
-    it reads single uploads. One that reads their mean alone, and says so with False, may be asked for rounds of models
-    too large to be held, and works on medians and trimmed means (``learning.aggregation``) as well.
+    Class attributes: ``name``; ``source``, a citation; ``equations``, one a line; ``needs_uploads``, whether it reads
+    single uploads. A rule that only reads their mean sets it to False; it then also works for rounds too large for
+    memory, and with medians and trimmed means (``learning.aggregation``).
     """
 
     name: ClassVar[str]
@@ -89,7 +87,7 @@ class AggregationRule(Protocol):
     needs_uploads: ClassVar[bool]
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the next model. Not asked in a round without an upload of positive weight: the model then stays."""
+        """Return the next model. Not called in a round without an upload of positive weight: the model then stays."""
         ...
 
 

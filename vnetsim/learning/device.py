@@ -1,4 +1,4 @@
-"""The device a learner runs on, and whether what was trained there is finite."""
+"""The device a learner runs on: its choice, cores and memory, and whether tensors on it are finite."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CORES = "VNETSIM_CORES"
 
 
 def resolve_device(name: str) -> str:
-    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for what the user asked for; ``auto`` takes CUDA when present.
+    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for the user's choice; ``auto`` is CUDA if there is a device.
 
     Raises:
-        InputError: an unknown device, or CUDA that is not there.
+        InputError: an unknown device, or CUDA that is not available.
     """
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
@@ -46,7 +46,7 @@ def device_record(device: str) -> dict[str, object]:
 
 
 def cores() -> int:
-    """Return how many vehicles may be trained at a time on this machine's processor, see ``CORES``."""
+    """Return how many vehicles may be trained at a time on this machine's CPU; see ``CORES``."""
     import torch  # noqa: PLC0415
 
     given = os.environ.get(CORES, "")
@@ -61,38 +61,35 @@ OUT_OF_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
 )
-"""What torch and its libraries say where memory did not suffice, besides errors of a class of their own."""
+"""Texts of torch's and its libraries' RuntimeErrors when memory does not suffice."""
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error, or what caused it, says that memory did not suffice, on whichever device."""
+    """Return whether an error, or its cause, says that memory did not suffice, on any device."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     said = isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)
     return named or said or (error.__cause__ is not None and out_of_memory(error.__cause__))
 
 
 def peak_memory() -> dict[str, int]:
-    """Return the most memory that this process held so far (B): ``host``, and ``device`` where it used CUDA."""
+    """Return the peak memory of this process (bytes): ``host``, and ``device`` if it used CUDA."""
     # kilobytes on Linux, bytes on macOS
     unit = 1 if sys.platform == "darwin" else 1024
     peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
-    torch = sys.modules.get("torch")  # not loaded for this: who has not loaded it has used no device
+    torch = sys.modules.get("torch")  # a process that has not loaded it has used no device
     if torch is not None and torch.cuda.is_initialized():
         peak["device"] = max(torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count()))
     return peak
 
 
 def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
-    """Return of each group of torch's tensors, such as a model's, whether all values are finite.
-
-    A device is waited for once, however many groups there are.
-    """
+    """Return, for each group of torch's tensors, whether all values are finite; waits for the device once."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     largest = []
     for group in groups:
         tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]
-        # of each tensor its largest modulus, NaN where it holds one: a single pass over the memory
+        # each tensor's largest modulus, NaN if it has one: a single pass over the memory
         norms = torch._foreach_norm(tensors, math.inf) if tensors else [torch.zeros(())]  # noqa: SLF001
         largest.append(torch.stack([norm.to(norms[0].device, torch.float64) for norm in norms]).amax())
     return torch.stack([one.to(largest[0].device) for one in largest]).isfinite().tolist() if largest else []

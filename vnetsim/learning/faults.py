@@ -1,7 +1,7 @@
-"""What must hold between what a learner is given and what it returns: errors name learner, round and vehicle.
+"""Checks of what a learner returns; errors name learner, round and vehicle.
 
-The simulator trusts no learner: whatever is not as ``vnetsim.learning`` says ends the round with one line, before it
-can reach the record or the model. Only updates that are not finite are no fault; they are rejected.
+Anything that breaks the protocol of ``vnetsim.learning`` ends the run with one line, before it reaches the record or
+the model. Only updates with values that are not finite are no fault; they are rejected.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from vnetsim.learning import AGGREGATOR, Aggregation, Learner, Participant, Upda
 from vnetsim.learning.device import all_finite, out_of_memory
 
 SUM_TOLERANCE = 1e-6
-"""How far the sum of a round's weights may be from 1: the rounding of single precision."""
+"""How far the sum of a round's weights may be from 1, by the rounding of single precision."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the model's tensors in a learner's state, by their names in the model; alike for all."""
+    """Return the shapes of the model's tensors in a learner's state, by their names in the model."""
     named = {name.rpartition("/")[2]: tuple(tensor.shape) for name, tensor in state.items()}
     return {name.removeprefix("model."): shape for name, shape in named.items() if name.startswith("model.")}
 
 
 def trained(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
-    """Return what the learner trains, checked; an update with a value that is not finite is marked so.
+    """Let the learner train, and return its checked updates; ``finite`` is False if any value is not finite.
 
-    Every update has the same tensors. A tensor that the model has too has the model's shape; of any other, all but the
-    first dimension agree between updates.
+    All updates must have the same tensors. Tensors of the model must have its shape; other tensors must agree between
+    updates in all but the first dimension.
 
     Raises:
-        RunError: naming round and vehicle. When training fails for several participants together, they are trained
-            one at a time, to name the first that fails alone.
+        RunError: naming round and vehicle. If training fails for several participants together, they are trained one at
+            a time, to name the first that fails alone.
     """
     when = f"in train in round {participants[0].round}"
     try:
         updates = list(learner.train(participants))
     except RunError as error:
-        if out_of_memory(error):  # to find out which vehicle's, all would be trained once more
+        if out_of_memory(error):  # training again to find the vehicle would not help
             hint = "" if "learning.batch" in str(error) else " Lower learning.batch or take a smaller learning.encoder."
             raise RunError(f"{error}{hint}") from error
         raise _of_one(learner, participants, error) from error
@@ -69,7 +69,7 @@ def _of_one(learner: Learner, participants: Sequence[Participant], error: RunErr
 
 
 def _problem(update: Update, participant: Participant, first: Update, model: Shapes) -> str:
-    """Return what is wrong with an update, empty for nothing."""
+    """Return what is wrong with an update; empty for nothing."""
     if update.participant != participant:
         return f"its update is of vehicle '{update.participant.vehicle_id}'; expected one each, in order"
     if not isinstance(update.state, Mapping) or not _is_number(update.loss):
@@ -93,7 +93,7 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
 
 
 def aggregated(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
-    """Return what the learner makes of finite updates for an aggregator, checked.
+    """Let the learner aggregate finite updates, and return its checked result.
 
     Raises:
         RunError: naming the round, and the vehicle of a wrong weight.

@@ -1,6 +1,6 @@
-"""The generators that all code of a process shares, torch's, NumPy's and Python's: a user's network may draw from them.
+"""The global random generators of torch, NumPy and Python, from which a user's network may draw.
 
-Dropout has no other. Threads share them too, so whoever seeds them runs alone.
+Dropout always does. All threads share them, so code that seeds them must run alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 @contextmanager
 def seeded(seed: int, device: Any = "cpu") -> Iterator[None]:
-    """Seed the global generators for a block; afterwards they are as they were before.
+    """Seed the global generators for a block, and restore them afterwards.
 
     Args:
         seed: in [0, 2**63); NumPy takes its last 32 bits.
@@ -33,7 +33,7 @@ def seeded(seed: int, device: Any = "cpu") -> Iterator[None]:
 
 
 class GlobalGenerators:
-    """The state of the global generators at one moment; ``device`` is as of ``seeded``."""
+    """The state of the global generators at one moment; see ``seeded`` for ``device``."""
 
     def __init__(self, device: Any = "cpu") -> None:
         import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
@@ -59,7 +59,7 @@ class GlobalGenerators:
         return torch_moved or numpy_moved or random.getstate() != self._python
 
     def restore(self) -> None:
-        """Set them back."""
+        """Restore the saved state."""
         for generator, state in zip(self.of_torch, self._states, strict=True):
             generator.set_state(state)
         np.random.set_state(self._numpy)  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""Learners, and plug-ins of theirs, data sets and encoders: by an entry point or as a class of a file."""
+"""The kinds of plug-ins for learning: learners, data sets and encoders."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vnetsim.random_streams import Streams
 
 
 class DataSet(Protocol):
-    """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass, whose fields stand beside it.
+    """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass; fields: settings of ``data``.
 
-    ``targets`` says what it knows of an image: ``"classes"`` or ``"steering angles"``. One that does without
-    ``data.root``, ``data.download`` or ``data.image_px`` has a tuple ``needs`` that names those of the three that it
-    does use; without it all of them count.
+    ``targets`` says what is known of an image: ``"classes"`` or ``"steering angles"``. An optional tuple ``needs``
+    names those of ``data.root``, ``data.download`` and ``data.image_px`` that the set uses; without
+    it all three count as used.
     """
 
     name: ClassVar[str]
@@ -27,9 +27,9 @@ class DataSet(Protocol):
         """Return the images: a ``learners.data.ImageSet``, or a ``learners.data.SteeringSet`` with steering angles.
 
         Args:
-            data: where the set lies and how many images of it are wanted (0: its default); a set takes of it what
-                suits it.
-            streams: where draws come from: ``streams.generator("a name of its own")``.
+            data: folder of the set and numbers of images wanted (0: its default); a set may ignore settings that do not
+                apply to it.
+            streams: source of random draws: ``streams.generator("a name of its own")``.
 
         Raises:
             InputError: files are missing or damaged.
@@ -38,9 +38,9 @@ class DataSet(Protocol):
 
     @optional
     def outline(self, data: DataSettings, streams: Streams) -> Any:
-        """Return what ``load`` does with black pictures, of the same shapes and labels, where nobody trains.
+        """Return what ``load`` does, but with black images of the same shapes and labels, for runs without training.
 
-        For sets that draw their pictures; of the others ``load`` is asked.
+        For sets that draw their images; without this method ``load`` is called.
         """
         ...
 
@@ -49,7 +49,7 @@ Trunk = Annotated[tuple[Any, int], "the network and its number of channels, (tor
 
 
 class EncoderTrunk(Protocol):
-    """A network for images, chosen by ``learning.encoder``: a frozen keyword-only dataclass; fields: ``encoder``."""
+    """A network for images, chosen by ``learning.encoder``: a frozen keyword-only dataclass; fields in ``encoder``."""
 
     name: ClassVar[str]
     source: ClassVar[str]
@@ -57,8 +57,8 @@ class EncoderTrunk(Protocol):
     def build(self) -> Trunk:
         """Return a new ``torch.nn.Module`` and its number of channels C.
 
-        It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'); the projection or the classifier that
-        stands on them is added. torch's global generator is seeded for it.
+        It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'); projection or classifier are added to
+        it. torch's global generator is seeded before the call.
         """
         ...
 
@@ -106,7 +106,7 @@ LEARNERS = Kind(
 
 
 def require_several_models(learner: type[Learner], setting: str) -> None:
-    """Refuse a learner of one model where a setting wants several; what its own settings rule out ``create`` refuses.
+    """Refuse a learner with a single model if ``setting`` needs several; ``create`` checks the learner's own settings.
 
     Raises:
         InputError: it is not ``KeepsModels``.

@@ -1,4 +1,4 @@
-"""What the metadata of ``model.safetensors`` says of the network."""
+"""The metadata of the network in ``model.safetensors``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from vnetsim.learning import Description
 from vnetsim.plugins import without_folder
 
 MODEL_FILE, MODEL_FOLDER = "model.safetensors", "models"
-"""Of the one model of a run, and of those of the RSUs where each has its own."""
+"""File of a run's model, and folder of the RSUs' models if each has its own."""
 
 MODEL_ENTRY = "vnetsim"
-"""Key of the metadata; its value is JSON. One entry: safetensors writes several in any order."""
+"""Key of the metadata; its value is JSON. There is only one, since safetensors writes several in any order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """What it takes, besides the tensors, to use a trained network; a file of it may come from anybody.
+    """Metadata needed, with the tensors, to use a trained network; a file with it may come from anybody.
 
     Args:
-        encoder: name of the encoder, ``"resnet18"``, a file's as ``"file.py:Class"``, or of a network that has no
-            other part.
-        network: class of the network, ``"Classifier"``: what stands on the encoder.
+        encoder: name of the encoder, ``"resnet18"``, for a class of a file ``"file.py:Class"``; or the name of a
+            network without separate encoder.
+        network: class of the network on the encoder, ``"Classifier"``.
         image_shape: (C, H, W) of the images it was trained on.
         classes: labels in the order of the logits; for steering, names of ranges of the angle.
-        round: rounds that were aggregated.
-        returns: what it gives for images, in words; empty where the learner does not say.
-        mean: of each channel; images in [0, 1] are given to the network less ``mean``, over ``std``.
+        round: number of aggregated rounds.
+        returns: what it returns for images, in words; empty if the learner does not say.
+        mean: of each channel; the input is (images in [0, 1] - ``mean``) / ``std``.
         std: of each channel.
-        batchnorm: whether the model carries the BatchNorm statistics that evaluation used (``carried``), or they are
-            to be estimated.
+        batchnorm: ``carried`` if the model has the BatchNorm statistics that evaluation used; otherwise says that they
+            are to be estimated.
     """
 
     encoder: str
@@ -48,7 +48,7 @@ class ModelRecord:
 def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:
     """Return the file of each RSU's own model; ids may have any characters."""
     names = [path_name(rsu_id) for rsu_id in rsu_ids]
-    alike = len({name.lower() for name in names}) < len(names)  # also on a disk that knows no capitals
+    alike = len({name.lower() for name in names}) < len(names)  # some file systems ignore case
     numbered = [path_name(str(number), name) for number, name in enumerate(names)] if alike else names
     return {rsu_id: f"{MODEL_FOLDER}/{name}.safetensors" for rsu_id, name in zip(rsu_ids, numbered, strict=True)}
 

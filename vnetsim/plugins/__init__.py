@@ -1,7 +1,7 @@
-"""What a user can swap: plug-ins of several kinds, found by an entry point or as a class of a file, ``path.py:Class``.
+"""Plug-ins of several kinds, found by an entry point or as a class of a file, ``path.py:Class``.
 
-A kind is an entry-point group and the parts that its classes must have. Whatever the kind, a name is found, refused,
-listed and recorded by what stands here.
+A kind is an entry-point group and the protocol that its classes must follow. All kinds are found, checked, listed and
+recorded by this module.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from vnetsim.process import refuse_little_memory
 
 @functools.cache
 def entry_points(*, group: str) -> EntryPoints:
-    """Return the installed ones of a group. Reading every package's takes 10 ms, so it is done once.
+    """Return the installed entry points of a group. Cached, since reading those of every package takes 10 ms.
 
-    A checkout that is not installed has its own, as on a machine that has torch and little else.
+    A checkout that is not installed uses its ``pyproject.toml``.
     """
     return metadata.entry_points(group=group) or _of_checkout(group)
 
@@ -53,7 +53,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def optional(method: F) -> F:
-    """Mark a method of a kind's protocol that a plug-in may do without; who calls it asks once whether it is there."""
+    """Mark a method of a protocol that a plug-in may leave out."""
     method.optional = True  # type: ignore[attr-defined]
     return method
 
@@ -61,11 +61,11 @@ def optional(method: F) -> F:
 _ABSENT = object()
 
 FILE_MODULE = "vnetsim_plugin_"
-"""How the names of modules begin that were made of a user's file."""
+"""Prefix of the module names of users' files."""
 
 
 _GIVEN: dict[tuple[str, str], type] = {}
-"""Classes of this process that were given as they are, by kind and name."""
+"""Classes of this process that were passed as objects, by kind and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +73,14 @@ class Kind:
     """A kind of plug-in: a frozen keyword-only dataclass whose fields are its settings; a learner's are ``Settings``.
 
     Args:
-        name: what one of them is called, ``"learner"``.
+        name: word for one of them in messages, ``"learner"``.
         group: entry-point group of the installed ones, ``"vnetsim.learners"``.
-        protocol: what a class must follow. Every annotation and method of it that is not ``optional`` is a part that
-            the class must have.
+        protocol: what a class must follow; it must have every annotation and method that is not ``optional``.
         key: setting of an experiment that names one, ``"learner"``.
-        table: table of an experiment that holds its settings, ``"learning"``.
-        default: the one that is taken where none is named.
+        table: table of an experiment with its settings, ``"learning"``.
+        default: name used if the user gives none.
         built_in: entry points that need not be installed, ``module:Class`` by name.
-        package: vnetsim's own package in which those of the kind stand, and which no user's folder may hide; see
+        package: vnetsim's own package with the built-in ones, which no user's folder may hide; see
             ``vnetsim.own_packages``. Empty for ``vnetsim`` itself.
     """
 
@@ -108,26 +107,26 @@ class Kind:
 
     @property
     def place(self) -> str:
-        """Where the protocol stands, for messages."""
+        """Module and name of the protocol, for messages."""
         return f"{self.protocol.__module__}.{self.protocol.__name__}"
 
     def entries(self) -> list[EntryPoint]:
-        """Return the entry points of the installed ones, sorted by name. Imports none of them."""
+        """Return the entry points of the installed ones, sorted by name, without importing them."""
         own = [EntryPoint(name=name, value=value, group=self.group) for name, value in self.built_in.items()]
         others = [entry for entry in entry_points(group=self.group) if entry.name not in self.built_in]
         return sorted([*own, *others], key=lambda entry: entry.name)
 
     def names(self) -> list[str]:
-        """Return the names of the installed ones, sorted. Imports none of them."""
+        """Return the names of the installed ones, sorted, without importing them."""
         return sorted({entry.name for entry in self.entries()})
 
     def name_of(self, given: type) -> str:
-        """Return the name by which ``find`` gives back a class of this process, such as one of a notebook's cell.
+        """Return the name by which ``find`` returns a class of this process, such as one defined in a notebook.
 
-        The name has a digest of what the class says: one that was changed in between is another plug-in.
+        The name has a digest of the class's code, so a changed class is another plug-in.
 
         Raises:
-            InputError: it is none of this kind.
+            InputError: the class does not follow the protocol.
         """
         value = f"{given.__module__}:{given.__qualname__}"
         installed = next((entry.name for entry in self.entries() if entry.value == value), None)
@@ -144,13 +143,12 @@ class Kind:
     def find(self, name: str) -> type[Any]:
         """Return the class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
 
-        A file stands alone: its folder is not searched for what it imports, so its bytes and the installed packages
-        are all that a run depends on.
+        A file cannot import its neighbours, so a run depends only on its bytes and on installed packages.
 
         Raises:
-            InputError: no such plug-in; the message lists those there are. Or the file cannot be read or imported, or
-                its class lacks a part or is at fault in another way.
-            RunError: it is installed but cannot be imported, lacks a part or is at fault.
+            InputError: no such plug-in; the message lists those that exist. Or the file cannot be read or imported, or
+                its class does not follow the protocol.
+            RunError: an installed plug-in cannot be imported or does not follow the protocol.
         """
         if (self.name, name) in _GIVEN:
             return _GIVEN[self.name, name]
@@ -189,7 +187,7 @@ class Kind:
         return found  # type: ignore[no-any-return]
 
     def _fault(self, found: Any) -> str:
-        """Return what is wrong with a class, empty when it has every part of the protocol."""
+        """Return what is wrong with a class; empty for nothing."""
         article = "an" if self.name[0] in "aeiou" else "a"
         if not isinstance(found, type):
             return f"not a class; {article} {self.name} is one that follows {self.place}."
@@ -226,17 +224,17 @@ class Kind:
 
 
 def is_given(name: str) -> bool:
-    """Return whether a name stands for a class that only this process has."""
+    """Return whether a name is that of a class that only this process has."""
     return any(name == given for _, given in _GIVEN)
 
 
 def is_class(name: str) -> bool:
-    """Return whether a name is that of a class, of a file or of this process, and of nothing installed."""
+    """Return whether a name is that of a class in a file or in this process, not of an installed plug-in."""
     return code_file(name) is not None or is_given(name)
 
 
 def _digest(given: type) -> str:
-    """Return what tells a class from another of its name: its methods' code and its plain values."""
+    """Return a digest of a class's methods and plain values."""
     parts = [given.__name__]
     for name, value in sorted(vars(given).items()):
         code = getattr(getattr(value, "__func__", value), "__code__", None)
@@ -252,13 +250,13 @@ def _is_plain(value: object) -> bool:
 
 
 def code_file(name: str) -> Path | None:
-    """Return the file of a plug-in given as ``path/to/file.py:Class``, None for an installed one."""
+    """Return the file of a plug-in given as ``path/to/file.py:Class``; None for an installed one."""
     path, colon, _ = name.rpartition(":")
     return Path(path) if colon else None
 
 
 def short_name(name: str) -> str:
-    """Return a plug-in's name without its folder: what stands after the colon of ``path/to/file.py:Class``."""
+    """Return a plug-in's name without its file: the class of ``path/to/file.py:Class``."""
     return name.rpartition(":")[2]
 
 
@@ -269,7 +267,7 @@ def without_folder(name: str) -> str:
 
 
 def at_folder(name: str, folder: Path) -> str:
-    """Return ``name`` with the path of its file, if it has one, taken from ``folder``."""
+    """Return ``name`` with the path of its file, if it has one, resolved from ``folder``."""
     path = code_file(name)
     return name if path is None else f"{resolved(folder / path)}:{short_name(name)}"
 
@@ -287,13 +285,13 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     path = path.resolve()
-    # the same bytes are run once; a file that was changed in between is another module
+    # the same bytes are run once; a changed file is another module
     name = f"{FILE_MODULE}{hashlib.sha256(bytes(path) + source).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
     module.__file__ = str(path)
-    sys.modules[name] = module  # dataclasses look their annotations up there
+    sys.modules[name] = module  # dataclasses look up annotations there
     try:
         exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - what the user asks
     except (Exception, SystemExit) as error:
@@ -303,7 +301,7 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
 
 
 def _import_fault(path: Path, error: BaseException, kind: str) -> str:
-    """Return one line: the file, the line of it that was at fault, and why."""
+    """Return one line: the file, the line that failed, and why."""
     if isinstance(error, SyntaxError):
         return f"{error.filename or path}:{error.lineno or 1}: {error.msg}."
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -316,10 +314,10 @@ def _import_fault(path: Path, error: BaseException, kind: str) -> str:
 
 @contextmanager
 def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
-    """Turn what a plug-in raises into an error that names it.
+    """Turn an exception of a plug-in into a RunError of one line.
 
     Raises:
-        RunError: one line that says which plug-in failed, when, how, and where in the user's file.
+        RunError: says which plug-in failed, when, how, and at which line of the user's file.
     """
     try:
         yield
@@ -331,12 +329,12 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
 
 
 def place_in_file(error: BaseException) -> str:
-    """Return the last line of a user's file that an error passed through, in words; empty where it passed none."""
+    """Return the last line of a user's file that an error passed through, as a sentence; empty if there is none."""
     frames = traceback.walk_tb(error.__traceback__)
     own = [(frame, line) for frame, line in frames if is_users(frame.f_globals.get("__name__", ""))]
     return f" See line {own[-1][1]} of {own[-1][0].f_code.co_filename}." if own else ""
 
 
 def is_users(module: str) -> bool:
-    """Return whether a module is a plug-in's file, or the script or notebook that called."""
+    """Return whether a module is a plug-in's file, or the calling script or notebook."""
     return module.startswith(FILE_MODULE) or module == "__main__"

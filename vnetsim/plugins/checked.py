@@ -1,4 +1,4 @@
-"""Between the program and any plug-in: whatever it raises, or returns against its protocol, becomes one line."""
+"""Checks around any plug-in: an exception, or a result that breaks its protocol, becomes a one-line error."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ T = TypeVar("T")
 
 
 def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
-    """Return a plug-in, or the class of one, each of whose answers is held to its protocol.
+    """Return a plug-in (or its class) whose attributes and results are checked against its protocol.
 
-    What a method returns, and what an attribute is, must be of the type that the protocol states, within the bounds
-    that the type carries (``Annotated[float, Within(...)]``); every number must be finite. Numbers come back as plain
-    ones, and what a lazy answer raises becomes such an error as well. ``kind`` is what one of them is called, such as
-    ``"pace"``; where no ``name`` is given, the plug-in's own is taken.
+    They must have the type that the protocol states, within the bounds of that type (``Annotated[float,
+    Within(...)]``), and every number must be finite. Numbers are converted to plain Python numbers. Errors of iterators
+    are converted, too. ``kind`` is a word for messages, such as ``"pace"``; ``name`` is by default the plug-in's own.
 
     Raises:
-        RunError: from the plug-in's methods: which failed, in which method and round, how, and where in the user's
-            file.
+        RunError: from the plug-in's methods: which failed, in which method and round, how, and at which line of the
+            user's file.
     """
     return cast("T", _Checked(plugin, kind, protocol, name or str(getattr(plugin, "name", kind))))
 
 
 class _MisfitError(Exception):
-    """What an answer is, and what was expected."""
+    """A result that does not fit its protocol."""
 
 
 class _NotFiniteMisfitError(_MisfitError):
-    """A figure is no finite number."""
+    """A figure that is not a finite number."""
 
 
 class _Checked:
@@ -53,7 +52,7 @@ class _Checked:
         return _Checked, (self._plugin, self._told[0], self._protocol, self._told[1])
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # isinstance asks for it
+    def __class__(self) -> type:  # for isinstance
         return type(self._plugin)
 
     def __getattr__(self, part: str) -> Any:
@@ -74,16 +73,16 @@ class _Checked:
             except (Exception, SystemExit) as error:
                 with plugin_errors(kind, name, f"in {part}{_moment(given)}"):
                     raise error from error.__cause__
-            # radio and pace are asked a million times
+            # radio and pace are called a million times
             if type(found) is plain and low <= cast("float", found) <= high:
                 return found
             return self._fitted(found, expected, f"{part}{_moment(given)}", value)
 
-        self.__dict__[part] = call  # looked up once
+        self.__dict__[part] = call  # __getattr__ is called only once
         return call
 
     def _owner(self, part: str) -> type:
-        """Return the class that states a part's type: the protocol, or a base of vnetsim's that extends it."""
+        """Return the class that declares a part's type: the protocol, or a base class of vnetsim that extends it."""
         own = self._plugin if isinstance(self._plugin, type) else type(self._plugin)
         bases = [base for base in reversed(own.__mro__) if base.__module__.startswith("vnetsim.")]
         return next((base for base in (self._protocol, *bases) if part in _parts(base)), self._protocol)
@@ -110,7 +109,7 @@ class _Checked:
 
 @functools.cache
 def _expected(owner: type, part: str) -> Any:
-    """Return the type that a class states for an attribute, or for what a method returns."""
+    """Return the declared type of an attribute, or of a method's result."""
     declared = inspect.getattr_static(owner, part, None)
     function = getattr(declared, "fget", None) or getattr(declared, "__func__", declared)
     if inspect.isfunction(function):
@@ -120,7 +119,7 @@ def _expected(owner: type, part: str) -> Any:
 
 
 def _plain(expected: Any) -> tuple[type | None, float, float]:
-    """Return the type of numbers and the bounds between which they need no second look; None for other answers."""
+    """Return a number's type and bounds, for a fast check; type None for other results."""
     kind, *more = get_args(expected) if get_origin(expected) is Annotated else (expected,)
     if kind not in (float, int, bool):
         return None, 0.0, 0.0
@@ -134,11 +133,7 @@ def _parts(owner: type) -> set[str]:
 
 
 def _fit(value: Any, expected: Any, words: str = "") -> Any:
-    """Return a value as the expected type, a number as a plain one; ``words`` are for that type in a message.
-
-    Raises:
-        _MisfitError: it is something else.
-    """
+    """Return a value as the expected type; raises _MisfitError. ``words`` describe the type in a message."""
     origin = get_origin(expected)
     if origin is Annotated:
         return _fit_annotated(value, expected)
@@ -225,7 +220,7 @@ def _article(kind: type) -> str:
 
 
 def _moment(given: Sequence[Any]) -> str:
-    """Return in words which round and vehicle a method was asked about, as far as what it was given says so."""
+    """Return " in round N" and the vehicle, if the arguments have them."""
     for one in given:
         first = one[0] if isinstance(one, Sequence) and one else one
         number = getattr(getattr(first, "participant", first), "round", None)
@@ -236,7 +231,7 @@ def _moment(given: Sequence[Any]) -> str:
 
 
 def place_of(method: Callable[..., Any] | None) -> str:
-    """Return in words where a user's method stands, empty for one of an installed package."""
+    """Return a sentence with the line of a user's method; empty for one of an installed package."""
     code = getattr(getattr(method, "__func__", method), "__code__", None)
     if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
         return ""
