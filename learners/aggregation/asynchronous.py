@@ -1,4 +1,4 @@
-"""Rules that take uploads one by one, by their staleness or delay: FedAsync, FedBuff and AFL."""
+"""Aggregation rules that read single uploads, by staleness or delay: FedAsync, FedBuff and AFL."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from vnetsim.errors.bounds import Acts, Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads, Upload
 
 ZETA = 0.9
-"""What each second beyond the first, of training and of the upload, leaves of a share: the paper's value of both."""
+"""Factor of a share for each second beyond the first, of training and of the upload; the paper's value of both."""
 KNEE, SLOPE, EXPONENT = 4, 10.0, 0.5
-"""Of the hinge (versions of the server's model; how fast an upload counts less beyond) and of the polynomial: the
-values of FedAsync's experiments, as ports of it have them; FedBuff's are those of the polynomial too."""
+"""Of the hinge (staleness at which it begins to fall, and how fast) and of the polynomial: the values of FedAsync's
+experiments as in its ports; FedBuff uses the same polynomial."""
 CHANGE, STATISTICS = "change.", "statistics."
 COUNT, SCALE = "count", "scale"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staleness:
-    """Base of rules by which a stale upload counts s(tau).
+    """Base of rules that weigh a stale upload by s(tau).
 
     Args:
-        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to 4 versions, then 1 / (10 (tau - 4) + 1); ``polynomial``
-            (1 + tau)^-0.5.
+        staleness: s(tau): ``constant`` 1; ``hinge`` 1 up to 4 versions, then 1 / (10 (tau - 4) + 1); ``polynomial`` (1
+            + tau)^-0.5.
     """
 
     staleness: Annotated[Literal["constant", "hinge", "polynomial"], Acts("round.max_staleness", unless=(0,))] = (
@@ -46,7 +46,7 @@ class Staleness:
 
 
 def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
-    """Return the model with all uploads mixed in, one after the other in order of arrival, each by its share."""
+    """Return the model after mixing in the uploads one after the other, in order of arrival, each by its share."""
     model = dict(uploads.model)
     shares: list[float] = []
     for upload in uploads.uploads:
@@ -61,12 +61,12 @@ def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> Next
 class FedAsync(Staleness):
     """Mixes the uploads into the model one after the other, in order of arrival.
 
-    The published algorithm is that of rounds of one upload: ``round.quorum = 1``, ``round.invited`` vehicles at work
-    at a time, ``round.max_staleness`` above 0. Of several uploads in one round all have the staleness of that round:
-    tau counts the versions of the model since the one that the vehicle downloaded, and a round makes one.
+    The published algorithm has rounds of one upload: ``round.quorum = 1``, ``round.invited`` vehicles at work at a
+    time, ``round.max_staleness`` above 0. All uploads of one round have the staleness of that round: tau counts the
+    model's versions since the vehicle downloaded it, and a round makes one version.
 
-    All tensors are mixed alike, BatchNorm statistics among them; counters are rounded. The learner's weights decide
-    only that an upload of weight 0 stays out.
+    All tensors are mixed alike, BatchNorm statistics included; counters are rounded. The learner's weights matter only
+    in that an upload of weight 0 is left out.
 
     Args:
         mixing: share of a fresh upload in the model, alpha.
@@ -89,15 +89,15 @@ class FedAsync(Staleness):
 
 @dataclass(frozen=True, kw_only=True)
 class AflDelay:
-    """Mixes the uploads into the model one after the other, by the seconds their vehicles took; rounds do not count.
+    """Mixes the uploads into the model one after the other, by the seconds that their vehicles took, not by rounds.
 
-    The published expression, w <- gamma w + a w_n, has parts that do not add up to 1: it shrinks the parameters, or,
-    below a second, lets them grow. Here they are mixed. All tensors are mixed alike, BatchNorm statistics among them;
-    counters are rounded. A share above 1, which delays below a second can give, is taken as 1. The learner's weights
-    decide only that an upload of weight 0 stays out.
+    The factors of the published expression, w <- gamma w + a w_n, do not add up to 1: it shrinks the parameters, or for
+    delays below a second lets them grow. Here they are mixed. All tensors are mixed alike, BatchNorm statistics
+    included; counters are rounded. A share above 1, possible for delays below a second, counts as 1. The learner's
+    weights matter only in that an upload of weight 0 is left out.
 
     Args:
-        mixing: share of an upload in the model that took a second to train and one to send; 1 - gamma of the paper.
+        mixing: share of an upload in the model if training and sending took one second each; 1 - gamma of the paper.
     """
 
     name: ClassVar[str] = "afl-delay"
@@ -114,7 +114,7 @@ class AflDelay:
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.5
 
     def share(self, upload: Upload) -> float:
-        """Return a, as it stands above."""
+        """Return a of the equations."""
         delay = ZETA ** (upload.participant.train_s - 1) * ZETA ** (upload.participant.upload_s - 1)
         return min(float(self.mixing * delay), 1.0)
 
@@ -125,22 +125,21 @@ class AflDelay:
 
 @dataclass(frozen=True, kw_only=True)
 class FedBuff(Staleness):
-    """Adds the mean change of K uploads, each over the model that its vehicle downloaded.
+    """Adds the mean change of K uploads, each relative to the model that its vehicle downloaded.
 
-    A round of ``round.quorum = K`` is the buffer; vehicles that are at work when it is full go on, with
-    ``round.max_staleness`` above 0. With rounds of fewer uploads ``buffer`` gathers over several; tau
-    counts the models since, of which a round that only fills the buffer makes none.
+    A round of ``round.quorum = K`` is the buffer; with ``round.max_staleness`` above 0, vehicles at work when it is
+    full continue. With rounds of fewer uploads ``buffer`` collects over several; tau counts the models since the
+    download, and a round that only fills the buffer makes none.
 
-    The learner's weights p_n are those of the mean: with N uploads in a round each counts N p_n, so that equal
-    weights count 1. Parameters alone are changed so. BatchNorm's statistics and counters, whose changes need not add
-    up to anything (a variance could become negative), are mixed with the weighted mean of those uploaded, by the
-    share min(1, eta mean s(tau)).
+    The learner's weights p_n are those of the mean: with N uploads in a round each counts N p_n, so equal weights count
+    1. This applies to parameters only. BatchNorm's statistics and counters are mixed with the weighted mean of the
+    uploaded ones, by the share min(1, eta mean s(tau)), since adding changes could make a variance negative.
 
     Args:
         learning_rate: the server's step, eta.
-        buffer: uploads that are gathered before the model moves, K. 0: those of the round, that is ``round.quorum``
-            of them unless the deadline closed it. Above 0 the buffer fills across rounds, and a round that fills it
-            moves the model by all that is in it, the surplus included.
+        buffer: uploads that are collected before the model changes, K. 0: those of the round, which are
+            ``round.quorum`` unless the deadline closed it. Above 0 the buffer fills across rounds, and the round that
+            fills it changes the model by all uploads in it, including any surplus.
     """
 
     name: ClassVar[str] = "fedbuff"
@@ -157,20 +156,20 @@ class FedBuff(Staleness):
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model moved by the buffer, or as it is while that is not full."""
+        """Return the model changed by the buffer; unchanged while the buffer is not full."""
         memory, model = dict(uploads.memory), uploads.model
         number = len(uploads.uploads)
         gathered = float(memory.get(COUNT, 0.0))
         scales = []
         for upload in uploads.uploads:
-            count = number * upload.weight  # these sum to the number
+            count = number * upload.weight  # these sum to the number of uploads
             scales.append(count * self.staleness_weight(upload.staleness))
             gathered += count
             for name, tensor in upload.state.items():
                 value = tensor.to(torch.float64)
                 if name in uploads.parameters:
                     _add(memory, CHANGE + name, scales[-1] * (value - upload.base[name].to(torch.float64)))
-                else:  # a running mean, which leaves as they are what all share
+                else:  # a running mean, which does not change a value that all share
                     mean = memory.get(STATISTICS + name, value)
                     memory[STATISTICS + name] = mean + count / gathered * (value - mean)
         _add(memory, SCALE, torch.tensor(sum(scales), dtype=torch.float64))
@@ -193,7 +192,7 @@ def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def mixed(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Return (1 - share) model + share other, for the tensors of ``other``; equal values stay as they are, to the bit.
+    """Return (1 - share) model + share other, for the tensors of ``other``; equal values do not change a bit.
 
     ``model`` has at least the names of ``other``; ``share`` is in [0, 1].
     """
@@ -206,6 +205,6 @@ def mixed(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float
 
 
 def normalised(values: Sequence[float]) -> list[float]:
-    """Return values >= 0 over their sum; all 0 where that is 0."""
+    """Return values >= 0 divided by their sum; all 0 if the sum is 0."""
     total = sum(values)
     return [value / total if total > 0 else 0.0 for value in values]

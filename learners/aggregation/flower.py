@@ -1,7 +1,7 @@
-"""Strategies of Flower as aggregation rules: ``Strategy.aggregate_fit`` folds the uploads that committed.
+"""Strategies of Flower as aggregation rules: ``Strategy.aggregate_fit`` aggregates the committed uploads.
 
-A strategy is an object that remembers, and a rule is a function of its memory: in each round one is made anew and gets
-the attributes that it had, kept as tensors and JSON. So a resumed run goes on with the same bits, and nothing is
+A strategy is an object with state, a rule a function of its memory: each round creates a new strategy and restores its
+attributes, which are stored as tensors and JSON. So a resumed run continues with the same bits, and nothing is
 unpickled.
 """
 
@@ -26,22 +26,22 @@ from vnetsim.plugins import code_file, module_of_file, short_name
 
 ROUND, ATTRIBUTES = "round", "attributes"
 GLOBAL = ("initial_parameters", "current_weights")
-"""Attributes in which Flower's strategies keep the global model: made of it in each round, and not kept."""
+"""Attributes in which Flower's strategies keep the global model; set in each round, and not stored."""
 WHOLE = 10**9
-"""``num_examples`` of an upload that weighs 1; Flower takes whole numbers."""
+"""``num_examples`` of an upload of weight 1; Flower takes whole numbers."""
 METRICS = (
     "vehicle_id", "silo", "weight", "staleness", "level_px", "speed_mps", "stay_s", "download_s", "train_s", "upload_s"
 )  # fmt: skip
-"""Fields of an ``Upload`` that stand in a reply's metrics."""
+"""Fields of an ``Upload`` in a reply's metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flower:
-    """A strategy of Flower folds the parameters; BatchNorm's statistics and counters are the learner's weighted mean.
+    """A strategy of Flower aggregates the parameters; BatchNorm's statistics and counters get the learner's mean.
 
-    Its ``aggregate_fit`` is called alone, with no failures: who takes part is settled by traffic, radio and selection.
-    Of a reply the client's ``cid`` is the vehicle, ``num_examples`` its weight, and ``metrics`` are
-    ``METRICS``. The record shows these weights, whatever a strategy makes of them.
+    Only its ``aggregate_fit`` is called, without failures: traffic, radio and selection decide who takes part. In a
+    reply, the client's ``cid`` is the vehicle, ``num_examples`` its weight, and ``metrics`` are ``METRICS``. The record
+    shows these weights, whatever a strategy does with them.
 
     Args:
         strategy: a class of ``flwr.server.strategy``, or one of a file as ``path/to/file.py:Class``.
@@ -57,11 +57,11 @@ class Flower:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no strategy, or arguments that it does not take, before anything runs."""
+        """Refuse an unknown strategy, or arguments that it does not take, before anything runs."""
         self._made([np.zeros(1, dtype=np.float32)])
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return what the strategy makes of the uploads; the model stays where it returns none."""
+        """Return the strategy's model; the model is kept if the strategy returns none."""
         from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays  # noqa: PLC0415
 
         names = [name for name in uploads.uploads[0].state if name in uploads.parameters]
@@ -88,7 +88,7 @@ class Flower:
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
     def _made(self, model: list[np.ndarray[Any, Any]]) -> Any:
-        """Return a new strategy that knows the global model."""
+        """Return a new strategy that has the global model."""
         found = _strategy_class(self.strategy)
         from flwr.common import ndarrays_to_parameters  # noqa: PLC0415 - optional
 
@@ -101,7 +101,7 @@ class Flower:
             raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
 
     def _kept(self, strategy: Any) -> dict[str, Tensor]:
-        """Return a strategy's attributes as tensors; functions are left out, for its constructor sets them."""
+        """Return a strategy's attributes as tensors, without functions, which its constructor sets."""
         arrays: list[Tensor] = []
         kept = {}
         for name, value in vars(strategy).items():
@@ -123,7 +123,7 @@ def _strategy_class(name: str) -> type[Any]:
         from flwr.server import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
     except ImportError:
         raise InputError("aggregation.name: 'flower' needs the package flwr: pip install 'vnetsim[flower]'.") from None
-    logging.getLogger("flwr").setLevel(logging.ERROR)  # it warns of clients and metrics that it is not asked for
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # it warns of clients and metrics that are not used here
     file = code_file(name)
     there = vars(flowers) if file is None else vars(module_of_file(file, "Flower strategy"))
     known: dict[str, type[Any]] = {
@@ -139,11 +139,7 @@ def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> list[np.ndarray[
 
 
 def _plain(value: Any, arrays: list[Tensor]) -> Any:
-    """Return a value as JSON has it; its arrays are appended to ``arrays``.
-
-    Raises:
-        TypeError: neither JSON nor a tensor has such a value.
-    """
+    """Return a value as JSON, appending its arrays to ``arrays``; raises TypeError for other types."""
     if isinstance(value, np.ndarray | np.generic):
         arrays.append(torch.from_numpy(np.array(value)))
         return {"array": len(arrays) - 1}
@@ -157,7 +153,7 @@ def _plain(value: Any, arrays: list[Tensor]) -> Any:
 
 
 def _restored(memory: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the attributes that ``Flower._kept`` made tensors of; none before the first round."""
+    """Return the attributes stored by ``Flower._kept``; empty before the first round."""
 
     def value(plain: Any) -> Any:
         if isinstance(plain, list):

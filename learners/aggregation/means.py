@@ -14,7 +14,7 @@ from vnetsim.learning.aggregation import NextModel, RoundUploads
 ServerRate = Annotated[float, Within(0, 1000, "", "a model is thrown away by a step a thousand times its own")]
 FIRST, SECOND = "first.", "second."
 BETA1, BETA2 = 0.9, 0.99
-"""Decays of FedAdam's mean change and of its square: those of all experiments of the paper."""
+"""Decays of FedAdam's mean change and of its square, as in all experiments of the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)

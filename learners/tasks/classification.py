@@ -1,4 +1,4 @@
-"""The task of learners that classify images: images in silos, a classifier, its local training and its evaluation."""
+"""The task of the learners that classify images: images in silos, a classifier, local training and evaluation."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
 
 DEFAULTS: Mapping[str, object] = {
-    # silos large enough for a few hundred images each, which lack half of the labels
+    # silos of a few hundred images each, without half of the labels
     "data.partition": "label-skew",
     "silos.count": 20,
-    # two vehicles with the same images would have nothing to tell each other
+    # two vehicles with the same images could teach each other nothing
     "round.distinct_silos": True,
 }
 """Experiment settings of the learners that classify."""
@@ -36,7 +36,7 @@ ACCURACY = Series(
     group="Accuracy",
     label="Accuracy",
     unit="%",
-    caption="Of the global model on the test images, which no vehicle holds; without a server, of the mean of the "
+    caption="Accuracy of the global model on test images that no vehicle has; without a server, of the mean of the "
     "models of the silos that took part so far.",
 )
 SEEN_ACCURACY = Series(
@@ -44,14 +44,15 @@ SEEN_ACCURACY = Series(
     group="Accuracy",
     label="Local models, seen labels",
     unit="%",
-    caption="Of each aggregated upload by itself on test images whose label its silo holds, mean over the uploads.",
+    caption="Accuracy of each aggregated upload by itself on test images whose label its silo has, mean over the "
+    "uploads.",
 )
 UNSEEN_ACCURACY = Series(
     name="unseen_accuracy",
     group="Accuracy",
     label="Local models, unseen labels",
     unit="%",
-    caption="Of each aggregated upload by itself on test images whose label its silo lacks, mean over the uploads "
+    caption="Accuracy of each aggregated upload by itself on test images whose label its silo lacks, mean over those "
     "of silos that lack one.",
 )
 
@@ -63,8 +64,7 @@ class ClassificationSettings(EncoderSettings):
     The defaults suit the built-in signs on two CPU cores.
 
     Args:
-        local_test: test images, drawn at random, on which the uploads of a round are measured by themselves; 0 takes
-            all.
+        local_test: number of test images, drawn at random, on which each upload of a round is measured; 0 takes all.
     """
 
     steps: int = 12
@@ -74,11 +74,11 @@ class ClassificationSettings(EncoderSettings):
 class ClassificationTask(Task):
     """Images in silos, a classifier, the cross-entropy, and accuracies.
 
-    Images are normalised and not augmented: a mirrored sign is another sign. Models hold their BatchNorm statistics,
-    which are sent and averaged like weights.
+    Images are normalised and not augmented, since a mirrored sign is another sign. BatchNorm statistics are sent and
+    averaged like weights.
 
     Raises:
-        InputError: when the images have fewer than two classes, or do not fit the silos.
+        InputError: the images have fewer than two classes, or do not fit the silos.
     """
 
     settings: ClassificationSettings
@@ -110,7 +110,7 @@ class ClassificationTask(Task):
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the cross-entropy over the union of labels, mean over the images.
 
-        Logits that a method has made of the images already are in the batch as ``outputs``, and used.
+        Uses the batch's ``outputs`` if a method has already computed the logits.
         """
         return cross_entropy(batch["outputs"] if "outputs" in batch else model(batch["images"]), batch["labels"])
 
@@ -119,7 +119,7 @@ class ClassificationTask(Task):
         return {"accuracy": float(self._correct(state, self._test, self._test_labels).double().mean())}
 
     def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:
-        """Return a model's accuracy in the local test on labels that ``silo`` holds and on those it lacks, if any."""
+        """Return a model's local-test accuracy on labels that ``silo`` has, and on labels it lacks, if any."""
         correct = self._correct(state, self._local_test, self._local_test_labels)
         held = self._held[silo][self._local_test_labels]
         numbers = torch.stack([correct & held, held, correct & ~held, ~held]).sum(dim=1, dtype=torch.float64)
@@ -127,7 +127,7 @@ class ClassificationTask(Task):
         return {name: value for name, value in figures if not math.isnan(value)}
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the means of ``upload_figures``; one that no upload has is left out."""
+        """Return the means of ``upload_figures``; a figure that no upload has is left out."""
         measured = {
             one.name: [figures[one.name] for figures in uploads if one.name in figures]
             for one in (SEEN_ACCURACY, UNSEEN_ACCURACY)
@@ -135,12 +135,12 @@ class ClassificationTask(Task):
         return {name: sum(values) / len(values) for name, values in measured.items() if values}
 
     def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner that averages; those of unseen labels where silos lack some."""
+        """Return all metrics of a learner that averages; those of unseen labels only if silos lack some."""
         unseen = (UNSEEN_ACCURACY,) if (self._counts == 0).any() else ()
         return (LOSS, ACCURACY, SEEN_ACCURACY, *unseen, LEARNING_RATE)
 
     def describe(self, facts: Mapping[str, str]) -> Description:
-        """Return classifier, data distribution and what else the record says, the learner's ``facts`` at the end."""
+        """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
         held = (self._counts > 0).sum(axis=1)
         names = self._data.class_names
         return self.described(
@@ -159,7 +159,6 @@ class ClassificationTask(Task):
 
     @torch.inference_mode()
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
-        """Return for each uint8 image whether a model labels it correctly, shape (N,)."""
         self.network.load_state_dict(state)
         self.network.eval()
         logits = passed(lambda part: self.network(self.normalised(part)), images)

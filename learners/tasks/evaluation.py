@@ -1,4 +1,4 @@
-"""How good frozen features are: weighted k-nearest-neighbour vote and linear probe; passes."""
+"""Evaluation: forward passes over many images, and two tests of frozen features (nearest neighbours, linear probe)."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators
 
 PENALTY = 1e-3
-"""Of the linear probe: with it weights stay finite where classes can be told apart."""
+"""L2 penalty of the linear probe, which keeps weights finite if classes are separable."""
 CHUNK_VALUES = 1 << 24
-"""Most values that one chunk of a pairwise computation holds (64 MiB in float32)."""
+"""Most values in one chunk of a pairwise computation (64 MiB in float32)."""
 PASS = 128
-"""Images of one forward pass. On a CPU more of them leave the caches: 256 take twice the time per image."""
+"""Images of one forward pass on a CPU. More do not fit its caches: 256 take twice the time per image."""
 DEVICE_PASS_PIXELS = 2**21
-"""Of one forward pass on another device, where few images leave most of it idle: 2,048 images of 32 x 32."""
+"""Pixels of one forward pass on a GPU, which fewer images would leave mostly idle: 2,048 images of 32 x 32."""
 
 
 def as_floats(images: Tensor) -> Tensor:
-    """Return uint8 images (N, C, H, W) as floats in [0, 1], laid out as the networks are."""
+    """Return uint8 images (N, C, H, W) as floats in [0, 1], in the memory layout of the networks."""
     return channels_last(images.to(torch.float32) / 255)
 
 
 def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Return what ``forward`` makes of uint8 images (N, C, H, W), shape (N, ...).
+    """Return the outputs of ``forward`` for uint8 images (N, C, H, W), shape (N, ...).
 
-    On a CPU passes go side by side, each on one core, for the reason that vehicles do (``learners.engines.batched``):
-    two cores that share one pass of small convolutions spend a third of their time waiting for each other.
+    On a CPU passes run side by side, each on one core, as training does (``learners.engines.batched``): two cores on
+    one pass of small convolutions spend a third of their time waiting for each other.
 
-    ``forward`` takes float images in [0, 1] and changes nothing, as a network in evaluation mode. One that draws from
-    the global generators makes its passes in order. ``rows`` says which of the images, in what order.
+    ``forward`` takes float images in [0, 1] and changes nothing, like a network in evaluation mode. If it draws from
+    the global generators, the passes run in order. ``rows`` selects images and their order.
     """
     on_cpu = images.device.type == "cpu"
     size = PASS if on_cpu else max(PASS, DEVICE_PASS_PIXELS // images[0, 0].numel())
@@ -62,16 +62,16 @@ def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | N
 def knn_predict(queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int, temperature: float) -> Tensor:
     """Return the labels that the nearest neighbours vote for, shape (Q,).
 
-    Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature)
-    (Wu et al. 2018, section 3.4). Of equal votes the lowest label wins.
+    Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature) (Wu et
+    al. 2018, section 3.4). Of equal votes the lowest label wins.
 
     Args:
         queries: features (Q, D); a zero vector is equally far from all.
         bank: labelled features (M, D), M >= 1.
         labels: their labels (M,), int64 in [0, classes).
         classes: number of labels.
-        k: neighbours that vote; all of the bank when it is smaller.
-        temperature: > 0; the smaller, the more the nearest decide.
+        k: neighbours that vote; all of the bank if it is smaller.
+        temperature: > 0; the smaller, the more weight the nearest have.
     """
     k = min(k, len(bank))
     bank = normalize(bank, dim=1)
@@ -91,8 +91,8 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple
     """Return weights (D, classes) and biases (classes,) of the multinomial logistic regression.
 
     They minimise the mean cross-entropy plus PENALTY / 2 times the squared weights (not the biases): a strictly convex
-    problem in the weights, solved by L-BFGS from zero, so the result depends on the data alone. The sums over images
-    are taken where the features lie; what the solver itself handles has the size of the weights.
+    problem in the weights, solved by L-BFGS from zero, so the result depends only on the data. Sums over images are
+    computed on the features' device, the solver's steps on the CPU.
 
     Features are float64 (M, D), labels int64 (M,) in [0, classes).
     """
@@ -122,7 +122,7 @@ def linear_probe_accuracy(
     """Return the share of queries that a linear probe of the bank's standardised features labels correctly."""
     x = bank.double()
     mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)
-    # a constant feature says nothing; 1 keeps it at zero
+    # a constant feature has no information; dividing by 1 keeps it at zero
     deviation = torch.where(deviation > 0, deviation, 1.0)
     weights, biases = fit_linear_probe((x - mean) / deviation, bank_labels, classes=classes)
     logits = (queries.double() - mean) / deviation @ weights + biases

@@ -1,6 +1,6 @@
-"""A task of one's own in four methods: what images there are, the network, the loss of a step, and what is measured.
+"""Base class of a user's own task: images, network, loss, and metrics.
 
-``OwnTask`` brings the rest: silos, motion blur, local SGD on any engine, evaluation, cost, record and resumption. With
+``OwnTask`` adds the rest: silos, motion blur, local SGD on any engine, evaluation, cost, record and resumption. With
 ``learners.federated.federated_averaging`` it is a whole learner; ``scenarios/plugins/rotation.py`` is one.
 """
 
@@ -29,10 +29,10 @@ LOSS = training_loss("Of the task")
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTaskSettings(TrainingSettings):
-    """Local training by SGD, and averaging; a method adds its own.
+    """Local training by SGD, and averaging; a method adds its own settings.
 
     Args:
-        momentum: of SGD, in [0, 1); a new optimizer at each local training.
+        momentum: of SGD, in [0, 1); each local training starts a new optimizer.
     """
 
     momentum: Momentum = 0.9
@@ -40,15 +40,15 @@ class OwnTaskSettings(TrainingSettings):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """Images in silos, and what the network is to make of each.
+    """Images in silos, and a target for each.
 
     Args:
         train: training images, uint8, shape (N, C, H, W).
-        targets: what is to be made of them, of any type, shape (N, ...).
-        test: test images that no silo holds, uint8, shape (M, C, H, W).
-        test_targets: theirs, shape (M, ...).
-        silos: the rows of ``train`` that each silo holds, ``silos.count`` arrays of at least 2 each.
-        labels: class of each training image for the record, int64, shape (N,); without classes None.
+        targets: their targets, of any type, shape (N, ...).
+        test: test images that no silo has, uint8, shape (M, C, H, W).
+        test_targets: their targets, shape (M, ...).
+        silos: the rows of ``train`` in each silo, ``silos.count`` arrays of at least 2 each.
+        labels: class of each training image for the record, int64, shape (N,); None without classes.
         class_names: label texts; empty without classes.
     """
 
@@ -62,14 +62,14 @@ class Examples:
 
 
 class OwnTask(Task):
-    """Base of a task of one's own; a subclass gives ``metrics``, ``data``, ``model``, ``loss`` and ``measure``.
+    """Base class of a user's own task; a subclass defines ``metrics``, ``data``, ``model``, ``loss`` and ``measure``.
 
     Class attributes:
-        metrics: what ``measure`` returns, as record and report show it.
+        metrics: series for the results of ``measure``, in record and report.
 
     Raises:
-        InputError: no metrics, images that are no uint8 of shape (N, C, H, W), not one target each, another number of
-            silos than ``silos.count``, rows that are not there, or a silo with fewer than two images.
+        InputError: no metrics, images that are not uint8 of shape (N, C, H, W), not one target each, a number of silos
+            other than ``silos.count``, rows that do not exist, or a silo with fewer than two images.
     """
 
     metrics: ClassVar[tuple[Series, ...]]
@@ -105,26 +105,26 @@ class OwnTask(Task):
 
     @abstractmethod
     def data(self, context: LearnerContext) -> Examples:
-        """Return the images and their targets; ``learners.tasks.task.labelled_silos`` gives those of ``data.name``.
+        """Return the images and their targets; ``learners.tasks.task.labelled_silos`` returns those of ``data.name``.
 
-        What is drawn at random comes from ``context.streams.generator("a name of your own")``.
+        Draw random numbers from ``context.streams.generator("a name of your own")``.
         """
 
     @abstractmethod
     def model(self, examples: Examples) -> nn.Module:
-        """Return a new network, given images as floats in [0, 1]; torch's global generator is seeded for it."""
+        """Return a new network for images as floats in [0, 1]; torch's global generator is seeded before the call."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
         """Return the loss of a local step; see ``learners.tasks.task.StepLoss``.
 
-        The batch holds ``images`` as the vehicle sees them, blurred by its motion, in [0, 1], shape (B, C, H, W), and
-        their ``targets``, shape (B, ...).
+        The batch has ``images`` blurred by the vehicle's motion, in [0, 1], shape (B, C, H, W), and their ``targets``,
+        shape (B, ...).
         """
 
     @abstractmethod
     def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Return ``metrics`` of what a model makes of all test images, shape (M, ...), by their targets, (M, ...)."""
+        """Return ``metrics`` of a model's outputs for all test images, (M, ...), given their targets, (M, ...)."""
 
     @final
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
@@ -153,7 +153,7 @@ class OwnTask(Task):
 
     @final
     def describe(self, facts: Mapping[str, str]) -> Description:
-        """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
+        """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
         return self.described(
             facts,
             encoder=type(self.network).__name__,

@@ -1,4 +1,4 @@
-"""The task that steering learners share: road frames in silos, ResNet-8, its local steps and its evaluation."""
+"""The task of the steering learners: road frames in silos, ResNet-8, its local steps and its evaluation."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ RMSE = Series(
     group="Error on held-out frames",
     label="Average model",
     unit="RMSE",
-    caption="Root mean square error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
+    caption="Root mean square error of the steering angle in [-1, 1], pooled over test frames that no silo has.",
 )
 MAE = Series(
     name="mae",
     group="Absolute error on held-out frames",
     label="Average model",
     unit="MAE",
-    caption="Mean absolute error of the steering angle in [-1, 1], pooled over test frames that no silo holds.",
+    caption="Mean absolute error of the steering angle in [-1, 1], pooled over test frames that no silo has.",
 )
 RMSE_CONSTANT = replace(
     RMSE,
     name="rmse_constant",
     result=False,
     label="Constant predictor",
-    caption="The constant predictor always answers the mean angle of the training frames.",
+    caption="The constant predictor always returns the mean angle of the training frames.",
 )
 MAE_CONSTANT = replace(RMSE_CONSTANT, name="mae_constant", group=MAE.group, unit="MAE")
 GLOBAL_SERIES = (LOSS, RMSE, RMSE_CONSTANT, MAE, MAE_CONSTANT)
-"""What a learner with one model at the RSU reports; the average model is that one."""
+"""Series of a learner with one model at the RSU, which is then the average model."""
 
 RMSE_SILOS = replace(
     RMSE,
@@ -79,12 +79,12 @@ SILO_SERIES = (
         "the silos that took part so far.",
     ),
 )
-"""What a learner reports whose silos have models of their own."""
+"""Series of a learner whose silos have models of their own."""
 
 MIXING_WEIGHT = Series(
     name="mixing_weight",
     label="Mixing weight",
-    caption="Weight A_ij that the receiver i gives to the model of the sender j; 0 when the sender did not take part "
+    caption="Weight A_ij that the receiver i gives to the model of the sender j; 0 if the sender did not take part "
     "in the mixing, because it left before it was committed or sent non-finite values.",
 )
 
@@ -93,23 +93,23 @@ MIXING_WEIGHT = Series(
 class SteeringSettings(TrainingSettings):
     """Local training, averaging at the RSU and evaluation of a steering learner.
 
-    How an RSU averages has no effect where neighbours mix.
+    Settings of the RSU's averaging have no effect where neighbours mix.
 
     The published values are a batch of 32, Adam with a learning rate of 1e-3 and a weight decay of 1e-5, a dropout of
-    0.5, one step between two mixings, and more than a thousand rounds. The defaults make a run of 20 rounds learn: more
+    0.5, one step between two mixings, and more than a thousand rounds. The defaults let a run of 20 rounds learn: more
     steps in a local training, a higher learning rate, no dropout.
 
     Args:
-        batch: frames per step, >= 2; a smaller silo gives all it has.
-        steps: local steps of a local training, after which models are mixed once; the method's u, which takes every
-            (u + 1)-th step of its count for the mixing.
-        optimizer: ``adam`` begins every local training without memory: CDL's published step is a plain gradient, which
-            has none. ``adam-kept`` leaves Adam's moments in the silo until its next local training, by when they are
-            those of another model. ``sgd`` has no momentum. The same for all steering learners, whoever averages.
+        batch: frames per step, >= 2; a smaller silo uses all it has.
+        steps: local steps of a local training, after which models are mixed once; the method's u, which uses every (u +
+            1)-th step for mixing.
+        optimizer: ``adam`` starts every local training without moments: CDL's published step is a plain gradient, which
+            has none. ``adam-kept`` keeps Adam's moments in the silo until its next local training, though the model has
+            changed by then. ``sgd`` has no momentum. The same for all steering learners, whoever averages.
         lr: learning rate; alpha_0 of the method.
-        schedule: alpha_k over the rounds: ``constant``, or ``cosine``, falling from ``lr`` to 0. The method writes
-            alpha_k and does not say how it changes.
-        dropout: share of the features that the linear layer does not see during training, in [0, 1).
+        schedule: alpha_k over the rounds: ``constant``, or ``cosine``, falling from ``lr`` to 0. The method does not
+            say how alpha_k changes.
+        dropout: share of the features hidden from the linear layer during training, in [0, 1).
         test_frames: test frames to evaluate on, evenly spread over the set; 0 takes all.
     """
 
@@ -156,12 +156,12 @@ class SteeringTask(Task):
         self._constant = {f"{name}_constant": value for name, value in constant.items()}
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return ``kept``, which features of each frame dropout leaves, shape (B, width)."""
+        """Return ``kept``, the features of each frame that dropout leaves, shape (B, width); empty without dropout."""
         share = self.settings.dropout
         return {"kept": torch.rand(count, self.network.width, generator=generator) >= share} if share > 0 else {}
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and what dropout needs, ``kept``."""
+        """Return ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and dropout's ``kept``."""
         there = moved({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
         return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
@@ -173,7 +173,7 @@ class SteeringTask(Task):
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the mean squared error of the steering angle, which CDL's description calls "mean square error (MAE)".
 
-        Angles that a method has made of the frames already are in the batch as ``outputs``, and used.
+        Uses the batch's ``outputs`` if a method has already computed the angles.
         """
         if "outputs" in batch:
             return mse_loss(batch["outputs"], batch["angles"])
@@ -185,24 +185,24 @@ class SteeringTask(Task):
         return GLOBAL_SERIES
 
     def learning_rate(self, passed: float) -> float:
-        """Return alpha_k, the step size of a local training that starts from a model of this version."""
+        """Return alpha_k, the step size after a share of the run."""
         return self.settings.lr if self.settings.schedule == "constant" else super().learning_rate(passed)
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        """Return the optimizer of the settings, continued from ``state``, which is empty to begin."""
+        """Return the optimizer of the settings, continued from ``state`` (empty: a new one)."""
         if self.settings.optimizer == "sgd":
             return super().optimizer(parameters, rate, state)
         return Adam(parameters, learning_rate=rate, weight_decay=self.settings.weight_decay, state=state)
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:
-        """Return what a silo keeps of an optimizer's state; nothing where each is fresh."""
+        """Return the part of an optimizer's state that a silo keeps; empty unless ``adam-kept``."""
         return dict(optimizer) if self.settings.optimizer == "adam-kept" else {}
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
         """Return the test errors of a model, with BatchNorm statistics estimated anew, and of the constant predictor.
 
-        Those that a model carries follow its weights by a tenth of the way a step: in short trainings they lag.
+        The model's own statistics move by a tenth per step, which lags behind in short trainings.
         """
         self.network.load_state_dict(moved(state, self.device))
         count = len(self._statistics)
@@ -213,7 +213,7 @@ class SteeringTask(Task):
         return {**_errors(angles - self._test_angles), **self._constant}
 
     def describe(self, facts: Mapping[str, str]) -> Description:
-        """Return network, data distribution and what else the record says, the learner's own ``facts`` at the end."""
+        """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
         angles = self._data.train_angles
         ranges = (angles >= -STRAIGHT).to(torch.int64) + (angles > STRAIGHT).to(torch.int64)
         return self.described(
@@ -237,10 +237,7 @@ class SteeringTask(Task):
 
 
 def _errors(error: Tensor) -> dict[str, float]:
-    """Return the errors over all test frames: sqrt(sum of squares / number), and the mean of the moduli.
-
-    An angle that overflowed, as a diverged model's may, counts as the largest number of single precision.
-    """
+    """Return RMSE and mean absolute error over all test frames; values that overflowed count as float32's largest."""
     error = error.to(torch.float64).nan_to_num(nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
     square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
     return {"rmse": math.sqrt(square), "mae": modulus}
