@@ -22,13 +22,12 @@ __all__ = ["ImageSet", "SteeringSet", "load_images", "load_steering", "motion_bl
 def load_images(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> ImageSet:
     """Return the set of images with classes that ``data.name`` names.
 
-    The random streams are those that generated sets draw from. ``settings`` are the set with its settings, its defaults
-    for None. Where nobody will look at ``pictures``, a set that draws them may leave them black, and one of files need
-    not be there.
+    Generated sets draw from ``streams``. ``settings`` are the set with its settings; None for its defaults. Without
+    ``pictures``, the images may be black and the files of a set may be missing.
 
     Raises:
-        InputError: when the set is unknown or has no classes, or its files are missing or damaged.
-        RunError: a set of one's own fails, or returns something else.
+        InputError: the set is unknown or has no classes, or its files are missing or damaged.
+        RunError: a plug-in's set fails, or returns something else.
     """
     return _load(data, streams, settings, "classes", ImageSet, pictures)
 

@@ -1,8 +1,8 @@
 """Recordings of the Udacity simulator: ``driving_log.csv`` with the images of its centre camera.
 
-The columns are centre, left and right image, steering in [-1, 1], throttle, brake and speed; a header line may stand
-before them. Numbers may have decimal commas where columns are parted by a comma and a space, or by a semicolon. Images
-become grey squares. A pause in the recording begins a new drive.
+The columns are centre, left and right image, steering in [-1, 1], throttle, brake and speed; a header line is optional.
+Numbers may have decimal commas if columns are separated by a comma and a space, or by a semicolon. Images become grey
+squares. A pause in the recording starts a new drive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vnetsim.random_streams import Streams
 LOG = "driving_log.csv"
 SIDE_PX = 64
 PAUSE_S = 5.0
-"""Two frames farther apart in time are of different drives (s)."""
+"""Two consecutive frames farther apart in time belong to different drives (s)."""
 _COLUMNS = 7
 _STAMP = re.compile(r"(\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d_\d{3})\.\w+$")
 
@@ -54,10 +54,10 @@ class DrivingLog:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the frames of the log ``data.root``, or of the folder it lies in, split by time (``split_by_time``).
+        """Return the frames of the log ``data.root``, or of the log in that folder, split by time (``split_by_time``).
 
         Raises:
-            InputError: when log or images are missing or damaged, in one line with file and line.
+            InputError: log or images are missing or damaged, in one line with file and line.
         """
         path = existing(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
@@ -84,10 +84,10 @@ class DrivingLog:
 
 
 def read_log(path: Path) -> list[Row]:
-    """Return the lines of a log; empty ones are passed over.
+    """Return the lines of a log; empty ones are skipped.
 
     Raises:
-        InputError: when it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
+        InputError: it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -107,7 +107,7 @@ def read_log(path: Path) -> list[Row]:
 
 
 def _cells(cells: Sequence[str], line: str) -> list[str]:
-    """Return the cells of a line; those of a line with decimal commas where its columns can be told apart."""
+    """Return the cells of a line, also of one with decimal commas if its columns can be distinguished."""
     for separator in (", ", ";"):
         if len(cells) != _COLUMNS and len(parts := line.split(separator)) == _COLUMNS:
             cells = [part.strip().strip('"') for part in parts]
@@ -133,15 +133,15 @@ def _row(place: str, cells: Sequence[str]) -> Row:
 
 
 def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
-    """Return which drive each frame is of, shape (N,).
+    """Return the drive of each frame, shape (N,).
 
-    The simulator writes the time into the file's name, as in ``center_2016_12_01_13_30_48_287.jpg``. More than
-    PAUSE_S to the frame before, or a time before it, begins a new drive. All is one drive when a name has no time.
+    The simulator writes the time into the file's name, as in ``center_2016_12_01_13_30_48_287.jpg``. A new drive starts
+    more than PAUSE_S after the frame before, or at an earlier time. If any name has no time, all frames are one drive.
     """
     stamps = [stamp[1] for stamp in map(_STAMP.search, images) if stamp]
     try:
         read = [datetime.strptime(stamp, "%Y_%m_%d_%H_%M_%S_%f") for stamp in stamps]  # noqa: DTZ007 - only differences count
-    except ValueError:  # digits that are no time
+    except ValueError:  # digits that are not a time
         read = []
     if len(read) < len(images):
         return np.zeros(len(images), dtype=np.int64)
@@ -154,7 +154,7 @@ def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
     """Return the files of rows' images.
 
     Raises:
-        InputError: a row names none, it is missing, or two rows with images of other names have the same file.
+        InputError: a row names none, it is missing, or two rows that name different images have the same file.
     """
     found: list[Path] = []
     named: dict[Path, tuple[str, str]] = {}
@@ -179,12 +179,12 @@ def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
 
 
 def find_image(folder: Path, written: str) -> Path | None:
-    """Return an image that a log names, or None.
+    """Return an image that a log names; None if it is not found.
 
-    Logs are moved between machines, so the image is looked for, in this order, under the path as written (relative to
-    the log's folder), the same with Windows' separators, by ever fewer of its last folders below the log's folder, and
-    by its bare name in ``IMG`` and in the log's folder. What lies outside the log's folder, also by a link in it, is
-    not taken: a log that was received could name any file.
+    Logs are moved between machines, so the image is searched, in this order: at the path as written (relative to the
+    log's folder), the same with Windows' separators, with ever fewer of its last folders below the log's folder, and
+    with its name only in ``IMG`` and in the log's folder. Files outside the log's folder, also through a link in it,
+    are not taken, since a log from others could name any file.
     """
     inside = os.path.realpath(folder)
     forward = written.replace("\\", "/")

@@ -1,7 +1,7 @@
 """Folders of images, one per class: ``root/CLASS/*``, or ``root/train/CLASS/*`` and ``root/test/CLASS/*``.
 
-A class is called as its folder; classes are in the order of their names. Files that are not images by their ending,
-and whatever begins with a dot, are passed over.
+Classes have the names of their folders, in alphabetical order. Files without an image suffix, and names that begin with
+a dot, are skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClassFolders:
         Without folders ``train`` and ``test``, a fifth of every class is held out (``split_by_class``).
 
         Raises:
-            InputError: when folders are missing or empty, images cannot be read, or there are fewer than two classes.
+            InputError: folders are missing or empty, images cannot be read, or there are fewer than two classes.
         """
         root = existing(data.root, self.name, "a folder with one folder of images per class", folder=True)
         generator = streams.generator("folder", "test images")
@@ -75,10 +75,7 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _files(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
-    """Return the image files of the classes, in the order of their names, and each one's class.
-
-    A class without a folder has none; a folder without images is an InputError.
-    """
+    """Return the classes' image files and the class of each; InputError for a folder without images."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):

@@ -1,6 +1,6 @@
-"""Reading recorded images: files through Pillow, arrays out of ``.npz`` archives, all brought to one square size.
+"""Reading recorded images: files through Pillow, arrays of ``.npz`` archives, all resized to one square size.
 
-Aspect is not kept: height and width are resized each on its own (antialiased bilinear), so that nothing is cut off.
+The aspect ratio is not kept: height and width are resized separately (antialiased bilinear), so nothing is cut off.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from PIL.ImageFile import ImageFile
 from vnetsim.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
-"""What the names of image files end in, in lower case."""
+"""Suffixes of image files, in lower case."""
 _NAMED = 5
 _POINTER = b"version https://git-lfs.github.com/spec/"
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is reported here, not in passing by Pillow
-# what Pillow raises on files that are no images, are damaged, or are far too large
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is reported by this module, not by Pillow
+# errors of Pillow for files that are not images, are damaged, or are far too large
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 
 def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
-    """Return the images of files, shape (N, 1, P, P) when ``grey``, else (N, 3, P, P), turned upright as EXIF says.
+    """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P), turned upright according to EXIF.
 
-    ``places`` says what to call each file in a message, for example the line that names it; its path by default.
+    ``places`` are names of the files for messages, for example the lines that name them; by default their paths.
 
     Raises:
-        InputError: when files cannot be read, saying how many and naming the first of them; when one has pixels of more
-            than 8 bits, whose range nobody but its owner knows.
+        InputError: files cannot be read (their number and the first of them), or one has pixels of more than 8 bits,
+            whose range is not known.
     """
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
@@ -60,15 +60,15 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
 
 
 def _refuse_wide(image: ImageFile, place: str) -> None:
-    """Refuse pixels of more than 8 bits: cut to the upper 8, the 12 bits of many cameras would arrive as 0 to 15."""
+    """Refuse pixels of more than 8 bits: reduced to the upper 8, the 12 bits of many cameras would become 0 to 15."""
     raw = [(tile[3] if isinstance(tile[3], tuple) else (tile[3],)) for tile in image.tile]
-    # the latter is how a .ppm says it
+    # the latter is a .ppm
     if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):
         raise InputError(f"data.root: {place} has pixels of more than 8 bits; bring them to 8 by a range that suits.")
 
 
 def lfs_cure(path: Path) -> str:
-    """Return what to do about a file of which git-lfs has left only its pointer; empty for any other."""
+    """Return what to do if a file is only a git-lfs pointer; empty for any other file."""
     try:
         with path.open("rb") as file:
             is_pointer = file.read(len(_POINTER)) == _POINTER
@@ -78,7 +78,7 @@ def lfs_cure(path: Path) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """Return the first few items and how many more there are."""
+    """Return the first few items and the number of others."""
     more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
     return ", ".join(items[:_NAMED]) + more
 
@@ -93,14 +93,14 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
 
 
 def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return arrays of an ``.npz`` archive by name: those of the first layout that it has, and the ``optional`` ones.
+    """Return arrays of an ``.npz`` archive by name: those of the first complete layout, and the ``optional`` ones.
 
     Raises:
-        InputError: it cannot be read, holds Python objects, or lacks arrays of each; the message lists those it has.
+        InputError: it cannot be read, has Python objects, or is complete in no layout; the message lists its arrays.
     """
     try:
         archive = np.load(path, allow_pickle=False)
-    except Exception as error:  # zipfile and NumPy raise a dozen kinds on what is damaged
+    except Exception as error:  # zipfile and NumPy raise a dozen kinds for damaged files
         cure = lfs_cure(path) or "name another file"
         raise InputError(f"data.root: '{path}' is no .npz archive that can be read; {cure}.") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -123,14 +123,14 @@ def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = 
 
 
 def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str) -> NDArray[np.uint8]:
-    """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) when ``grey``, else three channels.
+    """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) if ``grey``, else three channels.
 
     The array has the shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W), of whole numbers in 0..255, or floating
-    point in [0, 1] when no value of the array exceeds 1, else in [0, 255]. ``where`` is file and name of the array, for
+    point in [0, 1] if no value of the array exceeds 1, else in [0, 255]. ``where`` is file and name of the array, for
     messages.
 
     Raises:
-        InputError: when shape, type or values are others.
+        InputError: shape, type or values are others.
     """
     channels = (1, 3)
     if array.ndim == 4 and array.shape[3] not in channels and array.shape[1] in channels:
@@ -162,7 +162,7 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 
 def existing(root: str, name: str, what: str, *, folder: bool = False) -> Path:
-    """Return ``data.root``, which exists or is a ``folder``, else an InputError: the set ``name`` needs ``what``."""
+    """Return ``data.root`` if it exists (with ``folder``: as a folder); otherwise InputError saying ``what`` it needs."""
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
     path = Path(root)

@@ -1,11 +1,11 @@
 """Archives of images with classes or steering angles: MedMNIST's layout, a plain one, and that of CDL's authors.
 
 MedMNIST (Yang et al. 2023) has ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``; its ``val_``
-arrays are left alone. The plain layout may name its classes in ``classes``, and a test set is held out of it. Images
-may have the forms of ``images_of_array``; labels are whole numbers from 0, shape (N,) or (N, 1).
+arrays are not used. The plain layout may have the names of its classes in ``classes``, and a test set is held out of
+it. See ``images_of_array`` for the forms of images; labels are whole numbers from 0, shape (N,) or (N, 1).
 
 For steering, in the layout of the CDL and FADNet authors, ``imgs`` are the images and ``ground_truths`` their angles in
-[-1, 1], shape (N,) or (N, K); of K columns the first is the angle.
+[-1, 1], shape (N,) or (N, K); the first of K columns is the angle.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Npz:
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of the archive ``data.root``.
 
-        ``data.train_images`` and ``data.test_images`` above 0 keep the first so many: in the archive's order where it
-        has a test set, else in the random order in which it was split class by class (``split_by_class``).
+        ``data.train_images`` and ``data.test_images`` above 0 keep the first images: in the archive's order if it has a
+        test set, otherwise in the random order of ``split_by_class``.
 
         Raises:
-            InputError: when the archive is missing or damaged, or does not hold images of at least two classes.
+            InputError: the archive is missing or damaged, or does not have images of at least two classes.
         """
         path = existing(data.root, self.name, "an .npz archive")
         arrays = read_archive(path, _PLAIN, _MEDMNIST, optional=["classes"])
@@ -81,7 +81,7 @@ class Npz:
 
 @dataclass(frozen=True, kw_only=True)
 class SteeringNpz:
-    """An archive of frames, ``imgs``, and steering angles, ``ground_truths``; or a folder of them, each a drive."""
+    """An archive of frames, ``imgs``, and steering angles, ``ground_truths``; or a folder of them, one per drive."""
 
     name: ClassVar[str] = "steering-npz"
     source: ClassVar[str] = "layout: Do et al. (2023), arXiv:2303.06305, published code"
@@ -92,7 +92,7 @@ class SteeringNpz:
         """Return the frames of ``data.root``, split by stretches of time (``split_by_time``).
 
         Raises:
-            InputError: when an archive is missing or damaged, or does not hold images and angles.
+            InputError: an archive is missing or damaged, or does not have images and angles.
         """
         path = existing(data.root, self.name, "an .npz archive or a folder of them")
         archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
@@ -116,7 +116,7 @@ class SteeringNpz:
 
 
 def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]:
-    """Return the labels called ``name`` of the images called ``of``, int64, shape (N,)."""
+    """Return the labels ``name`` of the images ``of``, int64, shape (N,)."""
     labels, images = arrays[name], len(arrays[of]) if arrays[of].ndim else 0
     where = f"{path}: {name}"
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -132,7 +132,7 @@ def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]
 
 
 def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: Path) -> tuple[str, ...]:
-    """Return the names of the classes; numbers unless the archive has names."""
+    """Return the names of the classes; their numbers if the archive has no names."""
     highest = int(labels.max(initial=0))
     if classes is not None:
         names = tuple(str(name) for name in classes.ravel())

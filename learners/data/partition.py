@@ -1,4 +1,4 @@
-"""Dealing the training images to the silos: IID, by Dirichlet, label skew or major class, by approach or district."""
+"""Division of the training images among silos: IID, Dirichlet, label skew, major class, approach or district."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_CLASSES = ("iid", "dirichlet", "approach", "label-skew", "major-class", "dist
 OF_ANGLES = ("iid", "drive", "block", "sign")
 CLASSED, ANGLED = "images with classes", "frames with steering angles"
 STRAIGHT = 0.05
-"""Angles up to this are neither to the left nor to the right."""
+"""Largest angle that counts as neither left nor right."""
 
 
 def partition(
@@ -33,38 +33,39 @@ def partition(
     districts: int = 1,
     groups: Indices | None = None,
 ) -> list[Indices]:
-    """Return the rows of ``labels`` that each silo holds.
+    """Return the rows of ``labels`` in each silo.
 
-    No image goes to two silos, and every image to one if any silo holds its class. Silos get equally many, to within
-    one image, for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
-    ``approach``. The order inside a silo is random and independent of the class. Where ``groups`` says which images
-    stay together, all this holds of groups instead, apart from the order.
+    No image is in two silos, and every image is in one if any silo has its class. Silo sizes differ by at most one
+    image for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
+    ``approach``. The order inside a silo is random and independent of the class. With ``groups``, all this is true of
+    groups instead of images, except for the order.
 
     - ``iid``: every silo gets equally many of each class, to within one image.
     - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
-      effects of non-identical data distribution") whose concentration is ``settings.alpha`` times the class's
-      frequency relative to the mean class, so ``alpha`` itself in a balanced set. Silos are served in random order;
-      once a class is used up, the shares of the others are scaled up. ``alpha`` towards infinity gives IID; towards
-      0, one class per silo, except at most (classes - 1) times where a class ran out.
-    - ``approach``: silo i belongs to direction i mod ``approaches``. Class c belongs to direction c mod
-      ``approaches``, and is dealt IID to the silos of that direction. With more directions than classes, direction d
-      holds class d mod classes and shares it with the other directions that hold it.
-    - ``label-skew``: every silo holds 1 + round((1 - u) (C - 1)) of the C classes, u being ``settings.unseen_share``
-      (halves are rounded to even), and no image of the others. Any two classes are held by equally many silos to
-      within one, so none is left out when the silos are enough, and a class is dealt evenly to those that hold it.
+      effects of non-identical data distribution") whose concentration is ``settings.alpha`` times the class's frequency
+      relative to the mean class, so ``alpha`` itself in a balanced set. Silos are filled in random order; once a class
+      is used up, the shares of the others are scaled up. ``alpha`` towards infinity gives IID; towards 0, one class per
+      silo, except at most (classes - 1) times where a class ran out.
+    - ``approach``: silo i belongs to direction i mod ``approaches``. Class c belongs to direction c mod ``approaches``,
+      and is divided IID among the silos of that direction. With more directions than classes, direction d has class d
+      mod classes and shares it with the other directions that have it.
+    - ``label-skew``: every silo has 1 + round((1 - u) (C - 1)) of the C classes, with u = ``settings.unseen_share``
+      (halves are rounded to even), and no image of the others. The numbers of silos per class differ by at most one, so
+      no class is left out if there are enough silos, and a class is divided evenly among its silos.
     - ``major-class``: silo i has ``settings.major_share`` of its images from class i mod classes, the rest from all
-      others, as by ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643).
-      Where some image would be left over, a class is the major one of silos in proportion to its images (D'Hondt).
+      others, as with ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643). If
+      some image would be left over, the number of silos with a given major class is in proportion to its images
+      (D'Hondt).
     - ``district``: silo i belongs to district i mod ``districts``, and has ``settings.major_share`` of its images from
       the classes of its district, to within two images, and the rest from all others, in proportion to what is left of
-      them; classes belong to districts as to directions. With one district all are its own. Silos are as large as the
-      images suffice for with that share; images that are left over go to nobody.
+      them; classes belong to districts as to directions. With a single district all classes are its own. Silos are as
+      large as the images allow with that share; images left over are in no silo.
 
-    The ``labels`` are the class of every training image, shape (N,). Images with one number in ``groups``, shape (N,),
-    go to one silo, all of one class.
+    ``labels`` are the classes of all training images, shape (N,). Images with one number in ``groups``, shape (N,), all
+    of one class, stay in one silo.
 
     Raises:
-        InputError: when there are fewer images than the silos need, or the partition does not fit.
+        InputError: there are fewer images than the silos need, or the partition does not fit.
     """
     how: dict[str, Any] = {"approaches": approaches, "districts": districts, "settings": settings}
     if groups is None:
@@ -83,7 +84,7 @@ def partition(
 def _dealt(
     labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int
 ) -> list[Indices]:
-    """Return what each silo holds, in random order, whatever few it is; see ``partition``."""
+    """Return each silo's images in random order, however few; see ``partition``."""
     kind = settings.partition
     _require_kind(kind, OF_CLASSES, CLASSED, ANGLED)
     if kind == "approach":
@@ -125,7 +126,7 @@ def _shuffled_by_class(labels: Indices, generator: Generator) -> Indices:
 
 
 def _deal(cards: Indices, hands: int) -> list[Indices]:
-    """Deal in turn: neither the hands nor, with cards sorted by class, any class in them differ by more than one."""
+    """Deal cards in turn; with cards sorted by class, hands and their classes differ by at most one card."""
     return [cards[hand::hands] for hand in range(hands)]
 
 
@@ -162,16 +163,16 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
     cards = _shuffled_by_class(classes, generator)
     for label, hands in enumerate(holders):
-        if not hands:  # fewer silos than it takes to hold every class
+        if not hands:  # too few silos for every class
             continue
-        neediest = sorted(hands, key=lambda silo: len(shards[silo]))  # who holds least gets what cannot be halved
+        neediest = sorted(hands, key=lambda silo: len(shards[silo]))  # the smallest silo gets the odd image
         for silo, hand in zip(neediest, _deal(cards[classes[cards] == label], len(hands)), strict=True):
             shards[silo] = np.concatenate([shards[silo], hand])
     return shards
 
 
 def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator) -> list[Indices]:
-    """Return silos of equally many images, of each class the share that ``log_shares`` says, shape (silos, C)."""
+    """Return silos of equal size whose class shares follow ``log_shares``, shape (silos, C)."""
     silos = len(log_shares)
     ends = np.cumsum(sizes)
     next_card = ends - sizes
@@ -189,10 +190,7 @@ def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], 
 def _by_majors(
     cards: Indices, sizes: Indices, silos: int, districts: int | None, share: float, generator: Generator
 ) -> list[Indices]:
-    """Return silos of equally many images, each with the major ``share`` of its class, or of its district's classes.
-
-    The silos are as large as the images suffice for; the rest of the images goes to nobody.
-    """
+    """Return silos of equal size with the major ``share`` from their class or district; other images are in no silo."""
     groups = min(len(sizes), districts or len(sizes))
     group_of_class, places = np.arange(len(sizes)) % groups, np.arange(silos)
     have = np.bincount(group_of_class, sizes, groups).astype(np.int64)
@@ -225,7 +223,7 @@ def _by_majors(
         of_group = np.bincount(group_of_class, left, groups).astype(np.int64)
         spare = of_group.sum() - of_group - wanted
         for group in np.flatnonzero((spare < rest[silo]) & (np.arange(groups) != way[silo])):
-            take(silo, int(rest[silo] - spare[group]), group_of_class == group)  # what the group's own silos cannot
+            take(silo, int(rest[silo] - spare[group]), group_of_class == group)  # the group's own silos cannot take it
         wanted[way[silo]] -= rest[silo]
         take(silo, int(quota[silo] - counts[silo].sum()), group_of_class != way[silo])
     ends = np.cumsum(counts, axis=0) + np.cumsum(sizes) - sizes
@@ -236,7 +234,7 @@ def _by_majors(
 
 
 def _in_proportion(sizes: Indices, silos: int) -> Indices:
-    """Return each silo's class, in proportion to the images (D'Hondt), class i mod classes where it has silos left."""
+    """Return each silo's class, in proportion to the images (D'Hondt); class i mod classes if it is due silos."""
     classes, places = len(sizes), np.arange(silos)
     most = np.argsort(-sizes / (places[:, None] + 1), axis=None, kind="stable")[:silos] % classes
     due = np.bincount(most, minlength=classes)
@@ -247,7 +245,7 @@ def _in_proportion(sizes: Indices, silos: int) -> Indices:
 
 
 def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
-    """Return how many images of its own group each silo gets, or None where the images do not suffice for the share.
+    """Return how many images of its own group each silo gets; None if the images do not suffice for the share.
 
     ``have`` are the images of each group, ``quotas`` those of each silo.
     """
@@ -267,8 +265,8 @@ def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: f
 def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Generator) -> NDArray[np.float64]:
     """Draw Dirichlet shares as logarithms up to a constant, shape (count, C); finite for any concentration > 0.
 
-    Small concentrations make all shares but one underflow. Gamma(a) variates drawn as Gamma(a + 1) U^(1/a) (Marsaglia
-    and Tsang 2000) have a logarithm all the same, and so an order.
+    With small concentrations all shares but one underflow. Gamma(a) variates drawn as Gamma(a + 1) U^(1/a) (Marsaglia
+    and Tsang 2000) still have a logarithm, and so an order.
     """
     bounded = np.clip(concentration, 1e-100, 1e100)  # beyond, the logarithms overflow
     shape = (count, len(bounded))
@@ -277,12 +275,7 @@ def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Gen
 
 
 def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
-    """Split ``quota`` in proportion to the shares, by largest remainder, no class above its room.
-
-    Ends after at most one pass per class: a pass either fills a class for good or finds that all shares fit.
-
-    ``log_shares`` are not normalised, ``room`` are the images left in each class, both of shape (C,).
-    """
+    """Split ``quota`` in proportion to the shares, by largest remainder, no class above its ``room``; shapes (C,)."""
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:
@@ -306,21 +299,19 @@ def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> In
 def partition_steering(
     frames: SteeringSet, *, silos: int, settings: DataSettings, generator: Generator
 ) -> list[Indices]:
-    """Return the training frames that each silo holds, in random order.
-
-    Every frame goes to exactly one silo.
+    """Return the training frames in each silo, in random order; every frame is in exactly one silo.
 
     - ``iid``: frames at random, equally many to within one.
-    - ``drive``: with as many silos as drives or more, each silo holds frames of one drive, drawn at random; else every
-      drive goes to one silo as a whole.
-    - ``block``: the same with blocks in place of drives, but a block is cut into silos in order of time, so that each
-      holds consecutive frames.
+    - ``drive``: with at least as many silos as drives, each silo has frames of one drive, drawn at random; otherwise
+      every drive is in one silo as a whole.
+    - ``block``: the same with blocks instead of drives, but a block is divided among silos in order of time, so that
+      each has consecutive frames.
     - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between, drawn at random.
 
-    Drives, blocks and signs are shared out so that the silos' sizes differ as little as their own sizes allow.
+    Drives, blocks and signs are divided so that the silos' sizes differ as little as possible.
 
     Raises:
-        InputError: when a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
+        InputError: a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
     """
     kind, count = settings.partition, len(frames.train_angles)
     _require_kind(kind, OF_ANGLES, ANGLED, CLASSED)
@@ -339,21 +330,17 @@ def partition_steering(
 
 
 def _by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
-    """Share out the frames so that a silo holds as few units as possible.
-
-    ``units`` says which drive, block or sign each frame belongs to, shape (N,). A unit that several silos share is cut
-    into consecutive pieces ``in_order``, else at random.
-    """
+    """Divide frames so that a silo has as few units (drives, blocks or signs, shape (N,)) as possible."""
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
-    if silos < len(members):  # whole units, the largest first, each to the silo that holds least
+    if silos < len(members):  # whole units, the largest first, each to the smallest silo
         for unit in sorted(members, key=len, reverse=True):
             silo = min(range(silos), key=lambda silo: len(shards[silo]))
             shards[silo] = np.concatenate([shards[silo], unit])
         return shards
     hands: list[list[int]] = [[unit] for unit in range(len(members))]
-    for silo in range(len(members), silos):  # one more for the unit whose silos are largest
+    for silo in range(len(members), silos):  # one more silo for the unit with the largest silos
         largest = max(range(len(members)), key=lambda unit: len(members[unit]) / len(hands[unit]))
         hands[largest].append(silo)
     for unit, hand in zip(members, hands, strict=True):

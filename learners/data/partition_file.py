@@ -1,8 +1,8 @@
-"""Who holds which image, as a file: a run writes it, and ``data.partition`` takes it.
+"""The partition of images over silos as a file: written by a run, read by ``data.partition``.
 
-A CSV of five columns: ``split``, ``train`` or ``test``; ``image``, its file below the data's folder, or else its number
-in the set from 0; ``label`` and ``class``, the number and the name of its class; ``silo``, empty where nobody holds it.
-A silo's images are in the order in which they stand there.
+A CSV of five columns: ``split``, ``train`` or ``test``; ``image``, its file below the data's folder, or its number in
+the set from 0; ``label`` and ``class``, number and name of its class; ``silo``, empty if no silo has it. The order of
+lines is the order of a silo's images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = ("split", "image", "label", "class", "silo")
 
 
 def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
-    """Return the file: the silos one after the other, then training images that nobody holds, then the test images."""
+    """Return the file: silo after silo, then training images that no silo has, then the test images."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -46,7 +46,7 @@ def _name(names: Sequence[str], row: int) -> str:
 
 
 def dealt(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
-    """Return the rows of the training images that each silo holds, by a file or as ``partition`` deals them."""
+    """Return the rows of the training images in each silo, from a partition file or by ``partition``."""
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
     groups = None if data.train_groups is None else data.train_groups.numpy()
@@ -54,15 +54,12 @@ def dealt(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> 
 
 
 def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -> list[Indices]:
-    """Return the rows of the training images that each silo holds, as a file says, in its order.
+    """Return the rows of the training images in each silo, in the file's order.
 
-    Training images that it does not have, or gives no silo, are held by nobody. Label and class may be empty; a label
-    that is there must be the image's.
+    Training images that are not in the file, or without a silo there, are in no silo. Label and class may be empty; a
+    label must be the image's.
 
     Every silo must have ``min_images``, and at least one.
-
-    Raises:
-        InputError: naming the line, or the silo that has too few.
     """
     names = data.train_names or [str(row) for row in range(len(data.train_labels))]
     rows = {name: row for row, name in enumerate(names)}
@@ -92,7 +89,7 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
 
 
 def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
-    """Return what is wrong with a row of a training image, given the labels of all by name; empty for nothing."""
+    """Return what is wrong with the row of a training image; empty for nothing."""
     if split == "test":
         return "a test image is held by a silo; leave its silo empty."
     if split != "train":
@@ -107,11 +104,7 @@ def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows below the header, and the number of each one's line.
-
-    Raises:
-        InputError: it cannot be read, or is no table of the five columns.
-    """
+    """Yield line number and values of each row below the header; InputError if the file is not such a table."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)

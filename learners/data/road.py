@@ -1,12 +1,12 @@
 """A procedural set of drives as seen by a front camera, with the steering angle at every frame; made from a seed.
 
 Each drive has its own world: road width and markings, greys, shadows, light, haze, camera height and pitch. The road
-bends smoothly, so frames that follow each other are alike. What a frame shows decides its angle, by pure pursuit
-(Coulter 1992, "Implementation of the pure pursuit path tracking algorithm"): the car is to drive an arc through the
-middle of the road LOOK_AHEAD_M ahead. Verges are lighter or darker than the road and shadows cross it, so raw pixels
-tell little in a linear way; a small convolutional network finds the road.
+bends smoothly, so consecutive frames are similar. The angle follows from what a frame shows, by pure pursuit (Coulter
+1992, "Implementation of the pure pursuit path tracking algorithm"): the car should drive an arc through the middle of
+the road LOOK_AHEAD_M ahead. Verges may be lighter or darker than the road and shadows cross it, so raw pixels have
+little linear information; a small convolutional network finds the road.
 
-Ground coordinates are metres ahead of the camera and metres to the right of it; the road is flat. Arrays hold one
+Ground coordinates are metres ahead of the camera and metres to the right of it; the road is flat. Arrays have one
 drive: N frames of P x P pixels.
 """
 
@@ -30,12 +30,12 @@ Doubles = NDArray[np.float64]
 
 TRAIN_DRIVES = 11
 TEST_DRIVES = 6
-"""Drives of the test set, none of which any silo holds."""
+"""Drives of the test set."""
 TRAIN_IMAGES = 3300
-"""Training frames unless ``data.train_images`` says otherwise: 300 of each drive."""
+"""Default number of training frames: 300 of each drive."""
 TEST_IMAGES = 600
 BLOCK = 50
-"""Frames of a stretch of time."""
+"""Length of a stretch of time (frames)."""
 SIDE_PX = 64
 
 LOOK_AHEAD_M = 12.0
@@ -46,11 +46,11 @@ FULL_LOCK_RAD = 0.25
 FOCAL = 0.6
 """Focal length in image widths: a field of view of 80 degrees."""
 VIEW_M = 120.0
-"""What lies farther ahead looks as if it lay here (m)."""
+"""Largest visible distance; farther points are drawn at this distance (m)."""
 TIGHTEST_M = 12.0
 """Smallest radius of a bend (m)."""
 GRID_M = 0.5
-"""Distance between the places at which a course is given (m)."""
+"""Distance between two points of a course (m)."""
 _TABLE = 512
 _CHUNK = 25
 
@@ -65,7 +65,7 @@ class Road:
     needs: ClassVar[tuple[str, ...]] = ("data.image_px",)
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the set; every drive comes from a stream of its own."""
+        """Return the set; every drive has its own random stream."""
         side_px = data.image_px or SIDE_PX
         train = _drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
         test = _drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
@@ -87,12 +87,12 @@ class Road:
 
 
 def steering_angle(aside_m: Doubles) -> Doubles:
-    """Return the steering angle in [-1, 1], to the right positive, that leads to a point LOOK_AHEAD_M ahead.
+    """Return the steering angle in [-1, 1], positive to the right, that leads to a point LOOK_AHEAD_M ahead.
 
     The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
     wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1.
 
-    ``aside_m`` is how far to the right of the car's axis the point lies (m).
+    ``aside_m`` is the point's distance to the right of the car's axis (m).
     """
     curvature = 2 * aside_m / (np.square(aside_m) + LOOK_AHEAD_M**2)
     return np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD
@@ -116,7 +116,7 @@ def drive(
 def _drives(
     count: int, drives: int, side_px: int, streams: Streams
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Return ``count`` frames, dealt as evenly as can be over at most so many drives."""
+    """Return ``count`` frames, divided as evenly as possible into at most ``drives`` drives."""
     drives = min(drives, count)
     return [
         drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
@@ -142,12 +142,12 @@ def _integral(values: Doubles) -> Doubles:
 
 
 class Course:
-    """Where the road goes and how the car drives along it.
+    """The course of the road and of the car on it.
 
     Args:
         frames: number of frames N.
-        step_m: how far the car drives between two frames (m).
-        curvature: of the road every GRID_M from the first frame, to the right positive (1/m), shape (G,), reaching
+        step_m: distance that the car drives between two frames (m).
+        curvature: of the road every GRID_M from the first frame, positive to the right (1/m), shape (G,), reaching
             VIEW_M beyond the last frame.
         offset_m: of the car to the right of the middle of the road at the same places (m), shape (G,); its slope is the
             car's heading error.
@@ -168,11 +168,11 @@ class Course:
         return along + self._heading_error_rad
 
     def middle_m(self, ahead_m: Doubles) -> Doubles:
-        """Return how far to the right of the camera's axis the middle of the road lies (m).
+        """Return the distance of the middle of the road to the right of the camera's axis (m).
 
         At distance z ahead of a car at offset e to the right of the middle and turned to the right of the road by psi,
-        with curvature k (to the right positive), for small angles:
-        x(z) = -e - psi z + integral from 0 to z of (z - t) k(t) dt.
+        with curvature k (positive to the right), for small angles: x(z) = -e - psi z + integral from 0 to z of (z - t)
+        k(t) dt.
 
         Distances have the shape (N, R) and are at most VIEW_M.
         """
@@ -189,15 +189,15 @@ class Camera(NamedTuple):
     """The front camera of a drive."""
 
     height_m: float  # above the road
-    horizon: float  # in image heights from the top; it says how the camera is pitched
+    horizon: float  # in image heights from the top, by the camera's pitch
     gamma: float  # exponent of its response
-    noise: float  # standard deviation of the sensor's
+    noise: float  # standard deviation
 
 
 class World:
-    """What stays the same through a drive, drawn at random; greys and strengths are in [0, 1].
+    """The random properties of a drive that do not change; greys and strengths are in [0, 1].
 
-    Along the way its verges turn darker than the road and lighter. Tables are periodic, _TABLE places long.
+    Along the road its verges become darker and lighter than the road. Tables are periodic, of length _TABLE.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -213,14 +213,14 @@ class World:
         self.verges: Floats = np.clip(self.road + contrast, 0.05, 0.9).astype(np.float32)
         self.edge_line = uniform(0.5, 1.0)  # along both edges
         self.dashes = (generator.random() < 0.5) * uniform(0.4, 1.0)  # in the middle
-        self.shadow = uniform(0.1, 0.45)  # share of the light that shadows take
+        self.shadow = uniform(0.1, 0.45)  # share of the light that a shadow removes
         self.shade: Floats = np.clip(0.5 + 2 * trees, 0, 1).astype(np.float32)  # by half metres along the road
         self.slant = uniform(-1.5, 1.5)  # how far a shadow's edge advances per metre to the right (m)
         # noise on the ground by 0.25 m ahead and to the right
         self.texture: Floats = (0.3 * np.kron(coarse, np.ones((16, 16))) + 0.6 * fine).astype(np.float32)
         # height of the skyline in image heights, by direction
         self.hills: Floats = (0.09 + 0.05 * _periodic(generator, 6.0)).astype(np.float32)
-        self.visibility_m = uniform(80, 300)  # where haze has taken 63 % of the contrast
+        self.visibility_m = uniform(80, 300)  # distance at which haze has removed 63 % of the contrast
         self.camera = Camera(height_m, horizon, gamma=uniform(0.7, 1.3), noise=uniform(0.005, 0.03))
 
 
@@ -234,7 +234,7 @@ def _periodic(generator: np.random.Generator, scale: float) -> Doubles:
 
 
 def render(world: World, course: Course, generator: np.random.Generator, *, side_px: int) -> NDArray[np.uint8]:
-    """Return what the camera sees at every frame of the course, shape (N, P, P).
+    """Return the camera's image at every frame of the course, shape (N, P, P).
 
     The light and the camera's pitch change smoothly from frame to frame, the sensor's noise does not.
     """
@@ -266,21 +266,21 @@ def render(world: World, course: Course, generator: np.random.Generator, *, side
 
 
 def _of_rows(values: Doubles) -> Floats:
-    """Return values of rows, shape (N, P), so that they apply to all pixels of their row, shape (N, P, 1)."""
+    """Return values per row, shape (N, P), as (N, P, 1), so that they broadcast over the pixels of the row."""
     return values[:, :, None].astype(np.float32)
 
 
 def _scene(
     world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
 ) -> Floats:
-    """Return ground and sky in even light, shape (N, P, P); what is given by row has shape (N, P, 1).
+    """Return ground and sky in even light, shape (N, P, P); values per row have the shape (N, P, 1).
 
     Args:
-        world: their greys.
-        below_px: how far each row lies below the horizon (px).
-        ahead_m: how far ahead the ground is that each row shows (m).
-        along_m: the same along the road from the beginning of the drive (m).
-        middle_m: how far to the right the middle of the road lies there (m).
+        world: its greys.
+        below_px: distance of each row below the horizon (px).
+        ahead_m: distance ahead of the ground in each row (m).
+        along_m: the same along the road from the start of the drive (m).
+        middle_m: distance to the right of the middle of the road there (m).
         heading_rad: direction of the car (rad), shape (N,).
     """
     side_px = below_px.shape[1]
@@ -306,7 +306,7 @@ def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -
     """Return verge, road, lines and shadows, shape (N, P, P).
 
     Args:
-        world: their greys.
+        world: its greys.
         along_m: place along the road of each row, shape (N, P, 1).
         across_m: place to the right of the middle of the road of each pixel, shape (N, P, P).
         px_per_m: pixels per metre across the road in each row, shape (N, P, 1).
@@ -329,12 +329,12 @@ def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -
 
 
 def _stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
-    """Return how much of each pixel a stripe of 0.16 m covers, from the distance to its middle."""
+    """Return how much of each pixel a stripe of 0.16 m covers, given the distance to its middle."""
     half_m = np.float32(0.08)
     covered: Floats = np.clip(0.5 + (half_m - np.abs(distance_m)) * px_per_m, 0, np.minimum(1, 2 * half_m * px_per_m))
     return covered
 
 
 def _index(place: Floats | Doubles) -> NDArray[np.int32]:
-    """Return places in steps of a periodic table as indices into it."""
+    """Return places along a periodic table as indices into it."""
     return np.floor(place).astype(np.int32) & (_TABLE - 1)

@@ -1,4 +1,4 @@
-"""Sets of images held in memory, with classes or with steering angles: what every learner starts from."""
+"""Sets of images in memory, with classes or with steering angles."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class ImageSet:
     """Training and test images with their labels, on the CPU.
 
     Args:
-        name: name of the set, as ``data.name`` has it.
+        name: name of the set, as in ``data.name``.
         train: training images, uint8, shape (N, 3, H, W).
         train_labels: their classes, int64, shape (N,).
-        test: test images that no silo ever holds, uint8, shape (M, 3, H, W).
+        test: test images that no silo has, uint8, shape (M, 3, H, W).
         test_labels: their classes, int64, shape (M,).
         class_names: label texts, in order of the class index.
         mean: mean of each channel over the training images scaled to [0, 1].
         std: standard deviation of each channel over the same.
-        train_groups: training images with one number are dealt to one silo, such as frames of one physical sign, all of
-            one class; int64, shape (N,). None where every image stands alone.
-        train_names: what each training image is called where it comes from, such as its file, so that it is the same
-            one whatever was drawn; its number for none.
+        train_groups: training images with one number go to one silo, such as frames of one physical sign, all of one
+            class; int64, shape (N,). None without groups.
+        train_names: a name of each training image that does not depend on random draws, such as its file; empty to use
+            its number.
         test_names: likewise of the test images.
         facts: further lines for the record, by title.
     """
@@ -54,7 +54,7 @@ class ImageSet:
 
 
 def require_images(images: Tensor, channels: int) -> None:
-    """Refuse, by a ValueError, what is no uint8 of shape (N, channels, H, W)."""
+    """Raise ValueError unless images are uint8 of shape (N, channels, H, W)."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
         raise ValueError(
             f"images are {images.dtype} of shape {tuple(images.shape)}, expected torch.uint8 (0 to 255) of shape "
@@ -65,12 +65,11 @@ def require_images(images: Tensor, channels: int) -> None:
 def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """Return mean and standard deviation of each channel of images scaled to [0, 1].
 
-    Exact in integers up to the last division, so the same on every machine.
-
-    Images are uint8 of shape (N, 3, H, W), N >= 1.
+    Exact in integers up to the last division, so the same on every machine. Images are uint8 of shape (N, 3, H, W), N
+    >= 1.
 
     Raises:
-        InputError: when a channel is constant, because it cannot be normalised.
+        InputError: a channel is constant, so it cannot be normalised.
     """
     require_images(images, 3)
     means: list[float] = []
@@ -94,17 +93,17 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tupl
 class SteeringSet:
     """Training and test frames with their steering angles, on the CPU.
 
-    Frames of one drive that follow each other closely are never on both sides: what is held out is whole drives, or
-    stretches of time with a gap before and behind them.
+    Test frames are whole drives, or stretches of time with a gap before and after them, so that no test frame is a
+    close neighbour of a training frame.
 
     Args:
-        name: name of the set, as ``data.name`` has it.
+        name: name of the set, as in ``data.name``.
         train: training frames, uint8, shape (N, 1, H, W).
         train_angles: their steering angles in [-1, 1], left negative, float32, shape (N,).
-        train_drives: which drive a frame is of, int64, shape (N,).
-        train_blocks: which stretch of time it is of, int64, shape (N,); a block belongs to one drive, and
-            its frames follow each other.
-        test: frames that no silo ever holds, uint8, shape (M, 1, H, W).
+        train_drives: the drive of each frame, int64, shape (N,).
+        train_blocks: the stretch of time of each frame, int64, shape (N,); a block belongs to one drive, and its frames
+            are consecutive.
+        test: frames that no silo has, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
         facts: further lines for the record, by title.
     """
@@ -138,10 +137,10 @@ def classed_set(
 ) -> ImageSet:
     """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
-    ``root`` is where it was read, for messages; for the rest see ``ImageSet``.
+    ``root`` is its folder, for messages; see ``ImageSet`` for the others.
 
     Raises:
-        InputError: when the training images are not of two classes, or there are no test images.
+        InputError: the training images have fewer than two classes, or there are no test images.
     """
     present = [class_names[label] for label in np.unique(train[1])]
     if len(present) < 2:

@@ -80,7 +80,7 @@ def _choose(generator: np.random.Generator, count: int, options: int) -> list[ND
 
 
 _FAR = np.float32(9.0)
-"""A distance beyond every sign: the shape is not there."""
+"""A distance larger than any sign: the shape is not drawn."""
 
 
 _SEGMENTS = (

@@ -1,10 +1,10 @@
 """A procedural traffic-sign set: ten classes, 32 x 32 RGB, made from a seed.
 
-A sign of random size, place, tilt, turn and wear stands on a pole before a roadside scene, may be partly hidden, and is
-seen in random light by a noisy camera. It needs no download and no file, and is hard enough for learning to show:
-raw pixels hardly separate the classes, a small convolutional network does.
+A sign of random size, place, tilt, turn and wear stands on a pole in front of a roadside scene, may be partly hidden,
+and is seen in random light by a noisy camera. It needs no download and no file. Raw pixels hardly separate the classes,
+but a small convolutional network does.
 
-Everything is drawn in batches: images have shape (N, 3, H, W), float32, RGB in [0, 1]; each draws its own parameters.
+Everything is drawn in batches: images have shape (N, 3, H, W), float32, RGB in [0, 1]; each has its own draws.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
 TRAIN_IMAGES = 9500
-"""Training images unless ``data.train_images`` says otherwise: 100 for each of 95 silos."""
+"""Default number of training images: 100 for each of 95 silos."""
 TEST_IMAGES = 2000
 _CHUNK = 250
-"""Images of a class that are drawn together, in the processor's cache; of more, the pictures depend on this number."""
+"""Images of a class drawn at a time, in the processor's cache; the images depend on this number."""
 SIDE_PX = 32
 _Y: Floats
 _X: Floats
@@ -38,8 +38,8 @@ class Signs:
     """Traffic signs, drawn by the program: 32 x 32, colour.
 
     Args:
-        scatter: how far signs stand from the middle, lean and face away, in parts of the default; at 0 all stand
-            upright in the middle, which a single layer of perceptrons learns in some dozen steps.
+        scatter: how far signs are shifted from the middle, tilted and turned away, relative to the default; at 0 all
+            are upright in the middle, which a single layer of perceptrons learns in some dozen steps.
     """
 
     name: ClassVar[str] = "signs"
@@ -47,10 +47,10 @@ class Signs:
     targets: ClassVar[str] = "classes"
     needs: ClassVar[tuple[str, ...]] = ()
 
-    scatter: Annotated[float, Within(0, 1, "", "at 1 a sign still lies within the image")] = 1.0
+    scatter: Annotated[float, Within(0, 1, "", "at 1 a sign is still inside the image")] = 1.0
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return the set; training and test images come from streams of their own."""
+        """Return the set; training and test images have separate random streams."""
         train = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"), self.scatter)
         test = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"), self.scatter)
         return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
@@ -72,14 +72,14 @@ class Signs:
 
 
 def _classes(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the classes of so many images, as even as can be, in random order."""
+    """Return ``count`` classes, as even as possible, in random order."""
     return generator.permutation(np.arange(count) % len(DESIGNS))
 
 
 def generate(
     count: int, generator: np.random.Generator, scatter: float = 1.0
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ``count`` images (N, 3, 32, 32) and their classes (N,), as even as ``count`` allows, in random order."""
+    """Return ``count`` images (N, 3, 32, 32) and their classes (N,), as even as possible, in random order."""
     labels = _classes(count, generator)
     images = np.empty((count, 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
     for label, name in enumerate(DESIGNS):
@@ -105,7 +105,7 @@ def _render(name: str, count: int, generator: np.random.Generator, scatter: np.f
 
 
 def _pose(generator: np.random.Generator, count: int, scatter: np.float32) -> tuple[Floats, Floats, Floats]:
-    """Draw how each sign stands; return its coordinates at every pixel and a pixel's size in them."""
+    """Draw each sign's pose; return its coordinates at every pixel, and the size of a pixel in them."""
     radius = uniform(generator, 7.5, 13.5, count, 1, 1)
     reach = scatter * (16 - np.float32(0.85) * radius)
     x = _X - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
@@ -132,7 +132,7 @@ def cover(image: Floats, coverage: Floats, colour: Floats) -> None:
 
 
 def value_noise(generator: np.random.Generator, count: int, cells: int) -> Floats:
-    """Return noise of unit variance at its nodes, ``cells`` of them across, interpolated between; (N, H, W)."""
+    """Return interpolated noise, (N, H, W), with unit variance at its ``cells`` x ``cells`` nodes."""
     nodes = generator.standard_normal((count, cells, cells), dtype=np.float32)
     position = np.linspace(0, cells - 1, SIDE_PX, dtype=np.float32)
     weights = np.maximum(0, 1 - np.abs(position[:, None] - np.arange(cells, dtype=np.float32)))
@@ -187,7 +187,7 @@ def scene(generator: np.random.Generator, count: int) -> Floats:
 
 
 def _vehicle(generator: np.random.Generator, image: Floats) -> None:
-    """Paint a blurred box of any colour in place, in two images of five: a lorry, a hoarding, another sign's back."""
+    """Paint a blurred box of any colour in place, in two of five images: a lorry, a hoarding, the back of a sign."""
     count = len(image)
     x, y = uniform(generator, -4, 36, count, 1, 1), uniform(generator, 0, 36, count, 1, 1)
     half_width, half_height = uniform(generator, 2, 8, count, 1, 1), uniform(generator, 1.5, 7, count, 1, 1)
@@ -198,7 +198,7 @@ def _vehicle(generator: np.random.Generator, image: Floats) -> None:
 
 
 def occlude(generator: np.random.Generator, image: Floats) -> None:
-    """Paint, in place, a branch before a quarter of the images and a pole or lorry's edge before another fifth."""
+    """Paint, in place, a branch over a quarter of the images and a pole or lorry's edge over another fifth."""
     count = len(image)
     kind = uniform(generator, 0, 1, count, 1, 1)
     angle = uniform(generator, 0, 2 * np.pi, count, 1, 1)

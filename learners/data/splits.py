@@ -1,4 +1,4 @@
-"""Holding out a test set where the data brings none of its own."""
+"""Holding out a test set where the data has none."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vnetsim.experiment import DataSettings
 Indices = NDArray[np.int64]
 
 TEST_SHARE = 0.2
-"""Share of a set without a test split of its own that is held out: the usual fifth."""
+"""Share held out of a set without test split: the usual fifth."""
 BLOCK = 50
-"""Frames of a stretch of time, about; fewer when there are less than ten times as many."""
+"""Length of a stretch of time, about (frames); shorter if there are less than ten times as many."""
 
 
 def gap_of(frames: int) -> int:
-    """Return how many frames beside each test block are used on neither side, for so many frames in all."""
+    """Return how many frames on each side of a test block are not used at all, given the number of frames."""
     return _block_length(frames) // 5
 
 
@@ -33,14 +33,14 @@ def split_by_time(
 ) -> tuple[Indices, Indices, Indices]:
     """Return training frames, test frames, and the block of every frame.
 
-    Each drive is cut into blocks of nearly equal length. Blocks drawn at random are the test set: as many as come
-    closest to ``share`` of the frames, but at least one and not all. Frames of the same drive that are closer than
-    ``gap_of`` to a test block are used on neither side, so that no frame is tested whose neighbour was trained on.
+    Each drive is cut into blocks of nearly equal length. The test set is made of random blocks, as many as come closest
+    to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_of`` to a test
+    block are not used, so that no test frame is a neighbour of a training frame.
 
-    ``drives`` says which drive each frame is of, in order of time, a drive in one piece, shape (N,).
+    ``drives`` is the drive of each frame, in order of time, each drive in one piece, shape (N,).
 
     Raises:
-        InputError: when there are too few frames to hold any out.
+        InputError: there are too few frames to hold any out.
     """
     frames = len(drives)
     lengths = np.diff(np.flatnonzero(np.diff(drives, prepend=-1, append=-1)))
@@ -69,7 +69,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
     """Return training and test images, each in random order.
 
     Of every class ``share`` is held out, rounded, but at least one image and not all; a class of one image stays in
-    training. No class of two images is an InputError.
+    training. Raises InputError if no class has two images.
     """
     order = generator.permutation(len(labels))
     is_test = np.zeros(len(labels), dtype=bool)
@@ -83,7 +83,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
 
 
 def first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, Indices]:
-    """Return the first ``data.train_images`` and ``data.test_images`` of training and test images, all for 0.
+    """Return the first ``data.train_images`` and ``data.test_images`` of training and test images; 0 takes all.
 
     Raises:
         InputError: there are fewer; it names setting and set.

@@ -1,11 +1,11 @@
 """CIFAR-10 and GTSRB as torchvision stores them, and GTSRB as Kaggle does.
 
 CIFAR-10 (Krizhevsky 2009) has 50,000 training and 10,000 test images, 32 x 32, of ten classes. GTSRB (Stallkamp et al.
-2012) has photographs of German traffic signs, 43 classes. ``gtsrb/GTSRB/Training/CCCCC/TTTTT_FFFFF.ppm`` are its
-training images: class, track, frame. A track is one physical sign, photographed by a car that drives towards it.
-``gtsrb/GTSRB/Final_Test/Images`` holds the test images, and ``gtsrb/GT-final_test.csv`` their classes; of which track
-they are is not told. Kaggle has the same images as ``Train/C/CCCCC_TTTTT_FFFFF.png`` and ``Test/NNNNN.png``, and their
-classes in ``Train.csv`` and ``Test.csv``.
+2012) has photographs of German traffic signs, 43 classes. Its training images are
+``gtsrb/GTSRB/Training/CCCCC/TTTTT_FFFFF.ppm``: class, track, frame. A track is one physical sign, photographed by an
+approaching car. The test images are in ``gtsrb/GTSRB/Final_Test/Images``, their classes in ``gtsrb/GT-final_test.csv``;
+their tracks are not known. Kaggle has the same images as ``Train/C/CCCCC_TTTTT_FFFFF.png`` and ``Test/NNNNN.png``, with
+their classes in ``Train.csv`` and ``Test.csv``.
 """
 
 # ruff: noqa: SLF001 - torchvision has no other name for the files of a set
@@ -38,7 +38,7 @@ _OF_KAGGLE = {"Train": re.compile(r"Train/\d+/(\d{5})_(\d{5})_\d{5}\.png"), "Tes
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar10:
-    """Photographs of ten classes, 32 x 32, colour; torchvision reads them, and fetches them where asked to."""
+    """Photographs of ten classes, 32 x 32, colour; read by torchvision, and downloaded by it if asked to."""
 
     name: ClassVar[str] = "cifar10"
     source: ClassVar[str] = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
@@ -48,8 +48,8 @@ class Cifar10:
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
         """Return CIFAR-10 read from ``data.root``.
 
-        ``data.train_images`` and ``data.test_images`` above 0 keep the first so many images in file order, whose
-        classes are mixed. The normalisation constants are those of the training images kept.
+        ``data.train_images`` and ``data.test_images`` above 0 keep the first images in file order, whose classes are
+        mixed. The normalisation constants are those of the kept training images.
 
         Raises:
             InputError, RunError: see ``of_torchvision``.
@@ -66,14 +66,14 @@ class Cifar10:
 
 
 def _part(dataset: Any, kept: Indices) -> Part:
-    """Return some images, shape (N, 3, 32, 32), and their labels."""
+    """Return the images of some rows, shape (N, 3, 32, 32), and their labels."""
     images = np.ascontiguousarray(dataset.data[kept].transpose(0, 3, 1, 2))
     return images, np.array(dataset.targets, dtype=np.int64)[kept]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gtsrb:
-    """Photographs of German traffic signs, 43 classes; a silo has all images of a physical sign, or none."""
+    """Photographs of German traffic signs, 43 classes; all images of a physical sign are in one silo."""
 
     name: ClassVar[str] = "gtsrb"
     source: ClassVar[str] = (
@@ -84,12 +84,12 @@ class Gtsrb:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.download", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return GTSRB read from ``data.root``, in random order, brought to 32 x 32 or ``data.image_px``.
+        """Return GTSRB read from ``data.root``, in random order, resized to 32 x 32 or ``data.image_px``.
 
-        The layout is Kaggle's where there is a ``Train.csv``, else torchvision's.
+        The layout is Kaggle's if there is a ``Train.csv``, otherwise torchvision's.
 
-        A sign of which an image is among the test images too, byte for byte, is left out of the training images with
-        all of its frames. The test images are those of the benchmark.
+        If an image of a sign is also among the test images, byte for byte, all frames of that sign are removed from the
+        training images. The test images are those of the benchmark.
 
         Raises:
             InputError: see ``of_torchvision``, as for the RunError; or an image is not named as in GTSRB.
@@ -125,9 +125,9 @@ class Gtsrb:
 
 
 def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, Indices]:
-    """Return the training images' files, their classes, and which sign each one shows.
+    """Return the training images' files, their classes, and the number of the sign on each.
 
-    torchvision counts the folders that there are, and the test images' classes are numbers of GTSRB's.
+    Checks that torchvision's classes, which count folders, are GTSRB's numbers, as those of the test images are.
     """
     files, signs = [Path(file) for file, _ in samples], []
     for path, (_, label) in zip(files, samples, strict=True):
@@ -153,7 +153,7 @@ def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
 
 
 def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
-    """Return the files that ``Train.csv`` or ``Test.csv`` lists, their classes, and of training images their signs."""
+    """Return the files in ``Train.csv`` or ``Test.csv``, their classes, and their signs (0 for test images)."""
     table, columns = root / f"{split}.csv", ("ClassId", "Path")
     files, labels, signs = [], [], []
     try:
@@ -179,7 +179,7 @@ def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
 
 
 def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
-    """Return which of some files have the same bytes as one of the others; files that are missing are passed over."""
+    """Return the rows of ``files`` with the same bytes as one of ``others``; missing files are skipped."""
 
     def content(path: Path) -> bytes:
         return hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
@@ -189,7 +189,7 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 
 
 def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return a data set object of torchvision's below ``data.root``, its faults turned into one line.
+    """Return a data set object of torchvision's below ``data.root``; faults become one line.
 
     Raises:
         InputError: the root is not given or missing, or its files are missing or damaged.
@@ -201,7 +201,7 @@ def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
 
     try:
         return getattr(datasets, kind)(root=str(root), download=data.download, **options)
-    # it verifies MD5 sums before it unpickles anything, so a foreign file is never executed
+    # torchvision verifies MD5 sums before it unpickles anything, so a foreign file is never executed
     except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())
         if data.download:

@@ -1,7 +1,7 @@
-"""What stands for a set of files that nobody named, where nobody trains: as many black images with their classes.
+"""Stand-ins for sets of files in runs without training: as many black images with their classes.
 
-Payload and work of a participation follow from the size of images, the number of classes and of a silo's images. Of
-CIFAR-10 and GTSRB these are known; of other files they are assumed.
+Payload and work of a participation depend on the size of images and on the numbers of classes and of a silo's images.
+For CIFAR-10 and GTSRB these are known; for other files they are assumed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _GTSRB = (
     630, 420, 1110, 1200, 210, 360, 330, 390, 510, 270, 1500, 600, 240, 540, 270,
     450, 780, 240, 689, 420, 1200, 390, 210, 2070, 300, 360, 240, 240,
 )  # fmt: skip
-"""Training images of each class (Stallkamp et al. 2012), 30 of a sign."""
+"""Training images of each class (Stallkamp et al. 2012), 30 of each sign."""
 _GTSRB_SIGN, _GTSRB_TEST = 30, 12_630
 _IMAGES, _TEST_IMAGES, _CLASSES, _SIDE_PX = 10_000, 2_000, 10, 32
 _FRAMES, _TEST_FRAMES, _DRIVES, _FRAME_PX = 3_300, 600, 11, 64
 FILES = {"cifar10": "classes", "gtsrb": "classes", "npz": "classes", "folder": "classes"} | dict.fromkeys(
     ("steering-npz", "driving-log"), "steering angles"
 )
-"""Sets that lie in files, and what they know of an image."""
+"""Sets that are read from files, and what is known of an image."""
 
 
 def unread(data: DataSettings) -> ImageSet | SteeringSet:
-    """Return what stands for one of ``FILES`` whose ``data.root`` is empty.
+    """Return the stand-in for one of ``FILES`` whose ``data.root`` is empty.
 
     Raises:
         InputError: more images are asked for than the set has.
@@ -46,7 +46,7 @@ def _images(data: DataSettings) -> ImageSet:
         labels, tested, side_px = np.arange(50_000) % 10, 10_000, _SIDE_PX
     elif data.name == "gtsrb":
         within = [(label, image, count) for label, count in enumerate(_GTSRB) for image in range(count)]
-        mixed = np.array(sorted(within, key=lambda one: (one[1] + 0.5) / one[2]))  # so that the first few are of all
+        mixed = np.array(sorted(within, key=lambda one: (one[1] + 0.5) / one[2]))  # the first few have all classes
         labels, groups = mixed[:, 0], mixed[:, 0] * 100 + mixed[:, 1] // _GTSRB_SIGN
         tested, side_px = _GTSRB_TEST, data.image_px or _SIDE_PX
     else:
