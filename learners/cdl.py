@@ -35,7 +35,7 @@ from vnetsim.learning import Cost, LearnerContext, Participant, Series, Update
 BACKBONE_OPTIMIZER = "backbone_optimizer."
 SUB_OPTIMIZER = "sub_optimizer."
 OPTIMIZERS = (BACKBONE_OPTIMIZER, SUB_OPTIMIZER)
-BACKBONE, SUB = "backbone.", "sub."  # of what both networks' training holds
+BACKBONE, SUB = "backbone.", "sub."  # prefixes in the training of both networks
 SUB_PREFIX = "sub."  # of a silo's state
 TRAININGS, SEEN = "visits", "seen"  # of a silo's state; TRAININGS keeps its old name for older run directories
 

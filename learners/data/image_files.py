@@ -162,7 +162,7 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 
 def existing(root: str, name: str, what: str, *, folder: bool = False) -> Path:
-    """Return ``data.root`` if it exists (with ``folder``: as a folder); otherwise InputError saying ``what`` it needs."""
+    """Return ``data.root`` if it exists (with ``folder``: as a folder); otherwise InputError, naming ``what``."""
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
     path = Path(root)

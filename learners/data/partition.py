@@ -157,7 +157,7 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
         most = int(sizes.min()) * count // silos
         cure = f"raise it to {math.ceil(1000 - 1000 * (most - 1) / (count - 1)) / 1000:g} or " if most else ""
         raise InputError(
-            f"data.unseen_share: each of {silos} silos shall hold {held} of {count} classes, the smallest class has "
+            f"data.unseen_share: each of {silos} silos must have {held} of {count} classes, and the smallest class has "
             f"{sizes.min()} images; {cure}lower silos.count."
         )
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos

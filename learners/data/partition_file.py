@@ -73,7 +73,7 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
         if silo and silo not in numbers:
             fault = fault or f"silo is '{silo:.40}', expected 0 to {silos - 1} (silos.count is {silos})."
         if image in seen:
-            fault = f"image '{image}' stands in line {seen[image]} already."
+            fault = f"image '{image}' is already in line {seen[image]}."
         if fault:
             raise InputError(f"{path}:{line}: {fault}")
         seen[image] = line

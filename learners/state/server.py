@@ -91,7 +91,7 @@ class Server:
                 "'sync'."
             )
         if figure not in ("", SIMILARITY, GRADIENT_NORM):
-            raise InputError(f"selection.name: its policy asks for '{figure}' of every update, which no learner tells.")
+            raise InputError(f"selection.name: its policy asks for '{figure}' of every update, which no learner reports.")
         self.models, self.settings, self.rule = models, settings, rule
         self.weigh, self.sent = weigh, sent
         self.figure, self._travel = figure, travel
