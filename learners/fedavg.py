@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
-from learners.state.server import Weigh, equally
+from learners.state.server import WeightFunction, equally
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Participant
@@ -25,7 +25,7 @@ NEGATIVES = {
 }
 
 
-def contrastive_averaging(context: LearnerContext, settings: ContrastiveSettings, weights: Weigh) -> Parts:
+def contrastive_averaging(context: LearnerContext, settings: ContrastiveSettings, weights: WeightFunction) -> Parts:
     """Return federated averaging on the contrastive task; ``weights`` gives the weight of each upload."""
     task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
     return federated_averaging(context, settings, task, weights=weights, facts=facts)

@@ -27,7 +27,7 @@ from learners.local_training import Local, LocalSteps, Start
 from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.rules import rule_of
-from learners.state.server import Server, Weigh, equally
+from learners.state.server import Server, WeightFunction, equally
 from learners.state.silos import SILO, OwnModels, SiloStates
 from learners.tasks.task import ENGINE, StepLoss, Task, payload_bytes
 from vnetsim.errors import InputError
@@ -277,7 +277,7 @@ def federated_averaging(
     settings: Any,
     task: Task,
     *,
-    weights: Weigh = equally,
+    weights: WeightFunction = equally,
     loss: StepLoss | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> Parts:
@@ -301,7 +301,7 @@ def averaging_server(
     task: Task,
     initial: State,
     *,
-    weights: Weigh = equally,
+    weights: WeightFunction = equally,
     not_of_model: tuple[str, ...] = (),
     **more: Any,
 ) -> Server:

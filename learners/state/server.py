@@ -21,7 +21,7 @@ from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
 
-Weigh = Callable[[Sequence[Participant]], Weights]
+WeightFunction = Callable[[Sequence[Participant]], Weights]
 """Returns the weight of every participant of a round: they sum to 1, or all are 0 to keep the model."""
 VERSIONS = "versions"
 
@@ -77,7 +77,7 @@ class Server:
         settings: AveragingSettings,
         rule: AggregationRule,
         *,
-        weigh: Weigh = equally,
+        weigh: WeightFunction = equally,
         parameters: Collection[str] = (),
         sent: Callable[[State], Mapping[str, Tensor]] = dict,
         figure: str = "",
@@ -91,7 +91,9 @@ class Server:
                 "'sync'."
             )
         if figure not in ("", SIMILARITY, GRADIENT_NORM):
-            raise InputError(f"selection.name: its policy asks for '{figure}' of every update, which no learner reports.")
+            raise InputError(
+                f"selection.name: its policy asks for '{figure}' of every update, which no learner reports."
+            )
         self.models, self.settings, self.rule = models, settings, rule
         self.weigh, self.sent = weigh, sent
         self.figure, self._travel = figure, travel
