@@ -17,7 +17,7 @@ from learners.engines.programs import LocalTraining, State, Tensors, Trained, Tr
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import distillation_loss
-from learners.mathematics.transport import Solver, chosen, dense_problem, dense_similarities, dense_similarity
+from learners.mathematics.transport import Solver, resolve_solver, dense_problem, dense_similarities, dense_similarity
 from learners.mathematics.weights import weighted_mean
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
@@ -180,7 +180,7 @@ class FedEFM(FederatedLearner):
             server = averaging_server(context, settings, task, initial)
         _, accuracy, *others = task.series()
         model, largest_batch = payload_bytes(initial), min(settings.batch, max(task.silos.sizes))
-        solver = SOLVERS[chosen(settings.solver, task.device)]
+        solver = SOLVERS[resolve_solver(settings.solver, task.device)]
         return Parts(
             task=task,
             local=Overseas(context, task, settings, server),

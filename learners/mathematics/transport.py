@@ -52,16 +52,18 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[
         cost: c >= 0 of the order of 1, as costs of cosines are, shape (..., n, m); meant for n, m <= 64.
         a: row sums >= 0 of total 1, shape (..., n).
         b: column sums >= 0 of total 1, shape (..., m).
-        solver: ``pot``, ``interior-point``, or ``auto``; see ``chosen``.
+        solver: ``pot``, ``interior-point``, or ``auto``; see ``resolve_solver``.
 
     Raises:
         RunError: a problem was not solved to the tolerance.
     """
-    found: tuple[Tensor, Tensor] = _Solve.apply(cost.double(), a.double(), b.double(), chosen(solver, cost.device))
+    found: tuple[Tensor, Tensor] = _Solve.apply(
+        cost.double(), a.double(), b.double(), resolve_solver(solver, cost.device)
+    )
     return found
 
 
-def chosen(solver: Solver, device: torch.device) -> Solver:
+def resolve_solver(solver: Solver, device: torch.device) -> Solver:
     """Return the solver that ``auto`` means on a device: POT on a CPU if it is installed, or ``interior-point``."""
     if solver != "auto":
         return solver

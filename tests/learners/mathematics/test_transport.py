@@ -10,7 +10,7 @@ from device_checks.transport_work import highs
 from torch import Tensor
 
 from learners.mathematics import transport
-from learners.mathematics.transport import Solver, chosen, dense_similarity, emd_problem, marginals, solve
+from learners.mathematics.transport import Solver, resolve_solver, dense_similarity, emd_problem, marginals, solve
 from vnetsim.errors import RunError
 
 Problem = tuple[Tensor, Tensor, Tensor]
@@ -217,7 +217,7 @@ def test_weights_are_those_of_deepemd() -> None:
 
 
 def test_a_machine_without_pot(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen("auto", CPU) == "pot"
-    assert chosen("auto", torch.device("cuda")) == "interior-point"
+    assert resolve_solver("auto", CPU) == "pot"
+    assert resolve_solver("auto", torch.device("cuda")) == "interior-point"
     monkeypatch.setattr("learners.mathematics.transport.find_spec", lambda _: None)
-    assert chosen("auto", CPU) == "interior-point"
+    assert resolve_solver("auto", CPU) == "interior-point"
