@@ -17,7 +17,7 @@ from learners.engines.programs import LocalTraining, State, Tensors, Trained, Tr
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import distillation_loss
-from learners.mathematics.transport import Solver, resolve_solver, dense_problem, dense_similarities, dense_similarity
+from learners.mathematics.transport import Solver, dense_problem, dense_similarities, dense_similarity, resolve_solver
 from learners.mathematics.weights import weighted_mean
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging

@@ -67,7 +67,7 @@ def test_images_that_no_row_has_are_nobodys(images, tmp_path):
         (f"{HEAD}\ntest,0,,,0\n", r":2: a test image is held by a silo; leave its silo empty\."),
         (f"{HEAD}\ntrain,60,,,0\n", r":2: '60' is none of the 60 training images of this run, such as '0'\."),
         (f"{HEAD}\ntrain,-1,,,0\n", r":2: '-1' is none"),
-        (f"{HEAD}\ntrain,0,,,0\ntrain,0,,,1\n", r":3: image '0' stands in line 2 already\."),
+        (f"{HEAD}\ntrain,0,,,0\ntrain,0,,,1\n", r":3: image '0' is already in line 2\."),
         (f"{HEAD}\ntrain,0,,,4\n", r":2: silo is '4', expected 0 to 3 \(silos\.count is 4\)\."),
         (f"{HEAD}\ntrain,0,,,-1\n", r":2: silo is '-1', expected"),
         (f"{HEAD}\ntrain,0,,,1.0\n", r":2: silo is '1\.0', expected"),

@@ -10,7 +10,7 @@ from device_checks.transport_work import highs
 from torch import Tensor
 
 from learners.mathematics import transport
-from learners.mathematics.transport import Solver, resolve_solver, dense_similarity, emd_problem, marginals, solve
+from learners.mathematics.transport import Solver, dense_similarity, emd_problem, marginals, resolve_solver, solve
 from vnetsim.errors import RunError
 
 Problem = tuple[Tensor, Tensor, Tensor]
