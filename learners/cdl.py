@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.encoders import ResNet8
 from learners.engines.batched import each
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
@@ -264,7 +264,7 @@ class ContrastiveDivergence:
 
         There is no cosine if a gradient is 0, and no figure at all if grad L_lr is 0 or one is not finite.
         """
-        base, networks = moved(job.base, self._task.device), copy.deepcopy(job.program.network)
+        base, networks = to_device(job.base, self._task.device), copy.deepcopy(job.program.network)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
         networks.load_state_dict(base)
         networks.train()

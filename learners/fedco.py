@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, prefixed, unprefixed
@@ -260,7 +260,7 @@ class MomentumContrast:
             training=self._task.local_training_of(start.participant),
             base={
                 **prefixed(QUERY, model),
-                **prefixed(KEY, {**model, **at_rsu, **moved(start.own, self._task.device)}),
+                **prefixed(KEY, {**model, **at_rsu, **to_device(start.own, self._task.device)}),
             },
             given={"queue": start.base[KEYS]},
             mixed=start.mixed_as(QUERY),
@@ -276,7 +276,7 @@ class MomentumContrast:
             update,
             state={**self._task.sent(unprefixed(QUERY, trained.state)), **sent, "keys": keys},
             metrics={**update.metrics, "new_key_encoders": float(not start.own)},
-            kept=moved(theta_k if where == "silo" else {}, torch.device("cpu")),
+            kept=to_device(theta_k if where == "silo" else {}, torch.device("cpu")),
         )
 
 

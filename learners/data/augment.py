@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 
 SCALE = (0.08, 1.0)
 """Range of a crop's share of the image's area; torchvision's default."""
@@ -67,7 +67,7 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float
         there |= {name: draws[name][chosen].to(like) for name in ("factors", "hue")}
         there["order"] = order = draws["order"][chosen]
         there |= {f"turn{i}": turned for i, turned in enumerate(hue_turns(order))}
-    there = moved(there, images.device)
+    there = to_device(there, images.device)
 
     views = resized_crop(images, there["box"], there.get("flipped"))
     if "jittered" in draws:

@@ -11,7 +11,7 @@ _ALIGNED = 64
 """Alignment of tensors in one packed copy (bytes); no kernel needs more."""
 
 
-def moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """Return the tensors on a device, in the same order; tensors that are already there are returned themselves.
 
     The others go in one copy, detached and contiguous. Copies to a CUDA device use pinned memory and return at once; a

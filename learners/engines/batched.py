@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.engines.programs import (
     Engine,
     Program,
@@ -305,7 +305,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
     unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with saved_tensors_hooks(keep, unchanged):
         batch = {**job.given, **program.prepare(first)}
-        loss, _ = program.loss(network, batch, moved(job.base, device_of(network)))
+        loss, _ = program.loss(network, batch, to_device(job.base, device_of(network)))
     del loss
     return sum(kept.values())
 

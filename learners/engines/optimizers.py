@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 
 BETA_MEAN = 0.9
 BETA_SQUARE = 0.999
@@ -93,7 +93,7 @@ class Adam:
         self._steps = state["steps"].to("cpu") if state else torch.tensor(0)
         kept = {name: tensor for name, tensor in state.items() if name != "steps"}
         for parameter in [*self._parameters.values()][:1]:
-            kept = moved(kept, parameter.device)
+            kept = to_device(kept, parameter.device)
         self._means = self._moments("mean", kept)
         self._squares = self._moments("square", kept)
 
@@ -173,7 +173,7 @@ def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | list[Tenso
     if not isinstance(rate, Tensor) or rate.ndim == 0:
         return float(rate)
     tensors = list(parameters.values())
-    there = moved({"rate": rate}, tensors[0].device)["rate"]
+    there = to_device({"rate": rate}, tensors[0].device)["rate"]
     by_type = {dtype: there.to(dtype) for dtype in {tensor.dtype for tensor in tensors}}
     return [by_type[tensor.dtype].view(-1, *[1] * (tensor.ndim - 1)) for tensor in tensors]
 

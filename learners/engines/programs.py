@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.engines.optimizers import Optimizer, Rate
 from learners.mathematics.mixing import mixed_on_board
 from vnetsim.errors import RunError
@@ -137,7 +137,7 @@ def read(results: Sequence[Trained]) -> list[Trained]:
 def on_host(trained: Trained) -> Trained:
     """Return a result whose states are in this machine's memory."""
     cpu = torch.device("cpu")
-    return replace(trained, state=moved(trained.state, cpu), optimizer=moved(trained.optimizer, cpu))
+    return replace(trained, state=to_device(trained.state, cpu), optimizer=to_device(trained.optimizer, cpu))
 
 
 class Engine(Protocol):
@@ -197,7 +197,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     """
     program = job.program
     generator = torch.Generator().manual_seed(job.training.seed)
-    base = moved(job.base, device_of(network))
+    base = to_device(job.base, device_of(network))
     network.load_state_dict(base)
     network.train()
     optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
@@ -222,7 +222,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
 def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
     for other in others:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-        there = moved({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
+        there = to_device({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
         network.load_state_dict(mixed_on_board(network.state_dict(), there, trained), strict=False)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.engines.optimizers import Rate
 from learners.engines.programs import Program, Tensors, Trained, TrainingJob, copy_state, device_of, prefixed
 
@@ -97,7 +97,7 @@ def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> d
         name: first if name in common else torch.stack([state[name] for state in states])
         for name, first in states[0].items()
     }
-    there = whole if device is None else moved(whole, device)
+    there = whole if device is None else to_device(whole, device)
     return {n: tensor.expand(len(states), *tensor.shape) if n in common else tensor for n, tensor in there.items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.engines.programs import State
 from vnetsim.learning import AGGREGATOR, ModelKey
 
@@ -86,7 +86,7 @@ class Models:
         tensors = {named("round", aggregator): torch.tensor(newest)}
         for version, state in kept.items():
             prefix = "model." if version == newest else f"snapshot.{version}."
-            for name, tensor in moved(state, torch.device("cpu")).items():
+            for name, tensor in to_device(state, torch.device("cpu")).items():
                 beside = version == newest and name.startswith(self._not_of_model)
                 tensors[named(name if beside else f"{prefix}{name}", aggregator)] = tensor.clone()
         return tensors

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.engines.programs import State
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
 from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
@@ -133,7 +133,7 @@ class OwnModels:
 
         A peer whose update is missing is left out of the graph, and the weights sum to 1.
         """
-        shared: Sequence[State] = [moved(update.state, torch.device("cpu")) for update in updates]
+        shared: Sequence[State] = [to_device(update.state, torch.device("cpu")) for update in updates]
         exchanges: Mapping[tuple[str, str], float] = {}
         if updates and self._mixing != "before":
             matrix, exchanges = self._weights([update.participant for update in updates])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.encoders import create_classifier
 from learners.engines.programs import State, Tensors
 from learners.mathematics.weights import Weights
@@ -104,7 +104,7 @@ class ClassificationTask(Task):
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
         """Return ``images``, normalised, shape (B, C, H, W), and their ``labels``, shape (B,)."""
-        rows = moved({"rows": drawn["rows"]}, self.device)["rows"]
+        rows = to_device({"rows": drawn["rows"]}, self.device)["rows"]
         return {"images": self.normalised(images), "labels": self._labels[rows]}
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.encoders import seeded_by_torch
 from learners.engines.programs import State, Tensors
 from learners.tasks.evaluation import passed
@@ -129,7 +129,7 @@ class OwnTask(Task):
     @final
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
         """Return ``images`` and their ``targets``."""
-        return {"images": images, "targets": self._targets[moved({"rows": drawn["rows"]}, self.device)["rows"]]}
+        return {"images": images, "targets": self._targets[to_device({"rows": drawn["rows"]}, self.device)["rows"]]}
 
     @final
     @torch.inference_mode()

@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 from torch.optim.swa_utils import update_bn
 
 from learners.data import load_steering
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
@@ -162,7 +162,7 @@ class SteeringTask(Task):
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
         """Return ``images`` in [0, 1], ``angles`` in [-1, 1] of shape (B,), and dropout's ``kept``."""
-        there = moved({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
+        there = to_device({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
         return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
     def dropout(self, features: Tensor, batch: Tensors) -> Tensor:
@@ -204,7 +204,7 @@ class SteeringTask(Task):
 
         The model's own statistics move by a tenth per step, which lags behind in short trainings.
         """
-        self.network.load_state_dict(moved(state, self.device))
+        self.network.load_state_dict(to_device(state, self.device))
         count = len(self._statistics)
         batches = torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS)))  # of equal size
         update_bn(map(as_floats, batches), self.network)

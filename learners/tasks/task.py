@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from learners.data import load_images
 from learners.data.motion import motion_blur
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.data.partition_file import dealt, partition_csv
 from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop, require_encoder
@@ -172,7 +172,7 @@ class Task(ABC):
     def initial_state(self) -> State:
         """Return a copy of the network's present state; before any training that is theta^0."""
         copied = copy_state(self.network.state_dict())
-        return moved(copied, torch.device("cpu")) if self.models_on_host else copied
+        return to_device(copied, torch.device("cpu")) if self.models_on_host else copied
 
     def local_training(
         self,

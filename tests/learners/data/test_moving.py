@@ -2,14 +2,14 @@
 
 import torch
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 
 
 def test_tensors_keep_types_shapes_and_order_and_those_already_there_are_returned_themselves():
     there = torch.zeros(2, device="meta")
     tensors = {"a": torch.ones(3, dtype=torch.uint8), "there": there, "b": torch.ones(5, 2, dtype=torch.float64).T}
     tensors |= {"none": torch.ones(0), "learnt": torch.ones(70, requires_grad=True), "last": torch.tensor(True)}
-    arrived = moved(tensors, torch.device("meta"))
+    arrived = to_device(tensors, torch.device("meta"))
     assert arrived["there"] is there
     kept = [(name, tensor.dtype, tensor.shape, "meta", False) for name, tensor in tensors.items()]
     assert [(n, t.dtype, t.shape, t.device.type, t.requires_grad) for n, t in arrived.items()] == kept

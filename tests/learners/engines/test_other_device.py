@@ -8,7 +8,7 @@ from device_checks import registered
 from device_checks.other_device import There, other_device
 from device_checks.tiny_rounds import joined, tiny_learner
 
-from learners.data.moving import moved
+from learners.data.moving import to_device
 from learners.tasks.evaluation import as_floats
 from vnetsim.learning.faults import trained
 
@@ -59,12 +59,12 @@ def test_tensors_of_every_kind_cross_and_come_back() -> None:
     }
     with other_device() as name:
         device, host = torch.device(name), torch.device("cpu")
-        there = moved(tensors, device)
-        back = moved(there, host)
+        there = to_device(tensors, device)
+        back = to_device(there, host)
         assert list(there) == list(back) == list(tensors)
         assert all(isinstance(tensor, There) for tensor in there.values())
-        assert moved(there, device)["last"] is there["last"]
-        assert moved({**tensors, "plain": there["plain"]}, device)["plain"] is there["plain"]
+        assert to_device(there, device)["last"] is there["last"]
+        assert to_device({**tensors, "plain": there["plain"]}, device)["plain"] is there["plain"]
     for one, tensor in tensors.items():
         assert torch.equal(back[one], tensor)
         assert back[one].dtype == tensor.dtype
