@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.image_files import existing, lfs_cure, read_images
+from learners.data.image_files import lfs_cure, read_images, require_root
 from learners.data.sets import SteeringSet
-from learners.data.splits import TEST_SHARE, first, renumbered, split_by_time
+from learners.data.splits import TEST_SHARE, renumber, split_by_time, take_first
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -59,12 +59,12 @@ class DrivingLog:
         Raises:
             InputError: log or images are missing or damaged, in one line with file and line.
         """
-        path = existing(data.root, self.name, f"a {LOG} or the folder in which it lies")
+        path = require_root(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
         rows = read_log(log)
         drives = drives_of([row.image for row in rows])
         train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("driving-log", "test blocks"))
-        train, test = first(train, test, data)
+        train, test = take_first(train, test, data)
         angles = np.array([row.steering for row in rows], dtype=np.float32)
 
         used = np.sort(np.concatenate([train, test]))  # so that the first fault is the first in the log
@@ -76,8 +76,8 @@ class DrivingLog:
             name=self.name,
             train=images[np.searchsorted(used, train)],
             train_angles=torch.from_numpy(angles[train]),
-            train_drives=torch.from_numpy(renumbered(drives[train])),
-            train_blocks=torch.from_numpy(renumbered(blocks[train])),
+            train_drives=torch.from_numpy(renumber(drives[train])),
+            train_blocks=torch.from_numpy(renumber(blocks[train])),
             test=images[np.searchsorted(used, test)],
             test_angles=torch.from_numpy(angles[test]),
         )

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from learners.data.image_files import SUFFIXES, existing, listed, read_images
+from learners.data.image_files import SUFFIXES, join_first, read_images, require_root
 from learners.data.sets import ImageSet, classed_set
-from learners.data.splits import TEST_SHARE, Indices, first, split_by_class
+from learners.data.splits import TEST_SHARE, Indices, split_by_class, take_first
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -39,13 +39,13 @@ class ClassFolders:
         Raises:
             InputError: folders are missing or empty, images cannot be read, or there are fewer than two classes.
         """
-        root = existing(data.root, self.name, "a folder with one folder of images per class", folder=True)
+        root = require_root(data.root, self.name, "a folder with one folder of images per class", folder=True)
         generator = streams.generator("folder", "test images")
         if (root / "train").is_dir() and (root / "test").is_dir():
             names = _class_folders(root / "train")
             unknown = sorted(set(_class_folders(root / "test")) - set(names))
             if unknown:
-                raise InputError(f"data.root: '{root / 'test'}' has classes that 'train' lacks: {listed(unknown)}.")
+                raise InputError(f"data.root: '{root / 'test'}' has classes that 'train' lacks: {join_first(unknown)}.")
             train_files, train_labels = _files(root / "train", names)
             test_files, test_labels = _files(root / "test", names)
             files, labels = train_files + test_files, np.concatenate([train_labels, test_labels])
@@ -56,7 +56,7 @@ class ClassFolders:
             files, labels = _files(root, names)
             train, test = split_by_class(labels, TEST_SHARE, generator)
 
-        train, test = first(train, test, data)
+        train, test = take_first(train, test, data)
         used = np.sort(np.concatenate([train, test]))
         images = read_images([files[index] for index in used], grey=False, side_px=data.image_px or SIDE_PX)
         return classed_set(

@@ -53,7 +53,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
             cure = cure or lfs_cure(path)
     if faults:
         raise InputError(
-            f"data.root: {len(faults)} of {len(paths)} images cannot be read: {listed(faults)};"
+            f"data.root: {len(faults)} of {len(paths)} images cannot be read: {join_first(faults)};"
             f" {cure or 'replace them or leave them out'}."
         )
     return images
@@ -77,7 +77,7 @@ def lfs_cure(path: Path) -> str:
     return f"'{path.name}' is a pointer of git-lfs: fetch the file itself by `git lfs pull`" if is_pointer else ""
 
 
-def listed(items: Sequence[str]) -> str:
+def join_first(items: Sequence[str]) -> str:
     """Return the first few items and the number of others."""
     more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
     return ", ".join(items[:_NAMED]) + more
@@ -161,7 +161,7 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
     return np.asarray(np.rint(array * array.dtype.type(scale)), dtype=np.uint8)
 
 
-def existing(root: str, name: str, what: str, *, folder: bool = False) -> Path:
+def require_root(root: str, name: str, what: str, *, folder: bool = False) -> Path:
     """Return ``data.root`` if it exists (with ``folder``: as a folder); otherwise InputError, naming ``what``."""
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learners.data.image_files import existing, images_of_array, listed, read_archive
+from learners.data.image_files import images_of_array, join_first, read_archive, require_root
 from learners.data.sets import ImageSet, SteeringSet, classed_set
-from learners.data.splits import TEST_SHARE, first, renumbered, split_by_class, split_by_time
+from learners.data.splits import TEST_SHARE, renumber, split_by_class, split_by_time, take_first
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -51,7 +51,7 @@ class Npz:
         Raises:
             InputError: the archive is missing or damaged, or does not have images of at least two classes.
         """
-        path = existing(data.root, self.name, "an .npz archive")
+        path = require_root(data.root, self.name, "an .npz archive")
         arrays = read_archive(path, _PLAIN, _MEDMNIST, optional=["classes"])
         classes = arrays.get("classes")
         of_train, of_test = (_PLAIN, _PLAIN) if "images" in arrays else (_MEDMNIST[:2], _MEDMNIST[2:])
@@ -62,7 +62,7 @@ class Npz:
             train, test = split_by_class(train_labels, TEST_SHARE, streams.generator("npz", "test images"))
         else:
             train, test = np.arange(len(train_labels)), np.arange(len(test_labels))
-        train, test = first(train, test, data)
+        train, test = take_first(train, test, data)
 
         def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
             side_px = data.image_px or SIDE_PX
@@ -94,7 +94,7 @@ class SteeringNpz:
         Raises:
             InputError: an archive is missing or damaged, or does not have images and angles.
         """
-        path = existing(data.root, self.name, "an .npz archive or a folder of them")
+        path = require_root(data.root, self.name, "an .npz archive or a folder of them")
         archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         if not archives:
             raise InputError(f"data.root: there is no .npz archive in '{path}'.")
@@ -103,13 +103,13 @@ class SteeringNpz:
         angles = np.concatenate([recording[1] for recording in recordings])
         drives = np.repeat(np.arange(len(recordings)), [len(recording[1]) for recording in recordings])
         train, test, blocks = split_by_time(drives, TEST_SHARE, streams.generator("steering-npz", "test blocks"))
-        train, test = first(train, test, data)
+        train, test = take_first(train, test, data)
         return SteeringSet(
             name=self.name,
             train=torch.from_numpy(images[train]),
             train_angles=torch.from_numpy(angles[train]),
-            train_drives=torch.from_numpy(renumbered(drives[train])),
-            train_blocks=torch.from_numpy(renumbered(blocks[train])),
+            train_drives=torch.from_numpy(renumber(drives[train])),
+            train_blocks=torch.from_numpy(renumber(blocks[train])),
             test=torch.from_numpy(images[test]),
             test_angles=torch.from_numpy(angles[test]),
         )
@@ -139,7 +139,7 @@ def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: 
         if highest >= len(names):
             raise InputError(
                 f"{path}: label {highest} at {labels.argmax()} is out of range for {len(names)} classes:"
-                f" {listed(names)}."
+                f" {join_first(names)}."
             )
         return names
     if highest >= max(len(labels), 1):

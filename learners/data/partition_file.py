@@ -45,7 +45,7 @@ def _name(names: Sequence[str], row: int) -> str:
     return names[row] if names else str(row)
 
 
-def dealt(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
+def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
     """Return the rows of the training images in each silo, from a partition file or by ``partition``."""
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from learners.data.sets import SteeringSet
-from learners.data.splits import renumbered
+from learners.data.splits import renumber
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -80,7 +80,7 @@ class Road:
             train=images[:, None],
             train_angles=angles,
             train_drives=torch.from_numpy(drives),
-            train_blocks=torch.from_numpy(renumbered(drives * len(drives) + frames // BLOCK)),
+            train_blocks=torch.from_numpy(renumber(drives * len(drives) + frames // BLOCK)),
             test=test_images[:, None],
             test_angles=test_angles,
         )

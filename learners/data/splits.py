@@ -82,7 +82,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
     return order[~is_test[order]], order[is_test[order]]
 
 
-def first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, Indices]:
+def take_first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, Indices]:
     """Return the first ``data.train_images`` and ``data.test_images`` of training and test images; 0 takes all.
 
     Raises:
@@ -97,6 +97,6 @@ def first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, I
     return train[: data.train_images or len(train)], test[: data.test_images or len(test)]
 
 
-def renumbered(groups: Sequence[Any] | NDArray[np.int64]) -> Indices:
+def renumber(groups: Sequence[Any] | NDArray[np.int64]) -> Indices:
     """Return the groups numbered 0, 1, 2, ... in their order, without gaps."""
     return np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)

@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from learners.data.image_files import existing, lfs_cure, read_images
+from learners.data.image_files import lfs_cure, read_images, require_root
 from learners.data.sets import ImageSet, Part, classed_set
-from learners.data.splits import Indices, first, renumbered
+from learners.data.splits import Indices, renumber, take_first
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -55,7 +55,7 @@ class Cifar10:
             InputError, RunError: see ``of_torchvision``.
         """
         train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
-        kept, tested = first(np.arange(len(train)), np.arange(len(test)), data)
+        kept, tested = take_first(np.arange(len(train)), np.arange(len(test)), data)
         return classed_set(
             self.name,
             data.root,
@@ -106,7 +106,7 @@ class Gtsrb:
         generator = streams.generator("gtsrb", "order")
         train = generator.permutation(np.flatnonzero(~tested))
         test = generator.permutation(len(test_files))
-        train, test = first(train, test, data)
+        train, test = take_first(train, test, data)
         chosen = [*(files[row] for row in train), *(test_files[row] for row in test)]
         images = read_images(chosen, grey=False, side_px=data.image_px or SIDE_PX)
         names = [path.relative_to(folder).as_posix() for path in chosen]
@@ -117,7 +117,7 @@ class Gtsrb:
             train=(images[: len(train)], labels[train]),
             test=(images[len(train) :], test_labels[test]),
             class_names=tuple(map(str, range(CLASSES))),
-            train_groups=renumbered(signs[train]),
+            train_groups=renumber(signs[train]),
             train_names=tuple(names[: len(train)]),
             test_names=tuple(names[len(train) :]),
             facts={"Left out": left_out} if tested.any() else {},
@@ -196,7 +196,7 @@ def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
         RunError: the download fails.
     """
     what = "the folder of its files, into which --data-download fetches them"
-    root = existing(data.root, data.name, what, folder=True)
+    root = require_root(data.root, data.name, what, folder=True)
     from torchvision import datasets  # noqa: PLC0415 - takes seconds
 
     try:

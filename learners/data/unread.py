@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.data.sets import ImageSet, SteeringSet
-from learners.data.splits import BLOCK, first
+from learners.data.splits import BLOCK, take_first
 from vnetsim.experiment import DataSettings
 from vnetsim.learner_facts import NOT_READ
 
@@ -53,7 +53,7 @@ def _images(data: DataSettings) -> ImageSet:
         labels, tested = np.arange(data.train_images or _IMAGES) % _CLASSES, data.test_images or _TEST_IMAGES
         side_px, known = data.image_px or _SIDE_PX, False
     classes = int(labels.max()) + 1
-    train, test = first(np.arange(len(labels)), np.arange(tested), data)
+    train, test = take_first(np.arange(len(labels)), np.arange(tested), data)
     return ImageSet(
         name=data.name,
         train=black_images(len(train), 3, side_px),

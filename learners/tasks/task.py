@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from learners.data import load_images
 from learners.data.motion import motion_blur
 from learners.data.moving import to_device
-from learners.data.partition_file import dealt, partition_csv
+from learners.data.partition_file import divide_among_silos, partition_csv
 from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop, require_encoder
 from learners.encoders.precision import set_precision
@@ -380,7 +380,7 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     data = load_images(
         given.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
     )
-    indices = dealt(
+    indices = divide_among_silos(
         data,
         silos=given.silos.count,
         approaches=given.silos.approaches,

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision.datasets import GTSRB
 
 from learners.data import load_images
-from learners.data.partition_file import dealt
+from learners.data.partition_file import divide_among_silos
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -133,7 +133,9 @@ def test_a_sign_among_the_test_images_is_trained_on_in_no_frame(root):
 def test_frames_of_one_sign_are_in_one_silo(partition, root):
     images, settings = load(root), DataSettings(partition=partition, alpha=0.5)
     assert images.train.shape[1:] == (3, 32, 32)
-    silos = dealt(images, silos=4, approaches=2, settings=settings, generator=np.random.default_rng(0), districts=2)
+    silos = divide_among_silos(
+        images, silos=4, approaches=2, settings=settings, generator=np.random.default_rng(0), districts=2
+    )
     where = {}
     for silo, rows in enumerate(silos):
         for row in rows:
@@ -155,9 +157,9 @@ def test_too_few_signs_or_frames_for_the_silos(root):
     with pytest.raises(
         InputError, match=r"23 groups of images that stay together.* leave a silo with 0, and 1 are needed"
     ):
-        dealt(images, silos=24, settings=DataSettings(), **common)
+        divide_among_silos(images, silos=24, settings=DataSettings(), **common)
     with pytest.raises(InputError, match="leave a silo with 5, and 6 are needed"):
-        dealt(images, silos=23, settings=DataSettings(min_images=6), **common)
+        divide_among_silos(images, silos=23, settings=DataSettings(min_images=6), **common)
 
 
 def test_some_images_are_a_draw_of_all(root):

@@ -7,7 +7,7 @@ import pytest
 
 from learners.data import load_images, load_steering
 from learners.data.partition import partition_steering
-from learners.data.partition_file import COLUMNS, dealt, partition_csv
+from learners.data.partition_file import COLUMNS, divide_among_silos, partition_csv
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -17,7 +17,7 @@ HEAD = ",".join(COLUMNS)
 
 
 def deal(images, settings, silos=4):
-    return dealt(images, silos=silos, approaches=1, settings=settings, generator=np.random.default_rng(0))
+    return divide_among_silos(images, silos=silos, approaches=1, settings=settings, generator=np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
