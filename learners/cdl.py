@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from learners.data.moving import to_device
 from learners.encoders import ResNet8
-from learners.engines.batched import each
+from learners.engines.batched import run_each
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy_state, on_host, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts
@@ -255,7 +255,7 @@ class ContrastiveDivergence:
         figures: list[dict[str, float]] = [{} for _ in jobs]
         # costs as much time as about one step
         calls = [partial(self._compare_gradients, jobs[i]) for i in both]
-        for i, influence, found in zip(both, influences, each(calls, self._task.device), strict=True):
+        for i, influence, found in zip(both, influences, run_each(calls, self._task.device), strict=True):
             figures[i] = {INFLUENCE.name: influence, **found}
         return figures
 

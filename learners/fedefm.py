@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from learners.engines.batched import each
+from learners.engines.batched import run_each
 from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
@@ -330,7 +330,7 @@ class Overseas:
         if not taught:
             return found
         calls = [partial(self._problem, starts[i], copies[i]) for i in taught]
-        problems = each(calls, self._task.device)
+        problems = run_each(calls, self._task.device)
         for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
             values = zip(copies[i], alike.tolist(), strict=True)
             found[i] = {host: value for host, value in values if math.isfinite(value)}

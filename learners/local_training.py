@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, on_host, prefixed, unprefixed
-from learners.mathematics.robust import clipped, used_weights
+from learners.mathematics.robust import clip, used_weights
 from learners.mathematics.weights import RunningMean
 from learners.state.server import Folded, Server
 from learners.tasks.task import StepLoss, Task
@@ -144,7 +144,7 @@ class LocalSteps:
                 for i, trained in zip(part, task.engine.train([jobs[i] for i in part]), strict=True):
                     update = update_of(task, participants[i], jobs[i], trained)
                     if update.finite:
-                        mean.add(clipped(update.state, jobs[i].base, settings), float(weights[len(finite)]))
+                        mean.add(clip(update.state, jobs[i].base, settings), float(weights[len(finite)]))
                     finite.append(update.finite)
                     if len(updates) < len(jobs):
                         updates.append(self._looked_at(server, update))

@@ -86,7 +86,7 @@ def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Re
         torch.set_num_threads(threads)  # a thread's setting reaches libraries that have one for all
 
 
-def each(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
+def run_each(calls: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
     """Return the results of calls, in order; on a CPU they run side by side, one per core."""
     if device.type == "cpu" and calls:
         return side_by_side(calls, min(cores(), len(calls)))

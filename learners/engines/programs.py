@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from learners.data.moving import to_device
 from learners.engines.optimizers import Optimizer, Rate
-from learners.mathematics.mixing import mixed_on_board
+from learners.mathematics.mixing import mix_on_board
 from vnetsim.errors import RunError
 from vnetsim.learning.device import all_finite, out_of_memory
 from vnetsim.learning.global_generators import seeded
@@ -92,7 +92,7 @@ class TrainingJob:
         base: the state that the network starts from, all its tensors by name.
         given: further tensors of every batch, by name.
         optimizer: the optimizer's state to continue from; empty for a new one.
-        mixed: models to mix in, each after a share of the steps, in [0, 1]; see ``mixed_on_board``. Tensors that the
+        mixed: models to mix in, each after a share of the steps, in [0, 1]; see ``mix_on_board``. Tensors that the
             network lacks are ignored.
     """
 
@@ -223,7 +223,7 @@ def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
     for other in others:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         there = to_device({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
-        network.load_state_dict(mixed_on_board(network.state_dict(), there, trained), strict=False)
+        network.load_state_dict(mix_on_board(network.state_dict(), there, trained), strict=False)
 
 
 def device_of(network: nn.Module) -> torch.device:

@@ -83,7 +83,7 @@ def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collecti
     return max(0.0, product / math.sqrt(of_a * of_b)) if of_a > 0 and of_b > 0 else 0.0
 
 
-def mixed_on_board(
+def mix_on_board(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], parameters: Collection[str]
 ) -> dict[str, Tensor]:
     """Return (w + u w_n) / (1 + u) with u = U(w_n, w): the vehicle's model w_n mixed with that of the RSU it enters.

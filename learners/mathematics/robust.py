@@ -1,6 +1,6 @@
 """Robust averaging: limits how far a few broken or hostile uploads can change the model.
 
-A learner that averages has ``AveragingSettings`` in its settings, calls ``clipped`` on every upload, and ``combine``
+A learner that averages has ``AveragingSettings`` in its settings, calls ``clip`` on every upload, and ``combine``
 instead of ``learners.mathematics.weights.weighted_mean``.
 """
 
@@ -89,9 +89,7 @@ def combine(
     return {name: _middle_mean([state[name] for state in used], cut) for name in used[0]}
 
 
-def clipped(
-    state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings
-) -> Mapping[str, Tensor]:
+def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings) -> Mapping[str, Tensor]:
     """Return a clipped upload: it can change a mean by at most its weight times ``clip_norm``.
 
     Integer tensors stay as they are.

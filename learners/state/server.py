@@ -12,7 +12,7 @@ from torch import Tensor
 
 from learners.engines.programs import State
 from learners.mathematics.mixing import similarity
-from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
+from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights
 from learners.mathematics.weights import Weights, equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models, by_aggregator, named
 from learners.state.rules import MEMORY, shares_of
@@ -210,7 +210,7 @@ class Server:
         counted = [place for place, weight in enumerate(weights) if weight > 0]
         bases = {place: self.base(updates[place].participant) for place in counted}
         for place in () if streamed else counted:
-            states[place] = clipped(states[place], bases[place], self.settings)
+            states[place] = clip(states[place], bases[place], self.settings)
             who = updates[place].participant
             if who.carried == "change" and (who.base != newest or who.bases):
                 states[place] = self._moved(states[place], bases[place], present)

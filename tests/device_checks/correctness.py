@@ -18,7 +18,7 @@ from learners.data.motion import motion_blur
 from learners.engines.batched import StackedEngine
 from learners.engines.programs import SequentialEngine
 from learners.mathematics.losses import divergence_rows, dual_temperature_loss
-from learners.mathematics.robust import AveragingSettings, clipped, combine
+from learners.mathematics.robust import AveragingSettings, clip, combine
 from learners.mathematics.transport import solve
 from vnetsim.experiment import Arithmetic
 
@@ -122,11 +122,11 @@ def averaging(setup: CheckSetup, generator: torch.Generator) -> list[Row]:
         AveragingSettings(clip_norm=0.5),
     ):
         weights = [0.1, 0.2, 0.3, 0.15, 0.25]
-        here = combine([clipped(state, base, settings) for state in states], weights, settings)
+        here = combine([clip(state, base, settings) for state in states], weights, settings)
         there, base_there = (
             [{n: t.to(setup.device) for n, t in s.items()} for s in group] for group in (states, [base])
         )
-        got = combine([clipped(state, base_there[0], settings) for state in there], weights, settings)
+        got = combine([clip(state, base_there[0], settings) for state in there], weights, settings)
         clip = f", clipped at {settings.clip_norm:g}" if settings.clip_norm else ""
         rows.append(judged(f"averaging: {settings.aggregation}{clip}", apart(list(got.values()), list(here.values())),
                            limit=1e-6))  # fmt: skip

@@ -17,7 +17,7 @@ from learners.fedavg import Discard, FedAvg
 from learners.fedco import QUEUE, FedCo
 from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
-from learners.mathematics.mixing import mixed_on_board, similarity
+from learners.mathematics.mixing import mix_on_board, similarity
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError
 from vnetsim.experiment import ExchangeSettings
@@ -206,7 +206,7 @@ def test_models_mixed_on_board(kind: Any, new: Any, at: Any) -> None:
     assert equal(both.state, ended.state)
     assert equal(nearly.state, ended.state), "of so few steps 0.9 are all but a half step"
     model = {name: tensor for name, tensor in newest(learner, "a").items() if name in plain.state}
-    by_hand = mixed_on_board({n: t for n, t in plain.state.items() if n in model}, model, names)
+    by_hand = mix_on_board({n: t for n, t in plain.state.items() if n in model}, model, names)
     assert all(torch.equal(ended.state[name], tensor) for name, tensor in by_hand.items())
     assert not close(half.state, plain.state, names)
     assert not close(half.state, ended.state, names)
@@ -216,14 +216,14 @@ def test_mixing_weighs_by_the_cosine() -> None:
     own = {"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor(1.0), "count": torch.tensor(3)}
     other = {"w": torch.tensor([4.0, 3.0]), "mean": torch.tensor(2.0), "count": torch.tensor(5)}
     assert similarity(own, other, ["w"]) == pytest.approx(0.96)
-    mixed = mixed_on_board(own, other, ["w"])
+    mixed = mix_on_board(own, other, ["w"])
     assert mixed["w"].tolist() == pytest.approx([(4 + 0.96 * 3) / 1.96, (3 + 0.96 * 4) / 1.96])
     assert float(mixed["mean"]) == pytest.approx((2 + 0.96) / 1.96)
     assert mixed["count"].item() == 4
     for away in ([-4.0, -3.0], [-4.0, 3.0], [0.0, 0.0]):
         end = {**other, "w": torch.tensor(away)}
-        assert equal(mixed_on_board(own, end, ["w"]), end), "no weight to a model that points elsewhere"
-    assert equal(mixed_on_board(own, own, ["w"]), own)
+        assert equal(mix_on_board(own, end, ["w"]), end), "no weight to a model that points elsewhere"
+    assert equal(mix_on_board(own, own, ["w"]), own)
 
 
 def test_a_start_from_several_models_is_from_their_mean(new: Any, at: Any) -> None:

@@ -408,8 +408,8 @@ def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(
 def test_other_work_on_vehicles_keeps_to_the_cores(at_once: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VNETSIM_CORES", "2")
     for device, count in (("cpu", 3), ("cpu", 1), ("cpu", 0), ("cuda", 3)):
-        assert batched.each([partial(int, i) for i in range(count)], torch.device(device)) == list(range(count))
-    assert batched.each([torch.get_num_threads], torch.device("cpu")) == [1]
+        assert batched.run_each([partial(int, i) for i in range(count)], torch.device(device)) == list(range(count))
+    assert batched.run_each([torch.get_num_threads], torch.device("cpu")) == [1]
     assert at_once == [2, 1, 1]
 
 

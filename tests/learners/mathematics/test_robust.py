@@ -16,7 +16,7 @@ from torch import Tensor
 
 from learners.encoders import create_encoder
 from learners.mathematics import robust
-from learners.mathematics.robust import AveragingSettings, clipped, combine, used_weights
+from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights
 from learners.mathematics.weights import equal_weights, weighted_mean
 
 State = dict[str, Tensor]
@@ -57,7 +57,7 @@ def distance(a: State, b: State) -> float:
 
 def combined(states: list[State], weights: Any, base: State, settings: AveragingSettings) -> State:
     """Return one model of uploads that all started from ``base``, as the server makes it."""
-    return combine([clipped(state, base, settings) for state in states], weights, settings)
+    return combine([clip(state, base, settings) for state in states], weights, settings)
 
 
 def equal(a: State, b: State) -> bool:
