@@ -21,7 +21,16 @@ from learners.data.moving import to_device
 from learners.encoders import ResNet8
 from learners.engines.batched import run_each
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
-from learners.engines.programs import State, Tensors, Trained, TrainingJob, copy_state, on_host, prefixed, unprefixed
+from learners.engines.programs import (
+    State,
+    Tensors,
+    Trained,
+    TrainingJob,
+    add_prefix,
+    copy_state,
+    remove_prefix,
+    to_host,
+)
 from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
@@ -205,7 +214,7 @@ class ContrastiveDivergence:
         """Return an update for each, in order."""
         jobs = [self._job(start) for start in starts]
         compared = self._compared(jobs)
-        trained = map(on_host, self._task.engine.train(jobs))
+        trained = map(to_host, self._task.engine.train(jobs))
         return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
@@ -220,7 +229,7 @@ class ContrastiveDivergence:
         return TrainingJob(
             program=self._together,
             training=training,
-            base={**prefixed(BACKBONE, start.base), **prefixed(SUB, unprefixed(SUB_PREFIX, start.own))},
+            base={**add_prefix(BACKBONE, start.base), **add_prefix(SUB, remove_prefix(SUB_PREFIX, start.own))},
             given={INFLUENCE.name: torch.full((), influence, dtype=torch.float32, device=self._task.device)},
             optimizer={name: tensor for name, tensor in start.own.items() if name.startswith(OPTIMIZERS)},
             mixed=start.mixed_as(BACKBONE),
@@ -229,11 +238,11 @@ class ContrastiveDivergence:
     def _update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:
         """Return the backbone as upload; sub-network and optimizers stay with the silo."""
         if start.own:
-            backbone, sub = unprefixed(BACKBONE, trained.state), unprefixed(SUB, trained.state)
+            backbone, sub = remove_prefix(BACKBONE, trained.state), remove_prefix(SUB, trained.state)
             optimizers: Tensors = trained.optimizer
         else:  # the sub-network becomes a copy of the backbone
             backbone, sub = trained.state, copy_state(trained.state)
-            optimizers = prefixed(BACKBONE_OPTIMIZER, trained.optimizer)
+            optimizers = add_prefix(BACKBONE_OPTIMIZER, trained.optimizer)
         figures = {name: mean for name, mean in trained.means.items() if name != "loss"}
         update = update_of(self._task, start.participant, job, trained)
         return replace(
@@ -242,7 +251,7 @@ class ContrastiveDivergence:
             metrics={**update.metrics, **figures, **compared},
             kept={
                 TRAININGS: start.own.get(TRAININGS, torch.tensor(0)) + 1,
-                **prefixed(SUB_PREFIX, sub),
+                **add_prefix(SUB_PREFIX, sub),
                 **self._task.kept(optimizers),
                 **self._seen(start.own, figures),
             },
@@ -313,7 +322,7 @@ class ContrastiveDivergence:
         influence = batch[INFLUENCE.name]
         z_b, z_s = backbone.features(batch["images"]), sub.features(batch["images"])
         angles = backbone.head(self._task.dropout(z_b, batch))
-        loss, _ = self._descend(backbone, {**batch, "outputs": angles}, unprefixed(BACKBONE, base))
+        loss, _ = self._descend(backbone, {**batch, "outputs": angles}, remove_prefix(BACKBONE, base))
         divergence = contrastive_divergence(z_b, z_s, settings=self._settings, influence=influence)
         with torch.no_grad():
             tau = self._settings.temperature
@@ -328,7 +337,7 @@ class ContrastiveDivergence:
         parts = {BACKBONE_OPTIMIZER: BACKBONE, SUB_OPTIMIZER: SUB}
         return CombinedOptimizer(
             {
-                prefix: self._task.optimizer(unprefixed(network, parameters), rate, unprefixed(prefix, state))
+                prefix: self._task.optimizer(remove_prefix(network, parameters), rate, remove_prefix(prefix, state))
                 for prefix, network in parts.items()
             }
         )

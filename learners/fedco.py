@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from learners.data.moving import to_device
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
-from learners.engines.programs import State, Tensors, Trained, TrainingJob, prefixed, unprefixed
+from learners.engines.programs import State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
@@ -245,7 +245,7 @@ class MomentumContrast:
         assert isinstance(networks, nn.ModuleDict)
         with torch.no_grad():
             keys = networks["key"](batch["second"])
-        loss, figures = self._descend(networks["query"], {**batch, "keys": keys}, unprefixed(QUERY, base))
+        loss, figures = self._descend(networks["query"], {**batch, "keys": keys}, remove_prefix(QUERY, base))
         return loss, {**figures, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
@@ -254,13 +254,13 @@ class MomentumContrast:
 
     def _job(self, start: Start) -> TrainingJob:
         model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}
-        at_rsu = unprefixed(KEY_ENCODER, start.base)
+        at_rsu = remove_prefix(KEY_ENCODER, start.base)
         return TrainingJob(
             program=self._program,
             training=self._task.local_training_of(start.participant),
             base={
-                **prefixed(QUERY, model),
-                **prefixed(KEY, {**model, **at_rsu, **to_device(start.own, self._task.device)}),
+                **add_prefix(QUERY, model),
+                **add_prefix(KEY, {**model, **at_rsu, **to_device(start.own, self._task.device)}),
             },
             given={"queue": start.base[KEYS]},
             mixed=start.mixed_as(QUERY),
@@ -270,11 +270,11 @@ class MomentumContrast:
         silo, where = start.participant.silo, self._settings.key_encoder
         keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(silo) :].contiguous()
         theta_k = {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
-        sent = prefixed(KEY_ENCODER, theta_k) if where == "rsu" else {}
+        sent = add_prefix(KEY_ENCODER, theta_k) if where == "rsu" else {}
         update = update_of(self._task, start.participant, job, trained)
         return replace(
             update,
-            state={**self._task.sent(unprefixed(QUERY, trained.state)), **sent, "keys": keys},
+            state={**self._task.sent(remove_prefix(QUERY, trained.state)), **sent, "keys": keys},
             metrics={**update.metrics, "new_key_encoders": float(not start.own)},
             kept=to_device(theta_k if where == "silo" else {}, torch.device("cpu")),
         )
@@ -324,7 +324,7 @@ class Trailing:
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> None:
         self._optimizer = optimizer
-        self._query, self._key = unprefixed(QUERY, parameters), unprefixed(KEY, parameters)
+        self._query, self._key = remove_prefix(QUERY, parameters), remove_prefix(KEY, parameters)
 
     @torch.no_grad()
     def step(self) -> None:

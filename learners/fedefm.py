@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from learners.engines.batched import run_each
-from learners.engines.programs import LocalTraining, State, Tensors, Trained, TrainingJob, frozen, prefixed, unprefixed
+from learners.engines.programs import (
+    LocalTraining,
+    State,
+    Tensors,
+    Trained,
+    TrainingJob,
+    add_prefix,
+    call_with_state,
+    remove_prefix,
+)
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import distillation_loss
@@ -361,17 +370,17 @@ class Overseas:
             values = [alike[host] for host in copies]
             given["similarities"] = torch.tensor(values, dtype=torch.float64, device=self._task.device)
         for i, state in enumerate(copies.values()):
-            given |= prefixed(f"{TEACHER}{i}.", state)
+            given |= add_prefix(f"{TEACHER}{i}.", state)
         return replace(plain, program=self._with_teachers, given=given)
 
     def _distillation(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
         """Return the loss of a step with teachers, and their similarities, shape (J,)."""
         images, settings = batch["images"], self._settings
         count = len({name.removeprefix(TEACHER).partition(".")[0] for name in batch if name.startswith(TEACHER)})
-        teachers = [unprefixed(f"{TEACHER}{i}.", batch) for i in range(count)]
+        teachers = [remove_prefix(f"{TEACHER}{i}.", batch) for i in range(count)]
         dense, logits = model(images, with_dense=True)
         with torch.no_grad():
-            seen = [frozen(model, teacher, images, with_dense=True) for teacher in teachers]
+            seen = [call_with_state(model, teacher, images, with_dense=True) for teacher in teachers]
         taught = torch.stack([of_teacher for _, of_teacher in seen])
         if settings.similarity == "visit":
             similarities = batch["similarities"]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, on_host, prefixed, unprefixed
+from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix, to_host
 from learners.mathematics.robust import clip, used_weights
 from learners.mathematics.weights import RunningMean
 from learners.state.server import Folded, Server
@@ -39,7 +39,7 @@ class Start:
 
     def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
         """Return ``mixed`` for a program whose network has the model's tensors below ``prefix``."""
-        return [(share, {**state, **prefixed(prefix, state)}) for share, state in self.mixed]
+        return [(share, {**state, **add_prefix(prefix, state)}) for share, state in self.mixed]
 
 
 class Local(Protocol):
@@ -99,7 +99,7 @@ class LocalSteps:
             return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
-            trained = [on_host(one) for one in trained]
+            trained = [to_host(one) for one in trained]
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
@@ -115,14 +115,14 @@ class LocalSteps:
         return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
 
     def _job(self, start: Start) -> TrainingJob:
-        training, optimizer = self._task.local_training_of(start.participant), unprefixed(OPTIMIZER, start.own)
+        training, optimizer = self._task.local_training_of(start.participant), remove_prefix(OPTIMIZER, start.own)
         return TrainingJob(
             program=self._program, training=training, base=start.base, optimizer=optimizer, mixed=start.mixed_as()
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
         kept = self._task.kept(trained.optimizer)
-        return replace(update_of(self._task, start.participant, job, trained), kept=prefixed(OPTIMIZER, kept))
+        return replace(update_of(self._task, start.participant, job, trained), kept=add_prefix(OPTIMIZER, kept))
 
     def _averaged_as_they_come(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]

@@ -37,8 +37,8 @@ from learners.engines.programs import (
     Trained,
     TrainingJob,
     device_of,
-    fitting,
-    read,
+    run_if_memory_suffices,
+    summarise,
     train_alone,
     train_one,
 )
@@ -128,7 +128,7 @@ class SideBySideEngine:
                 self._workers = workers = 1
                 LOGGER.warning(ONE_BY_ONE)
                 continue
-            results |= zip(done, read(list(done.values())), strict=True)
+            results |= zip(done, summarise(list(done.values())), strict=True)
             small = [i for i in small if i not in done]
             if small and workers == 1:
                 break
@@ -145,7 +145,7 @@ class SideBySideEngine:
         """Return the result of a job; None if memory does not suffice."""
         network = networks.get()
         try:
-            return fitting(train, job, network)
+            return run_if_memory_suffices(train, job, network)
         finally:
             networks.put(network)
 
@@ -186,7 +186,7 @@ class StackedEngine:
                 trained = self._trained([jobs[i] for i in stack])
                 results |= zip(stack, trained, strict=False)  # empty if memory did not suffice
                 waiting = waiting[len(trained) :]
-        return read([results[i] for i in range(len(jobs))])
+        return summarise([results[i] for i in range(len(jobs))])
 
     def _trained(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results of a stack; empty if the stack must be smaller. A single job is not stacked."""
@@ -194,7 +194,7 @@ class StackedEngine:
             return self._alone.train(jobs)
         before = GlobalGenerators()
         try:
-            trained = fitting(train_stacked, jobs)
+            trained = run_if_memory_suffices(train_stacked, jobs)
         except RuntimeError as error:
             if "randomness" not in str(error):  # vmap refuses what draws from torch's generators
                 raise

@@ -112,8 +112,8 @@ class Trained:
         state: the network's state.
         optimizer: the optimizer's state.
         figures: figures of the loss by name, one row per step.
-        means: means over the steps of the figures with one number per step; set by ``read``.
-        finite: whether all values of both states and all figures are finite; set by ``read``.
+        means: means over the steps of the figures with one number per step; set by ``summarise``.
+        finite: whether all values of both states and all figures are finite; set by ``summarise``.
     """
 
     state: dict[str, Tensor]
@@ -123,7 +123,7 @@ class Trained:
     finite: bool = True
 
 
-def read(results: Sequence[Trained]) -> list[Trained]:
+def summarise(results: Sequence[Trained]) -> list[Trained]:
     """Return results with ``means`` and ``finite``; waits for the device twice, however many results there are."""
     named = [(i, name) for i, one in enumerate(results) for name, rows in one.figures.items() if rows.ndim == 1]
     rows = [results[i].figures[name].double().mean() for i, name in named]
@@ -134,7 +134,7 @@ def read(results: Sequence[Trained]) -> list[Trained]:
     return [replace(one, means=of, finite=fine) for one, of, fine in zip(results, means, finite, strict=True)]
 
 
-def on_host(trained: Trained) -> Trained:
+def to_host(trained: Trained) -> Trained:
     """Return a result whose states are in this machine's memory."""
     cpu = torch.device("cpu")
     return replace(trained, state=to_device(trained.state, cpu), optimizer=to_device(trained.optimizer, cpu))
@@ -160,12 +160,12 @@ class SequentialEngine:
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
-        return read([self._trained(job) for job in jobs])
+        return summarise([self._trained(job) for job in jobs])
 
     def _trained(self, job: TrainingJob) -> Trained:
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
-        trained = fitting(train_alone, job, self._workspaces[job.program])
+        trained = run_if_memory_suffices(train_alone, job, self._workspaces[job.program])
         if trained is None:
             raise RunError(
                 f"out of memory: the training of a single vehicle (silo {job.training.silo}) does not fit; lower "
@@ -174,7 +174,9 @@ class SequentialEngine:
         return trained
 
 
-def fitting(call: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result | None:
+def run_if_memory_suffices(
+    call: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs
+) -> Result | None:
     """Return the result of a call; None if memory does not suffice."""
     try:
         return call(*arguments, **named)
@@ -231,7 +233,7 @@ def device_of(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
 
 
-def frozen(network: nn.Module, state: Tensors, *inputs: Tensor, **options: Any) -> Any:
+def call_with_state(network: nn.Module, state: Tensors, *inputs: Tensor, **options: Any) -> Any:
     """Return the output of a network with the parameters and statistics of ``state``; neither is changed."""
     buffers = dict(network.named_buffers())
     # normalisation in training mode changes its statistics: change those of a copy
@@ -244,11 +246,11 @@ def copy_state(state: Tensors) -> dict[str, Tensor]:
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
 
 
-def prefixed(prefix: str, state: Tensors) -> dict[str, Tensor]:
+def add_prefix(prefix: str, state: Tensors) -> dict[str, Tensor]:
     """Return the tensors with ``prefix`` before their names."""
     return {f"{prefix}{name}": tensor for name, tensor in state.items()}
 
 
-def unprefixed(prefix: str, state: Tensors) -> dict[str, Tensor]:
+def remove_prefix(prefix: str, state: Tensors) -> dict[str, Tensor]:
     """Return the tensors whose names begin with ``prefix``, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

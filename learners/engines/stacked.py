@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap
 
 from learners.data.moving import to_device
 from learners.engines.optimizers import Rate
-from learners.engines.programs import Program, Tensors, Trained, TrainingJob, copy_state, device_of, prefixed
+from learners.engines.programs import Program, Tensors, Trained, TrainingJob, add_prefix, copy_state, device_of
 
 
 def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
@@ -51,7 +51,7 @@ def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
     step = _Step(program).train()
 
     def loss_of_one(state: Tensors, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        result: tuple[Tensor, Tensors] = functional_call(step, prefixed("network.", state), (batch, base))
+        result: tuple[Tensor, Tensors] = functional_call(step, add_prefix("network.", state), (batch, base))
         return result
 
     loss = vmap(loss_of_one)

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import update_bn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.encoders import Encoder, create_encoder
-from learners.engines.programs import State, Tensors, prefixed, unprefixed
+from learners.engines.programs import State, Tensors, add_prefix, remove_prefix
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
@@ -144,7 +144,7 @@ class ContrastiveTask(Task):
         """Return the draws of two random views of each image."""
         size = self.image_shape[1:]
         first = draw_view_one(count, size, generator)
-        return {**prefixed(FIRST, first), **prefixed(SECOND, draw_view_two(count, size, generator))}
+        return {**add_prefix(FIRST, first), **add_prefix(SECOND, draw_view_two(count, size, generator))}
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
         """Return the views ``first`` and ``second``, normalised, shape (B, C, H, W).
@@ -152,8 +152,8 @@ class ContrastiveTask(Task):
         With ``learning.negatives = "plain"`` also ``plain``, the normalised images without augmentation.
         """
         views = {
-            "first": apply_view(images, unprefixed(FIRST, drawn), self.mean, self.std),
-            "second": apply_view(images, unprefixed(SECOND, drawn), self.mean, self.std),
+            "first": apply_view(images, remove_prefix(FIRST, drawn), self.mean, self.std),
+            "second": apply_view(images, remove_prefix(SECOND, drawn), self.mean, self.std),
         }
         return {**views, "plain": self.normalised(images)} if self._plain else views
 

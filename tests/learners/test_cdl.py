@@ -15,7 +15,7 @@ from torch.nn.functional import kl_div
 
 from learners.cdl import Cdl, CdlSettings, contrastive_divergence
 from learners.data.sets import SteeringSet
-from learners.engines.programs import SequentialEngine, TrainingJob, prefixed
+from learners.engines.programs import SequentialEngine, TrainingJob, add_prefix
 from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
 from vnetsim.learning import LearnerContext, Participant
@@ -146,7 +146,10 @@ def test_a_visit_under_adam_by_hand(
         kl_div(log_b.detach(), log_s, log_target=True, reduction="batchmean").backward()
         optimizer.step()
         optimizer.zero_grad()
-    for name, tensor in {**prefixed("backbone.", backbone.state_dict()), **prefixed("sub.", sub.state_dict())}.items():
+    for name, tensor in {
+        **add_prefix("backbone.", backbone.state_dict()),
+        **add_prefix("sub.", sub.state_dict()),
+    }.items():
         torch.testing.assert_close(found.state[name], tensor, rtol=0, atol=1e-9)
 
 

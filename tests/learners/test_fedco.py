@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from learners.data.sets import ImageSet
-from learners.engines.programs import LocalTraining, TrainingJob, unprefixed
+from learners.engines.programs import LocalTraining, TrainingJob, remove_prefix
 from learners.fedco import KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueued, queue_figures
 from learners.mathematics.losses import queue_info_nce
 from vnetsim.learning import LearnerContext, Participant, Update
@@ -228,7 +228,7 @@ def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant)
 
 def key_encoder_of(learner: FedCo, silo: int) -> dict[str, Tensor]:
     """Return what a silo keeps, empty before its first local training."""
-    return unprefixed(f"silo.{silo}.own.", learner.state_dict())
+    return remove_prefix(f"silo.{silo}.own.", learner.state_dict())
 
 
 def test_a_silos_key_encoder_goes_on_where_its_last_visit_left_it(new: New, participant: MakeParticipant) -> None:
@@ -242,9 +242,9 @@ def test_a_silos_key_encoder_goes_on_where_its_last_visit_left_it(new: New, part
     assert all(torch.equal(left[name], tensor) for name, tensor in first[0].kept.items())
     back, other = participant(1, 7), participant(1, 2)  # silo 1 by another vehicle, and silo 2
     for one, expected in ((back, left), (other, model)):
-        start = unprefixed(KEY, job_of(learner, one).base)
+        start = remove_prefix(KEY, job_of(learner, one).base)
         assert all(torch.equal(start[name], expected[name]) for name in left)
-        query = unprefixed(QUERY, job_of(learner, one).base)
+        query = remove_prefix(QUERY, job_of(learner, one).base)
         assert all(torch.equal(query[name], tensor) for name, tensor in model.items() if not name.startswith("queue"))
     assert any(not torch.equal(left[name], model[name]) for name in left)
     assert learner.aggregate(learner.train([back, other])).metrics["new_key_encoders"] == 0.5
@@ -259,8 +259,8 @@ def test_a_stale_vehicle_has_the_old_model_and_the_silos_newest_key_encoder(
     learner.aggregate(learner.train([participant(0, 1)]))
     base = job_of(learner, participant(1, 7, base_round=0)).base
     newest = key_encoder_of(learner, 1)
-    assert all(torch.equal(unprefixed(KEY, base)[name], tensor) for name, tensor in newest.items())
-    query = unprefixed(QUERY, base)
+    assert all(torch.equal(remove_prefix(KEY, base)[name], tensor) for name, tensor in newest.items())
+    query = remove_prefix(QUERY, base)
     assert all(torch.equal(tensor, old[name]) for name, tensor in query.items())
 
 
@@ -284,7 +284,7 @@ def test_kept_key_encoders_are_averaged_and_clipped_with_their_models(new: New, 
         mean = torch.stack([update.state[name] for update in updates]).mean(dim=0)
         torch.testing.assert_close(tensor, mean, rtol=1e-6, atol=1e-8)
         assert name == "key_encoder.fc.bias" or not torch.equal(tensor, before[name])
-    begun = unprefixed(KEY, job_of(learner, participant(1, 0)).base)
+    begun = remove_prefix(KEY, job_of(learner, participant(1, 0)).base)
     for name, tensor in kept_of(learner.state_dict()).items():
         assert torch.equal(begun[name.removeprefix("key_encoder.")], tensor)
     held = new(key_encoder="rsu", clip_norm=1e-6)

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
-from learners.engines.programs import Engine, Tensors, Trained, TrainingJob, read
+from learners.engines.programs import Engine, Tensors, Trained, TrainingJob, summarise
 from learners.fedefm import FedEFM
 from learners.mathematics.weights import weighted_mean
 from learners.tasks.classification import ClassificationSettings
@@ -159,7 +159,7 @@ class Diverging:
         self._engine, self._silo = engine, silo
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        return read(
+        return summarise(
             [
                 replace(one, figures={"loss": one.figures["loss"] * torch.nan})
                 if job.training.silo == self._silo

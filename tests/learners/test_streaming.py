@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.engines.programs import Trained, TrainingJob, read
+from learners.engines.programs import Trained, TrainingJob, summarise
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
 from vnetsim.learning import LearnerContext, Participant
@@ -31,7 +31,7 @@ class Counting:
             else trained
             for job, trained in zip(jobs, self._engine.train(jobs), strict=True)
         ]
-        return read(results)
+        return summarise(results)
 
 
 @pytest.fixture

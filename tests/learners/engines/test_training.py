@@ -23,7 +23,7 @@ from learners.engines.programs import (
     Trained,
     TrainingJob,
     copy_state,
-    read,
+    summarise,
 )
 from learners.engines.silo_images import SiloImages
 from learners.local_training import mean_loss, step_of
@@ -176,7 +176,7 @@ def test_one_value_in_any_part_makes_a_visit_not_finite(part: str, value: float)
     assert trained.finite
     name = {"state": "weight", "optimizer": "square.weight", "figures": "loss"}[part]
     getattr(trained, part)[name][-1] = value
-    assert [one.finite for one in read([trained, replace(trained, state={}, optimizer={}, figures={})])] == [
+    assert [one.finite for one in summarise([trained, replace(trained, state={}, optimizer={}, figures={})])] == [
         False,
         True,
     ]
