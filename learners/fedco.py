@@ -21,7 +21,7 @@ from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
 from learners.state.server import Folded
 from learners.state.silos import SiloStates
-from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported
+from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported_series
 from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
 from vnetsim.errors.bounds import Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
@@ -166,12 +166,12 @@ class FedCo(FederatedLearner):
                 {**first, **queue, **trailing},
                 not_of_model=NOT_OF_MODEL,
                 sent=lambda state: task.sent({n: t for n, t in state.items() if not n.startswith(QUEUE)}),
-                beside=lambda queue, updates, version: enqueued(
+                beside=lambda queue, updates, version: enqueue(
                     queue, [update.state["keys"] for update in updates], round_=version
                 ),
             ),
             silos=SiloStates(own=own),
-            series=(*reported(SERIES, settings), *((NEW_KEY_ENCODERS,) if own else ())),
+            series=(*reported_series(SERIES, settings), *((NEW_KEY_ENCODERS,) if own else ())),
             facts={
                 "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
                 "Keys": f"at most {keys} per participation ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
@@ -291,7 +291,7 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
     return {KEYS: keys, ROUNDS: torch.full((length,), INITIAL_ROUND, device=device)}
 
 
-def enqueued(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
+def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
     """Return the queue with the ``uploads`` appended in order and the oldest keys removed; its length stays the same.
 
     Uploads are keys of shape (n, D), n >= 0; of uploads longer than the queue only the last keys stay.

@@ -15,7 +15,7 @@ from learners.data.moving import to_device
 from learners.encoders import create_classifier
 from learners.engines.programs import State, Tensors
 from learners.mathematics.weights import Weights
-from learners.tasks.evaluation import passed
+from learners.tasks.evaluation import forward_all
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos, training_loss
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import TRAINS, Images
@@ -161,5 +161,5 @@ class ClassificationTask(Task):
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
         self.network.load_state_dict(state)
         self.network.eval()
-        logits = passed(lambda part: self.network(self.normalised(part)), images)
+        logits = forward_all(lambda part: self.network(self.normalised(part)), images)
         return logits.argmax(dim=1) == labels

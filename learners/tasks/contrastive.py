@@ -16,7 +16,7 @@ from learners.encoders import Encoder, create_encoder
 from learners.engines.programs import State, Tensors, add_prefix, remove_prefix
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
-from learners.tasks.evaluation import PASS, as_floats, knn_predict, linear_probe_accuracy, passed
+from learners.tasks.evaluation import PASS, as_floats, forward_all, knn_predict, linear_probe_accuracy
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos, training_loss
 from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
@@ -105,7 +105,7 @@ def neighbours_of(bank: int) -> int:
     return max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
 
 
-def reported(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:
+def reported_series(series: Sequence[Series], settings: TaskSettings) -> tuple[Series, ...]:
     """Return ``series``, without the linear probe's if it is never fitted."""
     never = settings.linear_probe == "never"
     return tuple(one for one in series if not (never and one is LINEAR_ACCURACY))
@@ -175,7 +175,10 @@ class ContrastiveTask(Task):
             batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
             update_bn((self.normalised(as_floats(batch)) for batch in batches), self.network)
         self.network.eval()
-        bank, test = passed(self._features_of, self.silos.pool, self._bank), passed(self._features_of, self._test)
+        bank, test = (
+            forward_all(self._features_of, self.silos.pool, self._bank),
+            forward_all(self._features_of, self._test),
+        )
         known, classes = self._bank_labels, len(self._data.class_names)
         predicted = knn_predict(test, bank, known, classes=classes, k=self._neighbours, temperature=KNN_TEMPERATURE)
         figures = {"knn_accuracy": float((predicted == self._test_labels).double().mean())}
@@ -219,7 +222,7 @@ class ContrastiveTask(Task):
 
     def series(self) -> Sequence[Series]:
         """Return all metrics of a learner that averages on this task."""
-        return reported(SERIES, self.settings)
+        return reported_series(SERIES, self.settings)
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:
         """Return the deviation from equal weights; empty if the round kept the model."""

@@ -31,7 +31,7 @@ def as_floats(images: Tensor) -> Tensor:
     return channels_last(images.to(torch.float32) / 255)
 
 
-def passed(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None) -> Tensor:
+def forward_all(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None) -> Tensor:
     """Return the outputs of ``forward`` for uint8 images (N, C, H, W), shape (N, ...).
 
     On a CPU passes run side by side, each on one core, as training does (``learners.engines.batched``): two cores on

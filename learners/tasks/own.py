@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from learners.data.moving import to_device
 from learners.encoders import seeded_by_torch
 from learners.engines.programs import State, Tensors
-from learners.tasks.evaluation import passed
+from learners.tasks.evaluation import forward_all
 from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, training_loss
 from vnetsim.errors import InputError
 from vnetsim.learning import Description, LearnerContext, Series
@@ -137,7 +137,7 @@ class OwnTask(Task):
         """Return ``measure`` of a model on the test images."""
         self.network.load_state_dict(state)
         self.network.eval()
-        found = self.measure(passed(self.network, self._test), self._test_targets)
+        found = self.measure(forward_all(self.network, self._test), self._test_targets)
         unknown = ", ".join(sorted(found.keys() - {one.name for one in self.metrics}))
         if unknown:
             named = ", ".join(one.name for one in self.metrics)

@@ -18,7 +18,7 @@ from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors
-from learners.tasks.evaluation import PASS, as_floats, passed
+from learners.tasks.evaluation import PASS, as_floats, forward_all
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
 from vnetsim.errors.bounds import TRAINS, Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
@@ -209,7 +209,7 @@ class SteeringTask(Task):
         batches = torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS)))  # of equal size
         update_bn(map(as_floats, batches), self.network)
         self.network.eval()
-        angles = passed(self.network, self._test)
+        angles = forward_all(self.network, self._test)
         return {**_errors(angles - self._test_angles), **self._constant}
 
     def describe(self, facts: Mapping[str, str]) -> Description:

@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 
 from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, remove_prefix
-from learners.fedco import KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueued, queue_figures
+from learners.fedco import KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueue, queue_figures
 from learners.mathematics.losses import queue_info_nce
 from vnetsim.learning import LearnerContext, Participant, Update
 
@@ -85,7 +85,7 @@ def test_the_queue_is_a_deque_of_fixed_length(length: int, rounds: list[list[int
             sent.append(torch.arange(number, number + size)[:, None])
             reference.extend((number + i, round_) for i in range(size))
             number += size
-        queue = enqueued(queue, sent, round_=round_)
+        queue = enqueue(queue, sent, round_=round_)
     assert list(zip(queue[KEYS][:, 0].tolist(), queue[ROUNDS].tolist(), strict=True)) == list(reference)
     ages = [len(rounds) - round_ for _, round_ in reference if round_ >= 0]
     metrics = queue_figures(queue, len(rounds))

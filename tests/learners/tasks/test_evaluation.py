@@ -18,7 +18,7 @@ from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.tasks import evaluation
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
-from learners.tasks.evaluation import fit_linear_probe, knn_predict, linear_probe_accuracy, passed
+from learners.tasks.evaluation import fit_linear_probe, forward_all, knn_predict, linear_probe_accuracy
 from vnetsim.learning import LearnerContext
 from vnetsim.learning.global_generators import seeded
 
@@ -148,10 +148,12 @@ def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pyt
 
     monkeypatch.setenv("VNETSIM_CORES", "2")
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 35)
-    two = passed(forward, images)
+    two = forward_all(forward, images)
     monkeypatch.setenv("VNETSIM_CORES", "1")
     where: set[int] = set()
-    assert torch.equal(two, passed(lambda part: where.add(threading.get_ident()) or encoder.features(part), images))
+    assert torch.equal(
+        two, forward_all(lambda part: where.add(threading.get_ident()) or encoder.features(part), images)
+    )
     assert where == {threading.get_ident()}
     assert torch.get_num_threads() == threads
 
@@ -163,7 +165,7 @@ def test_passes_that_draw_are_made_in_order(monkeypatch: pytest.MonkeyPatch) -> 
     for cores in ("3", "1"):
         monkeypatch.setenv("VNETSIM_CORES", cores)
         with seeded(5):
-            found.append(passed(lambda part: part[:, 0, 0, 0] + torch.rand(len(part)), images))
+            found.append(forward_all(lambda part: part[:, 0, 0, 0] + torch.rand(len(part)), images))
     with seeded(5):
         expected = torch.cat([torch.rand(10) for _ in range(7)])
     assert all(torch.equal(one, expected) for one in found)
@@ -173,5 +175,5 @@ def test_passes_that_draw_are_made_in_order(monkeypatch: pytest.MonkeyPatch) -> 
 def test_passes_on_another_device_are_large_and_one_after_the_other(side: int, sizes: list[int]) -> None:
     images = torch.empty(sum(sizes), 1, side, side, dtype=torch.uint8, device="meta")
     seen: list[tuple[int, int]] = []
-    passed(lambda part: seen.append((threading.get_ident(), len(part))) or part[:, 0, 0, 0], images)
+    forward_all(lambda part: seen.append((threading.get_ident(), len(part))) or part[:, 0, 0, 0], images)
     assert seen == [(threading.get_ident(), size) for size in sizes]
