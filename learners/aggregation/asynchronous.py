@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from learners.aggregation.means import ServerRate, rounded
+from learners.aggregation.means import ServerRate, round_like
 from vnetsim.errors.bounds import Acts, Within
 from vnetsim.learning.aggregation import NextModel, RoundUploads, Upload
 
@@ -45,16 +45,16 @@ class Staleness:
         return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
 
 
-def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
+def mix_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
     """Return the model after mixing in the uploads one after the other, in order of arrival, each by its share."""
     model = dict(uploads.model)
     shares: list[float] = []
     for upload in uploads.uploads:
         share = share_of(upload)
-        model |= mixed(model, upload.state, share)
+        model |= interpolate(model, upload.state, share)
         shares = [*(earlier * (1 - share) for earlier in shares), share]
     sent = uploads.uploads[0].state
-    return NextModel(state={name: model[name] for name in sent}, shares=normalised(shares))
+    return NextModel(state={name: model[name] for name in sent}, shares=normalise(shares))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class FedAsync(Staleness):
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model with all uploads mixed in."""
-        return mixed_in(uploads, lambda upload: self.mixing * self.staleness_weight(upload.staleness))
+        return mix_in(uploads, lambda upload: self.mixing * self.staleness_weight(upload.staleness))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class AflDelay:
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model with all uploads mixed in."""
-        return mixed_in(uploads, self.share)
+        return mix_in(uploads, self.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,16 +174,16 @@ class FedBuff(Staleness):
                     memory[STATISTICS + name] = mean + count / gathered * (value - mean)
         _add(memory, SCALE, torch.tensor(sum(scales), dtype=torch.float64))
         memory[COUNT] = torch.tensor(gathered, dtype=torch.float64)
-        shares = normalised(scales)
+        shares = normalise(scales)
         if round(gathered) < self.buffer:
             return NextModel(state={}, shares=shares, memory=memory)
         eta, state = self.learning_rate, {}
         for name in uploads.uploads[0].state:
             if name in uploads.parameters:
                 moved = model[name].to(torch.float64) + eta / gathered * memory[CHANGE + name]
-                state[name] = rounded(moved, model[name])
+                state[name] = round_like(moved, model[name])
         means = {name.removeprefix(STATISTICS): t for name, t in memory.items() if name.startswith(STATISTICS)}
-        state |= mixed(model, means, min(1.0, eta * float(memory[SCALE]) / gathered))
+        state |= interpolate(model, means, min(1.0, eta * float(memory[SCALE]) / gathered))
         return NextModel(state=state, shares=shares)
 
 
@@ -191,7 +191,7 @@ def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
     memory[name] = memory[name] + value if name in memory else value
 
 
-def mixed(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+def interpolate(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
     """Return (1 - share) model + share other, for the tensors of ``other``; equal values do not change a bit.
 
     ``model`` has at least the names of ``other``; ``share`` is in [0, 1].
@@ -200,11 +200,11 @@ def mixed(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float
     for name, tensor in other.items():
         old = model[name].to(torch.float64)
         step = share * (tensor.to(torch.float64) - old)
-        result[name] = rounded(torch.where(step == 0, old, old + step), model[name])
+        result[name] = round_like(torch.where(step == 0, old, old + step), model[name])
     return result
 
 
-def normalised(values: Sequence[float]) -> list[float]:
+def normalise(values: Sequence[float]) -> list[float]:
     """Return values >= 0 divided by their sum; all 0 if the sum is 0."""
     total = sum(values)
     return [value / total if total > 0 else 0.0 for value in values]

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learners.aggregation.means import rounded
+from learners.aggregation.means import round_like
 from vnetsim.errors import InputError, RunError, one_line, unknown_name
 from vnetsim.learning.aggregation import NextModel, RoundUploads
 from vnetsim.plugins import code_file, module_of_file, short_name
@@ -84,7 +84,7 @@ class Flower:
         state = dict(uploads.mean())
         for name, array in zip(names, parameters_to_ndarrays(made), strict=True):
             like = uploads.model[name]
-            state[name] = rounded(torch.from_numpy(np.array(array)).to(like.device), like)
+            state[name] = round_like(torch.from_numpy(np.array(array)).to(like.device), like)
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
     def _made(self, model: list[np.ndarray[Any, Any]]) -> Any:

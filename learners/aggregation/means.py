@@ -72,7 +72,7 @@ class FedAvgM:
             if name in uploads.memory:
                 velocity = self.momentum * uploads.memory[name] + velocity
             memory[name] = velocity
-            state[name] = rounded(old - self.learning_rate * velocity, uploads.model[name])
+            state[name] = round_like(old - self.learning_rate * velocity, uploads.model[name])
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
 
@@ -112,10 +112,10 @@ class FedAdam:
             second = BETA2 * second + (1 - BETA2) * delta.square()
             memory[FIRST + name], memory[SECOND + name] = first, second
             moved = old - self.learning_rate * first / (second.sqrt() + self.tau)
-            state[name] = rounded(moved, uploads.model[name])
+            state[name] = round_like(moved, uploads.model[name])
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
 
-def rounded(value: Tensor, like: Tensor) -> Tensor:
+def round_like(value: Tensor, like: Tensor) -> Tensor:
     """Return ``value`` in the type of ``like``; integer types get the nearest whole number."""
     return (value if like.is_floating_point() else value.round()).to(like.dtype)
