@@ -20,7 +20,7 @@ from learner_checks import equal, peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
-from vnetsim.learning.faults import aggregated, model_shapes, trained
+from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
 from vnetsim.plugins.checked import checked
 from vnetsim.scenario.settings_file import learner_defaults
 
@@ -144,7 +144,7 @@ def test_reports_the_declared_series(learner_class: Any, new: Callable[..., Any]
     metrics = {**checked(learner, "learner", Learner).evaluate(final=False)}
     for round_ in range(2):
         group = met([participant(round_, i) for i in range(3)])
-        metrics |= aggregated(learner, learner.train(group), "").metrics
+        metrics |= aggregate_checked(learner, learner.train(group), "").metrics
     metrics |= learner.evaluate(final=True)
     assert set(metrics) == set(declared)
     for name, value in metrics.items():
@@ -160,10 +160,10 @@ def test_training_leaves_the_model_and_the_global_random_state(
     state = learner.state_dict()
     before = copied(state)
     group = met([participant(0, 1), participant(0, 2)])
-    updates = trained(learner, group, model_shapes(state))
+    updates = train_checked(learner, group, model_shapes(state))
     assert all(update.finite and np.isfinite(update.loss) for update in updates)
     assert equal(learner.state_dict(), before)
-    done = aggregated(learner, updates, "")
+    done = aggregate_checked(learner, updates, "")
     assert sum(done.weights) == pytest.approx(1)
     now = copied(learner.state_dict())
     learner.evaluate(final=True)
@@ -223,7 +223,7 @@ def test_a_resumed_run_gives_the_same_bits(
 def test_an_empty_round_keeps_the_model(new: Callable[..., Any]) -> None:
     learner = new()
     before = copied(model_of(learner))
-    done = aggregated(learner, [], "")
+    done = aggregate_checked(learner, [], "")
     assert list(done.weights) == []
     assert "loss" not in done.metrics
     assert equal(model_of(learner), before)
@@ -233,7 +233,7 @@ def test_a_rejected_update_does_not_enter_the_model(new: Callable[..., Any], par
     """The simulator leaves it out; those that met its vehicle are folded without it."""
     learner = new()
     updates: list[Update] = learner.train(met([participant(0, i) for i in range(3)]))
-    done = aggregated(learner, [updates[0], updates[2]], "")
+    done = aggregate_checked(learner, [updates[0], updates[2]], "")
     assert len(done.weights) == 2
     assert sum(done.weights) == pytest.approx(1)
     assert all(tensor.isfinite().all() for tensor in learner.state_dict().values())
@@ -246,7 +246,7 @@ def test_divergence_shows_as_an_update_that_is_not_finite(
 ) -> None:
     learner = new(lr=1e30, steps=6)
     before = copied(model_of(learner))
-    updates = trained(learner, [participant(0, 0)], model_shapes(learner.state_dict()))
+    updates = train_checked(learner, [participant(0, 0)], model_shapes(learner.state_dict()))
     assert not updates[0].finite
     learner.aggregate([])
     assert equal(model_of(learner), before)

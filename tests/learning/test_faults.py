@@ -9,7 +9,7 @@ import torch
 from vnetsim.errors import RunError
 from vnetsim.learning import AGGREGATOR, Aggregation, Learner, ModelKey, Participant, Update
 from vnetsim.learning.device import OUT_OF_MEMORY, all_finite
-from vnetsim.learning.faults import aggregated, trained
+from vnetsim.learning.faults import aggregate_checked, train_checked
 from vnetsim.plugins.checked import checked
 
 
@@ -45,14 +45,14 @@ def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error: Exce
         r"^learner 'given' failed in train in round 2: .* Lower learning\.batch or take a smaller learning\.encoder\.$"
     )
     with pytest.raises(RunError, match=told):
-        trained(checked(given, "learner", Learner), participants(3), {})
+        train_checked(checked(given, "learner", Learner), participants(3), {})
     assert given.calls == 1
 
 
 def test_of_vehicles_trained_together_the_first_that_fails_alone_is_named() -> None:
     given: Any = Given(error=RuntimeError("odd"))
     with pytest.raises(RunError, match=r"^learner 'given' failed in train in round 2 at vehicle 'v0': .*odd"):
-        trained(checked(given, "learner", Learner), participants(2), {})
+        train_checked(checked(given, "learner", Learner), participants(2), {})
     assert given.calls == 2
 
 
@@ -67,14 +67,14 @@ def test_an_update_that_is_not_finite_is_marked_so(value: float) -> None:
         }
 
     learner: Any = Given(state(), state(value), {name: tensor.clone() for name, tensor in state().items()})
-    assert [update.finite for update in trained(learner, participants(3), {})] == [True, False, True]
+    assert [update.finite for update in train_checked(learner, participants(3), {})] == [True, False, True]
 
 
 def test_an_update_may_weigh_nothing() -> None:
     made = Aggregation(weights=[0.0, 1.0], metrics={})
     learner: Any = SimpleNamespace(name="given", aggregate=lambda _: made)
     updates = [Update(participant=who, state={}, loss=1.0, finite=True) for who in participants(2)]
-    assert aggregated(learner, updates, "in aggregate in round 2") is made
+    assert aggregate_checked(learner, updates, "in aggregate in round 2") is made
 
 
 def test_groups_without_numbers_are_finite() -> None:

@@ -27,7 +27,7 @@ def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name.removeprefix("model."): shape for name, shape in named.items() if name.startswith("model.")}
 
 
-def trained(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
+def train_checked(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
     """Let the learner train, and return its checked updates; ``finite`` is False if any value is not finite.
 
     All updates must have the same tensors. Tensors of the model must have its shape; other tensors must agree between
@@ -92,7 +92,7 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
     return ""
 
 
-def aggregated(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
+def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
     """Let the learner aggregate finite updates, and return its checked result.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
-from vnetsim.learning.faults import aggregated, model_shapes, trained
+from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.random_streams import Streams
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copied, digest
@@ -216,8 +216,8 @@ class Training:
 
     def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
         with self._clock.part("training"), self._seeded("training", summary.aggregator, summary.round):
-            updates = trained(self._learner, participants, self._shapes) if participants else []
-            aggregation = aggregated(
+            updates = train_checked(self._learner, participants, self._shapes) if participants else []
+            aggregation = aggregate_checked(
                 self._learner,
                 [update for update in updates if update.finite],
                 f"in aggregate in round {summary.round}",

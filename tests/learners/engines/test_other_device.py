@@ -10,7 +10,7 @@ from device_checks.tiny_rounds import joined, tiny_learner
 
 from learners.data.moving import to_device
 from learners.tasks.evaluation import as_floats
-from vnetsim.learning.faults import trained
+from vnetsim.learning.faults import train_checked
 
 
 def test_what_is_mixed_up_shows() -> None:
@@ -32,7 +32,7 @@ def test_a_learner_keeps_to_its_device(name: str, engine: str) -> None:
         learner = tiny_learner(name, device, engine=engine)
         learner.describe()
         for round_ in range(2):
-            updates = trained(learner, joined(round_), {})
+            updates = train_checked(learner, joined(round_), {})
             assert round_ or [update.loss for update in updates] == pytest.approx(expected, rel=1e-3)
             learner.aggregate(updates)
         if engine == "batched":  # what follows is the same with both
