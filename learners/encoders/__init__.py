@@ -205,12 +205,12 @@ class ResNet8(Convolutional):
 
 
 def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
-    """Return a new network on the CPU with weights that depend on ``image_shape`` and ``seed`` alone; see ``seeded``.
+    """Return a new network on the CPU with weights that depend on ``image_shape`` and ``seed`` alone; see ``build_seeded``.
 
     Raises:
         InputError: see ``ResNet8``.
     """
-    return seeded(lambda: ResNet8(image_shape), seed=seed)
+    return build_seeded(lambda: ResNet8(image_shape), seed=seed)
 
 
 def _positions(pixels: int) -> int:
@@ -234,7 +234,7 @@ def require_encoder(name: str) -> None:
 def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
     """Return a new encoder on the CPU whose weights depend only on ``name``, ``settings`` and ``seed``.
 
-    See ``seeded`` for their distribution; a plug-in's encoder draws its own (``seeded_by_torch``). ``settings`` are the
+    See ``build_seeded`` for their distribution; a plug-in's encoder draws its own (``build_seeded_by_torch``). ``settings`` are the
     encoder with its settings; None for its defaults.
 
     Raises:
@@ -252,7 +252,7 @@ def create_classifier(name: str, *, classes: int, seed: int, settings: Any = Non
 def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
     given = ENCODERS.find(name)() if settings is None else settings
     if isinstance(given, (Small, ResNet18)):
-        return seeded(lambda: make(*given.build()), seed=seed)
+        return build_seeded(lambda: make(*given.build()), seed=seed)
 
     def build() -> Network:
         trunk, width = checked(given, ENCODERS.name, EncoderTrunk).build()
@@ -264,10 +264,10 @@ def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int],
                 )
             return make(trunk, width)
 
-    return seeded_by_torch(build, seed=seed)
+    return build_seeded_by_torch(build, seed=seed)
 
 
-def seeded(build: Callable[[], Network], *, seed: int) -> Network:
+def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
     """Return the network of ``build``, on the CPU, with weights that depend only on the architecture and ``seed``.
 
     The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start without
@@ -292,7 +292,7 @@ def seeded(build: Callable[[], Network], *, seed: int) -> Network:
     return network
 
 
-def seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
+def build_seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
     """Return the network of ``build``, on the CPU, with the weights that its modules draw for themselves.
 
     They draw from the global generators, which are seeded for it and restored afterwards.
