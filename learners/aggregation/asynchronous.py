@@ -45,7 +45,7 @@ class Staleness:
         return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
 
 
-def mix_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
+def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
     """Return the model after mixing in the uploads one after the other, in order of arrival, each by its share."""
     model = dict(uploads.model)
     shares: list[float] = []
@@ -84,7 +84,7 @@ class FedAsync(Staleness):
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model with all uploads mixed in."""
-        return mix_in(uploads, lambda upload: self.mixing * self.staleness_weight(upload.staleness))
+        return mixed_in(uploads, lambda upload: self.mixing * self.staleness_weight(upload.staleness))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class AflDelay:
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the model with all uploads mixed in."""
-        return mix_in(uploads, self.share)
+        return mixed_in(uploads, self.share)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -205,7 +205,7 @@ class ResNet8(Convolutional):
 
 
 def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
-    """Return a new network on the CPU with weights that depend on ``image_shape`` and ``seed`` alone; see ``build_seeded``.
+    """Return a new network on the CPU with weights that depend only on ``image_shape`` and ``seed``.
 
     Raises:
         InputError: see ``ResNet8``.
@@ -234,8 +234,8 @@ def require_encoder(name: str) -> None:
 def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
     """Return a new encoder on the CPU whose weights depend only on ``name``, ``settings`` and ``seed``.
 
-    See ``build_seeded`` for their distribution; a plug-in's encoder draws its own (``build_seeded_by_torch``). ``settings`` are the
-    encoder with its settings; None for its defaults.
+    See ``build_seeded`` for their distribution; a plug-in's encoder draws its own (``seed_and_build``). ``settings``
+    are the encoder with its settings; None for its defaults.
 
     Raises:
         InputError: there is no encoder of that name.
@@ -264,7 +264,7 @@ def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int],
                 )
             return make(trunk, width)
 
-    return build_seeded_by_torch(build, seed=seed)
+    return seed_and_build(build, seed=seed)
 
 
 def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
@@ -292,7 +292,7 @@ def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
     return network
 
 
-def build_seeded_by_torch(build: Callable[[], Network], *, seed: int) -> Network:
+def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
     """Return the network of ``build``, on the CPU, with the weights that its modules draw for themselves.
 
     They draw from the global generators, which are seeded for it and restored afterwards.

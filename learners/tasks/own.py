@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.data.moving import to_device
-from learners.encoders import build_seeded_by_torch
+from learners.encoders import seed_and_build
 from learners.engines.programs import State, Tensors
 from learners.tasks.evaluation import forward_all
 from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, training_loss
@@ -78,7 +78,7 @@ class OwnTask(Task):
         examples = self.data(context)
         self._check(examples, context.experiment.silos.count)
         seed = context.streams.integer("initial model")
-        network = build_seeded_by_torch(lambda: self.model(examples), seed=seed)
+        network = seed_and_build(lambda: self.model(examples), seed=seed)
         super().__init__(context, settings, examples, examples.silos, network)
         self._targets = examples.targets.to(self.device)
         self._test, self._test_targets = examples.test.to(self.device), examples.test_targets.to(self.device)
