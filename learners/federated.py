@@ -170,12 +170,12 @@ class FederatedLearner(ABC):
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
         """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``."""
         version = self._models.versions(into)[-1]
-        folded = self._server.fold(updates, into)
-        self._models.add(folded.state, into)
+        result = self._server.aggregate(updates, into)
+        self._models.add(result.state, into)
         figures = {
             **self._task.round_learning_rate(version, [update.participant for update in updates]),
-            **self._local.figures(updates, folded, version),
-            **folded.metrics,
+            **self._local.figures(updates, result, version),
+            **result.metrics,
         }
         for update in updates:
             if update.kept:
@@ -185,9 +185,9 @@ class FederatedLearner(ABC):
             for update in updates
             for peer, value in update.exchanges.items()
         }
-        exchanges |= folded.exchanges
+        exchanges |= result.exchanges
         return Aggregation(
-            weights=folded.weights.tolist(),
+            weights=result.weights.tolist(),
             metrics=self._declared(figures),
             exchanges=exchanges,
         )
