@@ -213,7 +213,7 @@ class ContrastiveDivergence:
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Return an update for each, in order."""
         jobs = [self._job(start) for start in starts]
-        compared = self._compared(jobs)
+        compared = self._compare_all(jobs)
         trained = map(to_host, self._task.engine.train(jobs))
         return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
@@ -253,11 +253,11 @@ class ContrastiveDivergence:
                 TRAININGS: start.own.get(TRAININGS, torch.tensor(0)) + 1,
                 **add_prefix(SUB_PREFIX, sub),
                 **self._task.kept(optimizers),
-                **self._seen(start.own, figures),
+                **self._largest_divergence(start.own, figures),
             },
         )
 
-    def _compared(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+    def _compare_all(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
         """Return, for each job, the sub-network's influence and the comparison of gradients; trains nothing."""
         both = [i for i, job in enumerate(jobs) if job.program is self._together]
         influences = torch.stack([jobs[i].given[INFLUENCE.name] for i in both]).tolist() if both else []
@@ -302,7 +302,7 @@ class ContrastiveDivergence:
             return last / largest if largest > 0 else 1.0
         return 1.0
 
-    def _seen(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
+    def _largest_divergence(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
         """Return KL(b || s) of this local training and the largest so far; empty without the schedule ``measured``."""
         if self._settings.divergence_schedule != "measured" or "kl_b_s" not in figures:
             return {}

@@ -269,7 +269,7 @@ class Overseas:
             similarities = self._similarities(starts, copies)
             both = zip(copies, similarities, strict=True)
             copies = [{host: mine[host] for host in alike} for mine, alike in both]
-        jobs = [self._taught(*one) for one in zip(starts, copies, similarities, strict=True)]
+        jobs = [self._job_with_teachers(*one) for one in zip(starts, copies, similarities, strict=True)]
         trained = self._task.engine.train(jobs)
         return [self._update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
@@ -359,7 +359,7 @@ class Overseas:
                 seen.append(network(images, with_dense=True)[0])
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
-    def _taught(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
+    def _job_with_teachers(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
         """Return a participant's own training with the teachers ``copies``; plain training if there are none."""
         training = self._task.local_training_of(start.participant)
         plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())

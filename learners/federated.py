@@ -188,7 +188,7 @@ class FederatedLearner(ABC):
         exchanges |= result.exchanges
         return Aggregation(
             weights=result.weights.tolist(),
-            metrics=self._declared(figures),
+            metrics=self._only_declared(figures),
             exchanges=exchanges,
         )
 
@@ -229,7 +229,7 @@ class FederatedLearner(ABC):
             best, worst = (low, high) if self._task.lower_is_better else (high, low)
             mean = math.fsum(values) / len(values)
             figures |= {f"{name}_silos": mean, f"{name}_best": best, f"{name}_worst": worst}
-        return self._declared(figures)
+        return self._only_declared(figures)
 
     @final
     def state_dict(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class FederatedLearner(ABC):
             mixed=[(share, self._models[key]) for share, key in participant.mixed],
         )
 
-    def _declared(self, figures: Mapping[str, float]) -> dict[str, float]:
+    def _only_declared(self, figures: Mapping[str, float]) -> dict[str, float]:
         declared = {series.name for series in self.series()}
         return {name: value for name, value in figures.items() if name in declared}
 

@@ -96,7 +96,7 @@ class LocalSteps:
         whole = all(start.participant.carried == "model" for start in starts)
         one_by_one = server and not server.rule.needs_uploads and server.settings.aggregation == "mean"
         if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
-            return self._averaged_as_they_come(server, [start.participant for start in starts], jobs)
+            return self._average_on_arrival(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
             trained = [to_host(one) for one in trained]
@@ -124,7 +124,7 @@ class LocalSteps:
         kept = self._task.kept(trained.optimizer)
         return replace(update_of(self._task, start.participant, job, trained), kept=add_prefix(OPTIMIZER, kept))
 
-    def _averaged_as_they_come(
+    def _average_on_arrival(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
     ) -> list[Update]:
         """Train a few jobs at a time and return updates without states; ``server.averaged`` gets their mean.
@@ -147,13 +147,13 @@ class LocalSteps:
                         mean.add(clip(update.state, jobs[i].base, settings), float(weights[len(finite)]))
                     finite.append(update.finite)
                     if len(updates) < len(jobs):
-                        updates.append(self._looked_at(server, update))
+                        updates.append(self._without_state(server, update))
             if all(finite):
                 server.averaged = [participants[i] for i in places], mean.result()
                 return updates
             places = [i for i, fine in zip(places, finite, strict=True) if fine]
 
-    def _looked_at(self, server: Server, update: Update) -> Update:
+    def _without_state(self, server: Server, update: Update) -> Update:
         """Compute all figures that need the update's state, then drop the state."""
         who, figures, asked = update.participant, dict(update.metrics), None
         if update.finite:

@@ -58,15 +58,15 @@ class Flower:
 
     def __post_init__(self) -> None:
         """Refuse an unknown strategy, or arguments that it does not take, before anything runs."""
-        self._made([np.zeros(1, dtype=np.float32)])
+        self._new_strategy([np.zeros(1, dtype=np.float32)])
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the strategy's model; the model is kept if the strategy returns none."""
         from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays  # noqa: PLC0415
 
         names = [name for name in uploads.uploads[0].state if name in uploads.parameters]
-        strategy, number = self._made(_arrays(uploads.model, names)), int(uploads.memory.get(ROUND, 0)) + 1
-        vars(strategy).update(_restored(uploads.memory))
+        strategy, number = self._new_strategy(_arrays(uploads.model, names)), int(uploads.memory.get(ROUND, 0)) + 1
+        vars(strategy).update(_restore(uploads.memory))
         replies = [
             FitRes(
                 status=Status(Code.OK, ""),
@@ -78,7 +78,7 @@ class Flower:
         ]
         clients = [SimpleNamespace(cid=upload.participant.vehicle_id) for upload in uploads.uploads]
         made, _ = strategy.aggregate_fit(number, list(zip(clients, replies, strict=True)), [])
-        memory = {ROUND: torch.tensor(number), **self._kept(strategy)}
+        memory = {ROUND: torch.tensor(number), **self._attributes_to_store(strategy)}
         if made is None:
             return NextModel(state={}, shares=[0.0] * len(replies), memory=memory)
         state = dict(uploads.mean())
@@ -87,7 +87,7 @@ class Flower:
             state[name] = round_like(torch.from_numpy(np.array(array)).to(like.device), like)
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
-    def _made(self, model: list[np.ndarray[Any, Any]]) -> Any:
+    def _new_strategy(self, model: list[np.ndarray[Any, Any]]) -> Any:
         """Return a new strategy that has the global model."""
         found = _strategy_class(self.strategy)
         from flwr.common import ndarrays_to_parameters  # noqa: PLC0415 - optional
@@ -100,7 +100,7 @@ class Flower:
         except (TypeError, ValueError) as error:
             raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
 
-    def _kept(self, strategy: Any) -> dict[str, Tensor]:
+    def _attributes_to_store(self, strategy: Any) -> dict[str, Tensor]:
         """Return a strategy's attributes as tensors, without functions, which its constructor sets."""
         arrays: list[Tensor] = []
         kept = {}
@@ -152,8 +152,8 @@ def _plain(value: Any, arrays: list[Tensor]) -> Any:
     raise TypeError
 
 
-def _restored(memory: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the attributes stored by ``Flower._kept``; empty before the first round."""
+def _restore(memory: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the attributes stored by ``Flower._attributes_to_store``; empty before the first round."""
 
     def value(plain: Any) -> Any:
         if isinstance(plain, list):

@@ -69,11 +69,11 @@ def partition(
     """
     how: dict[str, Any] = {"approaches": approaches, "districts": districts, "settings": settings}
     if groups is None:
-        shards, among = _dealt(labels, silos=silos, generator=generator, **how), ""
+        shards, among = _deal_by_kind(labels, silos=silos, generator=generator, **how), ""
     else:
         _, members, group_of = np.unique(groups, return_index=True, return_inverse=True)
         holder = np.full(len(members), -1)
-        for silo, held in enumerate(_dealt(labels[members], silos=silos, generator=generator, **how)):
+        for silo, held in enumerate(_deal_by_kind(labels[members], silos=silos, generator=generator, **how)):
             holder[held] = silo
         shards = [generator.permutation(np.flatnonzero(holder[group_of] == silo)) for silo in range(silos)]
         among = f", {len(members)} groups of images that stay together"
@@ -81,7 +81,7 @@ def partition(
     return shards
 
 
-def _dealt(
+def _deal_by_kind(
     labels: Indices, *, silos: int, approaches: int, settings: DataSettings, generator: Generator, districts: int
 ) -> list[Indices]:
     """Return each silo's images in random order, however few; see ``partition``."""

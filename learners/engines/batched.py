@@ -121,7 +121,9 @@ class SideBySideEngine:
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
             train, before = train_alone if workers == 1 else train_one, GlobalGenerators()
-            calls = [partial(self._trained, train, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small]
+            calls = [
+                partial(self._train_fitting, train, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small
+            ]
             done = {i: one for i, one in zip(small, side_by_side(calls, workers), strict=True) if one is not None}
             if before.moved:  # several threads drew, in any order
                 before.restore()
@@ -139,7 +141,7 @@ class SideBySideEngine:
         results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
         return [results[i] for i in range(len(jobs))]
 
-    def _trained(
+    def _train_fitting(
         self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob, networks: SimpleQueue[nn.Module]
     ) -> Trained | None:
         """Return the result of a job; None if memory does not suffice."""
@@ -183,12 +185,12 @@ class StackedEngine:
             waiting = list(alike)
             while waiting:
                 stack = waiting[: self._largest]
-                trained = self._trained([jobs[i] for i in stack])
+                trained = self._train_fitting([jobs[i] for i in stack])
                 results |= zip(stack, trained, strict=False)  # empty if memory did not suffice
                 waiting = waiting[len(trained) :]
         return summarise([results[i] for i in range(len(jobs))])
 
-    def _trained(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+    def _train_fitting(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results of a stack; empty if the stack must be smaller. A single job is not stacked."""
         if len(jobs) == 1 or self.draws:
             return self._alone.train(jobs)
@@ -239,10 +241,10 @@ class MeasuredEngine:
         return self._engines[self.chosen].train(jobs)
 
     def _measure(self, jobs: Sequence[TrainingJob]) -> None:
-        found = {"sequential": self._tried("sequential", jobs[:TRIAL_VEHICLES])}
+        found = {"sequential": self._seconds_per_vehicle("sequential", jobs[:TRIAL_VEHICLES])}
         why = ""
         try:
-            found["batched"] = self._tried("batched", jobs)
+            found["batched"] = self._seconds_per_vehicle("batched", jobs)
         except Exception as error:  # of any kind: the loss may be the user's
             if out_of_memory(error):
                 raise
@@ -253,7 +255,7 @@ class MeasuredEngine:
         self.seconds = found
         LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.choice, why)
 
-    def _tried(self, name: str, jobs: Sequence[TrainingJob]) -> float:
+    def _seconds_per_vehicle(self, name: str, jobs: Sequence[TrainingJob]) -> float:
         """Return the seconds per vehicle that an engine takes for a few steps."""
         begin_s = 0.0
         for most in (1, TRIAL_STEPS):  # the first call takes longer

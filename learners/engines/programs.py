@@ -160,9 +160,9 @@ class SequentialEngine:
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
-        return summarise([self._trained(job) for job in jobs])
+        return summarise([self._train(job) for job in jobs])
 
-    def _trained(self, job: TrainingJob) -> Trained:
+    def _train(self, job: TrainingJob) -> Trained:
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
         trained = run_if_memory_suffices(train_alone, job, self._workspaces[job.program])

@@ -39,15 +39,15 @@ def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
     program = jobs[0].program
     device = device_of(program.network)
     generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
-    base = _stacked([job.base for job in jobs], device)
+    base = _stack([job.base for job in jobs], device)
     copies = copy_state(base)
     trained = {name for name, parameter in program.network.named_parameters() if parameter.requires_grad}
     state = {name: tensor.requires_grad_() if name in trained else tensor for name, tensor in copies.items()}
     parameters = {name: state[name] for name, _ in program.network.named_parameters()}
-    given = _stacked([job.given for job in jobs], device)
+    given = _stack([job.given for job in jobs], device)
     rates = [job.training.learning_rate for job in jobs]
     rate: Rate = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=torch.float64)
-    optimizer = program.optimizer(parameters, rate, _stacked([job.optimizer for job in jobs]))
+    optimizer = program.optimizer(parameters, rate, _stack([job.optimizer for job in jobs]))
     step = _Step(program).train()
 
     def loss_of_one(state: Tensors, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
@@ -87,7 +87,7 @@ class _Step(nn.Module):
         return self._loss(self.network, batch, base)
 
 
-def _stacked(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
+def _stack(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
     """Stack tensors of the same name along a new first dimension, on ``device`` if given.
 
     A tensor object that all states share is expanded, not copied.

@@ -107,7 +107,7 @@ class RunningMean:
         for dtype, names in self._names.items():
             row = torch.cat([tensors[name].reshape(-1) for name in names])
             mean = self._means.get(dtype)
-            self._means[dtype] = row.double() if mean is None else _moved(mean, row, weight / self._total)
+            self._means[dtype] = row.double() if mean is None else _move_towards(mean, row, weight / self._total)
 
     def result(self) -> dict[str, Tensor]:
         """Return the mean; empty if no state had a positive weight."""
@@ -120,7 +120,7 @@ class RunningMean:
         return {name: found[name] for name in self._shapes}
 
 
-def _moved(mean: Tensor, row: Tensor, share: float) -> Tensor:
+def _move_towards(mean: Tensor, row: Tensor, share: float) -> Tensor:
     # torch.where keeps the sign of a zero that all models share
     step = (row - mean) * share
     return torch.where(step == 0, mean, mean + step)

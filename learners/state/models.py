@@ -100,10 +100,10 @@ class Models:
             KeyError: a model lacks its version.
             ValueError: a model has other tensors than the present ones.
         """
-        self._kept = {aggregator: self._restored(own) for aggregator, own in tensors.items()}
+        self._kept = {aggregator: self._restore(own) for aggregator, own in tensors.items()}
         self._saved = {}
 
-    def _restored(self, tensors: Mapping[str, Tensor]) -> dict[int, State]:
+    def _restore(self, tensors: Mapping[str, Tensor]) -> dict[int, State]:
         newest, device = int(tensors["round"]), next(iter(self.initial.values())).device
         models: dict[int, dict[str, Tensor]] = {newest: {}}
         for key in tensors.keys() - {"round"}:

@@ -171,7 +171,7 @@ class Server:
         weights = used_weights(weights, self.settings)
         state, changed = dict(present), False
         if weights.any():
-            weights, made = self._made(updates, weights, total, present, into)
+            weights, made = self._apply_rule(updates, weights, total, present, into)
             state, changed = {**present, **made}, bool(made)
         if self._beside is not None:
             state |= self._beside(present, updates, version)
@@ -197,7 +197,7 @@ class Server:
         # a single model is not copied: after a cloud's round many share it
         return states[0] if len(states) == 1 else weighted_mean(states, weights)
 
-    def _made(
+    def _apply_rule(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
         """Return the weights of the uploads for the record, and the rule's new model."""
@@ -213,7 +213,7 @@ class Server:
             states[place] = clip(states[place], bases[place], self.settings)
             who = updates[place].participant
             if who.carried == "change" and (who.base != newest or who.bases):
-                states[place] = self._moved(states[place], bases[place], present)
+                states[place] = self._with_change(states[place], bases[place], present)
                 bases[place] = present
         sent = mean if streamed else states[0]
         given = RoundUploads(
@@ -224,7 +224,9 @@ class Server:
             ],
             parameters=self._parameters & sent.keys(),
             memory=self._memory[into],
-            mean=lambda: self._scaled(mean if streamed else combine(states, weights, self.settings), total, present),
+            mean=lambda: self._scale_step(
+                mean if streamed else combine(states, weights, self.settings), total, present
+            ),
         )
         made = self.rule.aggregate(given)
         when = f"in round {newest.version}"
@@ -234,7 +236,7 @@ class Server:
         used[counted] = shares
         return used, made.state
 
-    def _scaled(self, mean: State, total: float, present: State) -> dict[str, Tensor]:
+    def _scale_step(self, mean: State, total: float, present: State) -> dict[str, Tensor]:
         """Return w + total (mean - w) for parameters, w the present model; statistics are those of ``mean``."""
         if total == 1:
             return dict(mean)
@@ -244,7 +246,7 @@ class Server:
         }
         return {**mean, **moved}
 
-    def _moved(self, state: State, base: State, present: State) -> State:
+    def _with_change(self, state: State, base: State, present: State) -> State:
         """Return the present model plus the change that a vehicle made to the parameters of ``base``."""
         return {
             name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)

@@ -66,7 +66,7 @@ def test_loss_and_gradient_by_hand(
     beta, t = 0.3, 2.0
     learner = new(beta=beta, temperature=t, variant=reading, similarity=similarity)
     emd = [0.9, -0.4, 0.5]  # the second sees the contrary: it has no say
-    job = learner._local._taught(
+    job = learner._local._job_with_teachers(
         learner._start(group(0)[0]), TAUGHT, dict(zip(TAUGHT, emd, strict=True)) if similarity == "visit" else {}
     )
     given = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in job.given.items()}
@@ -117,7 +117,7 @@ def test_the_similarity_of_steps_follows_the_student(
     assert once.exchanges != often.exchanges
     assert not step.train([replace(one, peers=())])[0].exchanges
     assert not equal(once.state, often.state)
-    job = step._local._taught(step._start(one), step._local._overseas([one])[0], {})
+    job = step._local._job_with_teachers(step._start(one), step._local._overseas([one])[0], {})
     steps = step._task.engine.train([job])[0].figures["similarities"]
     assert steps.shape == (2, 2)
     torch.testing.assert_close(steps.mean(dim=0), torch.tensor(list(often.exchanges.values()), dtype=torch.float64))

@@ -64,7 +64,7 @@ class _Checked:
             value = getattr(self._plugin, part)
         expected = _expected(self._owner(part), part)
         if not inspect.isroutine(value):
-            return self._fitted(value, expected, part, None)
+            return self._fit_result(value, expected, part, None)
         plain, low, high = _plain(expected)
 
         def call(*given: Any, **named: Any) -> Any:
@@ -76,7 +76,7 @@ class _Checked:
             # radio and pace are called a million times
             if type(found) is plain and low <= cast("float", found) <= high:
                 return found
-            return self._fitted(found, expected, f"{part}{_moment(given)}", value)
+            return self._fit_result(found, expected, f"{part}{_moment(given)}", value)
 
         self.__dict__[part] = call  # __getattr__ is called only once
         return call
@@ -87,7 +87,7 @@ class _Checked:
         bases = [base for base in reversed(own.__mro__) if base.__module__.startswith("vnetsim.")]
         return next((base for base in (self._protocol, *bases) if part in _parts(base)), self._protocol)
 
-    def _fitted(self, value: Any, expected: Any, when: str, method: Any) -> Any:
+    def _fit_result(self, value: Any, expected: Any, when: str, method: Any) -> Any:
         kind, name = self._told
         try:
             fitted = _fit(value, expected)
@@ -147,8 +147,8 @@ def _fit(value: Any, expected: Any, words: str = "") -> Any:
         parts = [part for part in vars(expected) if not part.startswith("_")] if _is_protocol(expected) else []
         missing = [part for part in parts if inspect.getattr_static(value, part, None) is None]
         some = f"{_article(expected)}, and it lacks {', '.join(missing)}"
-        _need(not missing, value, some if len(missing) < len(parts) else _article(expected))
-        _need(_is_protocol(expected) or isinstance(value, expected), value, _article(expected))
+        _require(not missing, value, some if len(missing) < len(parts) else _article(expected))
+        _require(_is_protocol(expected) or isinstance(value, expected), value, _article(expected))
         for field, within in bounds_of(expected).items():
             _within(getattr(value, field), within, f" as {field}")
     return value
@@ -171,17 +171,19 @@ def _within(value: float, bounds: Within, where: str = "") -> None:
 def _fit_container(value: Any, origin: type, arguments: tuple[Any, ...], words: str) -> Any:
     if origin is tuple and Ellipsis not in arguments:
         fits = isinstance(value, tuple) and len(value) == len(arguments)
-        _need(fits, value, words or f"{len(arguments)} values")
+        _require(fits, value, words or f"{len(arguments)} values")
         return tuple(_fit(one, kind) for one, kind in zip(value, arguments, strict=True))
     inner = arguments[0] if arguments and isinstance(arguments[0], type) else None
     if origin is Mapping:
-        _need(isinstance(value, Mapping), value, "a mapping of numbers by name" if float in arguments else "a mapping")
+        _require(
+            isinstance(value, Mapping), value, "a mapping of numbers by name" if float in arguments else "a mapping"
+        )
         return {key: _entry(key, one) for key, one in value.items()} if float in arguments else value
     name = f"{_article(origin)} of {inner.__name__}" if inner else _article(origin)
-    _need(isinstance(value, origin), value, words or name)
+    _require(isinstance(value, origin), value, words or name)
     if inner is not None and origin is Sequence:
         for one in value:
-            _need(isinstance(one, inner), one, f"{_article(inner)} each")
+            _require(isinstance(one, inner), one, f"{_article(inner)} each")
     return value
 
 
@@ -195,9 +197,9 @@ def _number(value: Any, expected: type) -> Any:
         found = bool(value) if expected is bool else float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         found = math.nan
-    _need(not isinstance(value, str) and math.isfinite(found), value, words)
+    _require(not isinstance(value, str) and math.isfinite(found), value, words)
     if expected is int:
-        _need(float(found).is_integer(), value, words)
+        _require(float(found).is_integer(), value, words)
         return int(found)
     return found
 
@@ -209,7 +211,7 @@ def _entry(key: Any, value: Any) -> float:
         raise _NotFiniteMisfitError(f"its '{key}' is {value!r}; what is no finite number is to be left out") from None
 
 
-def _need(holds: bool, value: Any, words: str) -> None:
+def _require(holds: bool, value: Any, words: str) -> None:
     if not holds:
         what = repr(value) if isinstance(value, bool | int | float | str | NoneType) else _article(type(value))
         raise _MisfitError(f"it returned {what:.80}, expected {words}")
