@@ -14,10 +14,19 @@ from numpy.typing import NDArray
 from analysis.comparison.data import Metric
 from analysis.comparison.plots import difference_panel
 from analysis.comparison.tables import spread
-from analysis.comparison.verdicts import ComparedPair, compare_columns, figures_of, unit_of_difference
-from analysis.formatting import NONE, THIN, Table, clean, count, number, shortened
+from analysis.comparison.verdicts import (
+    RESOLVES,
+    ComparedPair,
+    compare_columns,
+    correct_together,
+    figures_of,
+    spread_words,
+    unit_of_difference,
+)
+from analysis.formatting import NONE, THIN, Table, clean, count, number, plural, shortened
 from analysis.loading import load
 from analysis.report.page import Section, environment
+from analysis.statistics.paired import LEVEL, least_seeds_of_sign_flips
 from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.storage.records import BenchRecord, BenchValues
@@ -103,22 +112,26 @@ def paired(row: BenchRecord, name: str = "final") -> ComparedPair:
 def row_table(row: BenchRecord, title: BenchTitle) -> Table:
     """Return a row as a table: a line a measure, paired with the baseline."""
     lines = []
-    for metric, name in [(title.metric, "final"), *((one, one.name) for one in _measured(title))]:
+    shown = _shown_metrics(title)
+    pairs = correct_together([paired(row, name) for _, name in shown])
+    for (metric, name), pair in zip(shown, pairs, strict=True):
         values = [spread(_column(row, who, name) * metric.factor) for who in ("row", "baseline")]
-        difference, interval, p_value, seen = figures_of(pair := paired(row, name), metric)
         words = "equal" if pair.equal else {1: "higher", -1: "lower", 0: "not resolved"}[pair.resolved]
-        lines.append((metric.titled, *values, difference, interval, p_value, seen, words))
+        lines.append((metric.titled, *values, *figures_of(pair, metric), words))
     return Table(
         title=f"{title.track} {title.version}, size {title.size}, {title.task}: {shortened(row.arm, 90)}",
-        head=("", "this arm", "baseline", "difference", "95 % interval", "p", "sees", "verdict"),
+        head=("", "this arm", "baseline", "difference", "95 % interval", "corrected p", "resolves", "verdict"),
         rows=lines,
-        note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {title.baseline}. {_words(title)} "
-        f"Met in {_met(row, 'row')} and {_met(row, 'baseline')} seeds.",
+        note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {title.baseline}. p is corrected "
+        f"for the {len(shown)} lines (Holm), the intervals are not. {_words(title)} Met in {_met(row, 'row')} and "
+        f"{_met(row, 'baseline')} seeds.",
     )
 
 
-def _measured(title: BenchTitle) -> Sequence[Metric]:
-    return MEASURES if title.target is not None else MEASURES[1:]
+def _shown_metrics(title: BenchTitle) -> list[tuple[Metric, str]]:
+    """Return what rows are compared in, with the name among ``BenchValues``, the metric that counts first."""
+    measured = MEASURES if title.target is not None else MEASURES[1:]
+    return [(title.metric, "final"), *((one, one.name) for one in measured)]
 
 
 def _met(row: BenchRecord, who: str) -> str:
@@ -143,10 +156,10 @@ def _shown(pair: ComparedPair, metric: Metric, mean: float) -> str:
     return f"{value}; {'+' * (pair.found.mean > 0)}{difference} ({interval}){'*' * bool(pair.resolved)}"
 
 
-def _line(row: BenchRecord, title: BenchTitle) -> tuple[str, ...]:
+def _line(row: BenchRecord, title: BenchTitle, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
+    """Return a row of the table of all; ``pairs`` are its own, in the order of ``_shown_metrics``."""
     cells = []
-    for metric, name in [(title.metric, "final"), *((one, one.name) for one in _measured(title))]:
-        pair = paired(row, name)
+    for (metric, name), pair in zip(_shown_metrics(title), pairs, strict=True):
         cells.append(_shown(pair, metric, float(_column(row, "row", name).mean())))
         if name == "final":
             cells.append(figures_of(pair, metric)[3])
@@ -174,10 +187,14 @@ def derived(row: BenchRecord) -> list[ComparedPair]:
 def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, list[ComparedPair]]:
     """Return all rows of one task of a track, the best first and controls among them, and what is drawn of them."""
     metric, base = title.metric, _column(rows[0], "baseline", "final")
-    pairs = [paired(row) for row in rows]
-    lines = [(pair, _line(row, title)) for row, pair in zip(rows, pairs, strict=True)]
-    empty = [NONE] * (len(_measured(title)) + (title.target is not None))
-    for pair in derived(rows[0]):
+    controls = [bool(row.control) for row in rows]
+    more = derived(rows[0])
+    columns = [[paired(row, name) for row in rows] for _, name in _shown_metrics(title)]
+    finals = _corrected([*columns[0], *more], [*controls, *[True] * len(more)])
+    columns = [finals[: len(rows)], *(_corrected(column, controls) for column in columns[1:])]
+    lines = [(own[0], _line(row, title, own)) for row, own in zip(rows, zip(*columns, strict=True), strict=True)]
+    empty = [NONE] * (len(_shown_metrics(title)) - 1 + (title.target is not None))
+    for pair in finals[len(rows) :]:
         mean = float(base.mean() + pair.found.mean)
         lines.append((pair, (pair.first, _shown(pair, metric, mean), figures_of(pair, metric)[3], *empty)))
     said = [f"{clean(row.control)}: {title.controls[row.control]}." for row in rows if row.control in title.controls]
@@ -188,18 +205,39 @@ def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, lis
         head=(
             "arm",
             metric.titled,
-            f"sees{unit_of_difference(metric, brackets=True)}",
+            f"resolves{unit_of_difference(metric, brackets=True)}",
             *(["target met"] if title.target is not None else []),
-            *(one.titled for one in _measured(title)),
+            *(one.titled for one, _ in _shown_metrics(title)[1:]),
         ),
         rows=[line for _, line in lines],
         note=f"Baseline: {title.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
-        "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test), * where the interval "
-        "leaves 0 out. Each interval is for its row alone, not corrected for the number of rows or columns: of twenty "
-        "arms without effect one is starred by chance. Sees: the true difference that these seeds resolve with 80 % "
-        f"power. {' '.join([_words(title), *said])}",
+        "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test). "
+        f"{_stars(controls, base)} Intervals are not corrected. Resolves: {RESOLVES}, one row by itself. "
+        f"{' '.join([spread_words(len(base)), _words(title), *said])}",
     )
     return table, [pair for pair, _ in lines if not pair.equal]
+
+
+def _corrected(pairs: Sequence[ComparedPair], controls: Sequence[bool]) -> list[ComparedPair]:
+    """Return a column with its p-values corrected, arms for their number and controls for theirs."""
+    result = list(pairs)
+    for kind in (False, True):
+        places = [place for place, control in enumerate(controls) if control is kind]
+        for place, pair in zip(places, correct_together([pairs[place] for place in places]), strict=True):
+            result[place] = pair
+    return result
+
+
+def _stars(controls: Sequence[bool], base: NDArray[np.float64]) -> str:
+    """Return what a star says; ``controls`` are of the rows, ``base`` are the baseline's values by seed."""
+    arms = len(controls) - sum(controls)
+    said = (
+        f"*: p is at most {LEVEL:g}, corrected in each column (Holm) for the {plural(arms, 'arm')} of this table, or "
+        "for its controls, whose effect is known."
+    )
+    least = least_seeds_of_sign_flips(LEVEL / max(arms, 1))
+    few = f" So many arms take {count(least)} seeds for any star." if len(base) < least else ""
+    return said + few
 
 
 Groups = Sequence[tuple[BenchTitle, Sequence[BenchRecord]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -338,6 +338,12 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
             )
         )
     return result
+
+
+def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
+    """Return pairs of one test each with their p-values corrected over all of them (Holm); intervals stay."""
+    corrected = iter(holm([pair.found.p_value for pair in pairs if pair.p_value is not None]))
+    return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 
 
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
