@@ -20,11 +20,10 @@ from analysis.formatting import (
     duration,
     named,
     number,
-    percent,
     plural,
     shortened,
 )
-from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, together
+from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, share_words, together
 from analysis.statistics.windows import Dwell
 
 LEAST_LOST = 0.05
@@ -79,7 +78,7 @@ class ArmRuns:
         """What says that the runs did not meet the traffic."""
         words = []
         if self.hardly_lost:
-            lost = percent(self.invitations.road_share, 0)
+            lost = share_words(self.invitations.road_share)
             words.append(f"{lost} of {plural(self.invitations.total, 'invitation')} lost to the road")
         if self.short and self.dwell:
             words.append(f"runs of {duration(self.lasted_s)}, median dwell {self.dwell.median}")
@@ -138,7 +137,7 @@ def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
     parts = []
     for words, outcomes in shares.items():
         found = [one.invitations.share(*outcomes) for one in known]
-        parts.append(f"{_span([percent(pick(found), 0) for pick in (min, max)])} {words}")
+        parts.append(f"{_span([share_words(pick(found)) for pick in (min, max)])} {words}")
     return [f"Of the invitations of an arm {', '.join(parts)}: see Who takes part."]
 
 
@@ -163,7 +162,7 @@ def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: b
         made = one.invitations
         shares = [made.share(*outcomes) for outcomes in shown.values()]
         shares += [made.handed_over / made.total if made.total else math.nan] * moved
-        rows.append((one.name, count(made.total), *(percent(share, 0) for share in shares), *_blur(made) * learning))
+        rows.append((one.name, count(made.total), *(share_words(share) for share in shares), *_blur(made) * learning))
     notes = [_ABOUT_ENDS]
     if "exchange" in shown:
         notes.append("Exchange: it left coverage while it exchanged models with others, or waited for them.")

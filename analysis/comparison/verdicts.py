@@ -342,7 +342,7 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
 
 def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
     """Return pairs of one test each with their p-values corrected over all of them (Holm); intervals stay."""
-    corrected = iter(holm([pair.found.p_value for pair in pairs if pair.p_value is not None]))
+    corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 
 

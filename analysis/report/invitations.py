@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.formatting import count, percent, plural, quantity
+from analysis.formatting import THIN, count, percent, plural, quantity
 from analysis.loading import RunData
 
 ROAD = ("left_download", "left_training", "left_upload")
@@ -23,6 +23,11 @@ _ENDS = {
     "were still going on when the run ended": ("unfinished",),
     "were rejected because the update was not finite": ("rejected",),
 }
+
+
+def share_words(share: float) -> str:
+    """Return a share in whole per cent, of which a small one is not shown as none; a dash for NaN."""
+    return f"under 1{THIN}%" if 0 < share < 0.005 else percent(share, 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,10 +72,10 @@ class Invitations:
         if self.outcomes["committed"] == self.total:
             return f"{of} all ended in a committed update"
         lost = Counter({words: sum(self.outcomes[one] for one in ends) for words, ends in _ENDS.items()})
-        parts = [f"{percent(some / self.total, 0)} {words}" for words, some in lost.most_common() if some]
+        parts = [f"{share_words(some / self.total)} {words}" for words, some in lost.most_common() if some]
         if self.handed_over:
-            parts.append(f"{percent(self.handed_over / self.total, 0)} went on at another RSU")
-        return ", ".join([f"{of} {percent(self.share('committed'), 0)} ended in a committed update", *parts])
+            parts.append(f"{share_words(self.handed_over / self.total)} went on at another RSU")
+        return ", ".join([f"{of} {share_words(self.share('committed'))} ended in a committed update", *parts])
 
     @property
     def how_blurred(self) -> str:

@@ -141,4 +141,6 @@ def test_invitations_of_a_run() -> None:
     run.experiment.blur.fraction = 0.0
     assert invitations_of(run).how_blurred == "the images of all committed updates were sharp"
     assert np.isnan(Invitations().road_share)
+    hardly = Invitations(outcomes=Counter(committed=299, left_upload=1))
+    assert "under 1\u202f% were lost because the vehicle left coverage" in hardly.what_decided
     assert Invitations().how_blurred == ""
