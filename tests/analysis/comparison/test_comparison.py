@@ -25,6 +25,7 @@ from analysis.comparison.verdicts import (
     across_arms,
     compare_columns,
     compare_pairs,
+    correct_together,
     corrected_words,
     figures_of,
     friedman_words,
@@ -97,6 +98,17 @@ def test_seeds_needed_are_more_than_did_not_do() -> None:
     assert abs(pair.found.effect or 0) > 1.6
     assert (pair.resolved, pair.needed) == (0, 7)
     assert pair.verdict == "not resolved; 7 seeds needed"
+
+
+def test_pairs_of_one_test_each_are_corrected_for_their_number() -> None:
+    """Two that differ at all six seeds, 2 / 64 each, are no more resolved once there are two; nor is a third, of 1."""
+    up, none = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], [0.0] * 6
+    alone = [pair_of(up, none), pair_of(none, up), pair_of(none, none)]
+    found = correct_together(alone)
+    assert [pair.resolved for pair in alone] == [1, -1, 0]
+    assert [pair.p_value for pair in found] == [pytest.approx(3 * 2 / 64), pytest.approx(3 * 2 / 64), 1.0]
+    assert [pair.resolved for pair in found] == [0, 0, 0]
+    assert [pair.found for pair in found] == [pair.found for pair in alone], "intervals stay"
 
 
 def test_too_few_seeds_are_one_statement() -> None:

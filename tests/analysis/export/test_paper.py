@@ -98,7 +98,8 @@ def test_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
     assert (mean, deviation) == (pytest.approx(values.mean(), rel=5e-3), pytest.approx(values.std(), rel=5e-2))
     methods, bibliography = ((to / name).read_text(encoding="utf-8") for name in ("methods.md", "references.bib"))
     assert set(re.findall(r"\[@(\w+)\]", methods)) <= set(re.findall(r"^@\w+\{(\w+),$", bibliography, re.MULTILINE))
-    assert "Seeds: 0, 1." in methods
+    assert re.search(r"Each run simulated [\d.]+\u202fs.* Seeds: 0, 1\.", methods), "not the traffic's span"
+    assert "; recorded from 0 s to " in methods
     assert "paired by seed, by a sign-flip test, with p-values" in methods
     assert "quorum = 3" in methods
     # the traffic is a run directory as it was: cells can be run again

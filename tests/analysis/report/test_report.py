@@ -4,6 +4,7 @@ import re
 import shutil
 from hashlib import sha256
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -14,7 +15,7 @@ from small_runs import write_table
 
 from analysis.formatting import number, si
 from analysis.loading import curves, load, moved_bytes
-from analysis.report.headline import finding, headline
+from analysis.report.headline import _backhaul, finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
@@ -237,6 +238,16 @@ def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_else
         ),
         ("radio unit", "2 W sending, 1 W receiving, both assumed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("took_s", "busiest"), [(599.0, "2.00 MB in 9 min 59 s"), (864.0, "6.00 GB in 30 days, if it")]
+)
+def test_a_month_is_extrapolated_from_ten_minutes_alone(took_s, busiest):
+    sent = pl.DataFrame({"down_bytes": [1.5e6, 1e6], "up_bytes": [5e5, 0.0]})
+    manifest = SimpleNamespace(time_s=100.0 + took_s, traffic=SimpleNamespace(begin_s=100.0))
+    ((_, words),) = _backhaul(SimpleNamespace(backhaul=sent, manifest=manifest))
+    assert f"(busiest RSU: {busiest}" in words.replace("\u202f", " ")
 
 
 def test_mobility_alone_has_traffic_and_blur_only(tmp_path, make_run):
