@@ -162,7 +162,7 @@ def test_texts_of_spreadsheets(tmp_path: Path, windows_of: WindowsOf) -> None:
         windows_of(path, rsu=RSU)
     cars().write_csv(path)
     path.write_text(path.read_text(), encoding="utf-16")
-    with pytest.raises(InputError, match=r"x\.csv: the text is UTF-16; write it anew as UTF-8: iconv"):
+    with pytest.raises(InputError, match=r"x\.csv: the text is UTF-16; convert it to UTF-8: iconv"):
         windows_of(path, rsu=RSU)
     cars(metres=10).with_columns(vehicle_x=pl.format('"{}"', "vehicle_x")).write_csv(path, quote_style="never")
     path.write_text(path.read_text().replace("-4000.0", "-4,000.0"))

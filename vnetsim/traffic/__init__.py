@@ -1,4 +1,4 @@
-"""Traffic: live SUMO, recordings, the truncated-Gaussian model, and the replay of earlier runs."""
+"""Traffic: live SUMO, recordings, traffic sources such as the truncated-Gaussian model, and replays of earlier runs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,19 @@ def open_traffic(
     progress: ProgressDisplay | None = None,
     source: Chosen | None = None,
 ) -> TrafficStream:
-    """Open the experiment's scenario.
-
-    Each kind is imported only when it is opened, so that none pays for the libraries of another.
+    """Open the experiment's scenario; imports only what its kind of traffic needs.
 
     Args:
         experiment: names the scenario: a ``.sumocfg``, an FCD recording, a run directory (or its ``windows.parquet``)
-            to replay, or a traffic source: an installed one by its name, such as ``gaussian``, or
-            ``path/to/file.py:Class``.
-        repeat: overrides ``experiment.traffic.repeat``. Live SUMO and the Gaussian model play again; a recording or a
-            replay ends where it ends.
-        outputs: folder for the files that a scenario has SUMO write, made when it is opened; what is there is removed.
-            None discards them.
-        progress: where to say that it is searched for a place for the RSU.
-        source: the traffic source with its settings, where it was found before.
+            to replay, or a traffic source, by its name (``gaussian``) or as ``path/to/file.py:Class``.
+        repeat: overrides ``experiment.traffic.repeat``. Live SUMO and the Gaussian model play again; recordings and
+            replays do not.
+        outputs: folder for the files that the scenario makes SUMO write; None for a temporary one.
+        progress: shows the search for a place for the RSU.
+        source: the traffic source with its settings, if already found.
 
     Raises:
-        InputError: when the scenario is of no known kind, missing or malformed, or its traffic does not read a setting
-            that is set.
+        InputError: the scenario is of an unknown kind, missing or malformed, or does not read a setting that is set.
     """
     kind = kind_of(experiment.scenario)
     if kind is None:

@@ -1,7 +1,7 @@
 """The truncated-Gaussian speed model: vehicles drive straight through the disc of one RSU.
 
-Speeds are independent draws from a Gaussian truncated to ``[v_min, v_max]`` (SciPy's ``truncnorm``), arrivals at the
-disc a Poisson process, directions equally likely. Windows are exact: the dwell is chord / speed.
+Speeds are independent draws from a Gaussian truncated to ``[v_min, v_max]`` (SciPy's ``truncnorm``). Arrivals at the
+disc are a Poisson process, and all directions are equally likely. Windows are exact: dwell = chord / speed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vnetsim.traffic.paths import Path, PathTraffic
 
 SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
 DURATION_S, RANGE_M = 900.0, 500.0
-"""Where ``traffic.end_s`` and ``traffic.range_m`` say nothing: as long as the shipped SUMO scenarios, and the coverage
-of 1000 m in the authors' code, read as the diameter."""
+"""Defaults if ``traffic.end_s`` and ``traffic.range_m`` are not set: the length of the shipped SUMO scenarios, and half
+of the coverage of 1000 m in the authors' code, which is taken as the diameter."""
 _KMH_PER_MPS = 3.6
 _PATH_POINTS = 9
 _BLOCK = 256
 DIRECTIONS = ("north", "east", "south", "west")
-"""Whence vehicles come: the four arms of a crossing; the first from bearing 0 degrees."""
+"""Where vehicles come from: the four arms of a crossing, starting at bearing 0 degrees."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +62,20 @@ class GaussianSource:
     arrivals_per_s: Annotated[float, Within(1e-6, 1000, "1/s", "a thousand lanes at capacity bring fewer")] = 0.5
 
     def __post_init__(self) -> None:
-        check_bounds("source", self)  # before what must hold between two of them
+        check_bounds("source", self)  # before the condition on two settings
         require(
             self.v_min_kmh < self.v_max_kmh,
             f"source.v_min_kmh must be below source.v_max_kmh, got {self.v_min_kmh} and {self.v_max_kmh}.",
         )
 
     def open(self, request: TrafficRequest) -> PathTraffic:
-        """Open it: at one RSU in the origin, for 900 s and with a range of 500 m unless the settings say otherwise.
+        """Open the traffic: one RSU at the origin, by default 900 s and a range of 500 m.
 
-        To repeat is to go on without an end: arrivals have no memory. Arrivals, speeds and directions have a random
-        stream each, so that a setting of one leaves the draws of the others as they are.
+        With ``repeat`` it never ends, because arrivals have no memory. Arrivals, speeds and directions have their own
+        random streams, so a setting of one does not change the draws of the others.
 
         Raises:
-            InputError: vehicle types are given computers.
+            InputError: ``compute.by_type`` is set.
         """
         by_type = request.experiment.compute.by_type
         require(not by_type, "gaussian: the model does not know compute.by_type: it has no types of vehicles.")
@@ -96,7 +96,7 @@ class GaussianSource:
         return PathTraffic([rsu], info, lambda: self._paths(rsu, last_s, request.streams))
 
     def _paths(self, rsu: Rsu, end_s: float, streams: Streams) -> Iterator[Path]:
-        """Yield the complete path of each vehicle that meets the disc, by time of entry."""
+        """Yield the whole path of each vehicle through the disc, sorted by time of entry."""
         for index, (enter_s, speed_mps, direction) in enumerate(self._draws(streams)):
             if enter_s >= end_s:
                 return
@@ -125,7 +125,7 @@ class GaussianSource:
             yield path, "end" if cut else "crossing"
 
     def _draws(self, streams: Streams) -> Iterator[tuple[float, float, int]]:
-        """Yield time of arrival (s), speed (m/s) and index of direction without end."""
+        """Yield time of arrival (s), speed (m/s) and index of the direction, endlessly."""
         arrivals, speeds, directions = (streams.generator(name) for name in ("arrivals", "speeds", "directions"))
         low, high = ((v - self.mean_kmh) / self.sd_kmh for v in (self.v_min_kmh, self.v_max_kmh))
         time_s = 0.0

@@ -1,4 +1,4 @@
-"""The road net of a recording, read from its ``.net.xml`` without SUMO: where it lies, junctions and lanes."""
+"""Reads a recording's road net (``.net.xml``) without SUMO: its place on the Earth, junctions and lanes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class NetFile:
     """A SUMO net file (``.net.xml`` or ``.net.xml.gz``).
 
     Args:
-        path: the file; None for a recording without one, of which nothing is known.
-        place: where it lies; None where it does not say so in UTM.
+        path: the file; None for a recording without a net: it is then empty.
+        place: its place on the Earth; None unless the file gives it in UTM.
 
     Raises:
-        InputError: when it is missing or no net.
+        InputError: it is missing or not a net.
     """
 
     path: Path | None
@@ -43,7 +43,7 @@ class NetFile:
         def start(name: str, attributes: Mapping[str, str]) -> None:
             roots[:] = roots or [name]
             try:
-                self._note(name, attributes)
+                self._add_element(name, attributes)
             except (LookupError, ValueError) as error:
                 raise InputError(f"{file.where}: not a SUMO net: malformed element: {error}.") from error
 
@@ -52,7 +52,7 @@ class NetFile:
         if roots[0] != "net":
             raise InputError(f"{self.path}: not a SUMO net: its root element is <{roots[0]}>, not <net>.")
 
-    def _note(self, name: str, attributes: Mapping[str, str]) -> None:
+    def _add_element(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == "junction" and attributes.get("type") != "internal":
             self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
             if attributes.get("type", "").startswith("traffic_light"):
@@ -62,7 +62,7 @@ class NetFile:
             self._corners_m = tuple(float(part) for part in attributes["convBoundary"].split(",")) if self.place else ()
         elif name == "lane":
             points = [point.split(",")[:2] for point in attributes["shape"].split()]
-            x_m, y_m = np.array(points, dtype=np.float64).T  # a shape of other than points does not come apart
+            x_m, y_m = np.array(points, dtype=np.float64).T  # fails unless the shape consists of points
             self._lanes[attributes["id"]] = np.column_stack((x_m, y_m))
 
     def junction_ids(self) -> Sequence[str]:
@@ -74,14 +74,14 @@ class NetFile:
         return self._junctions[junction_id]
 
     def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
-        """Return x and y (m) of a place in or beside the net; None elsewhere, and for a net that is nowhere."""
+        """Return x and y (m) of a place in or near the net; None elsewhere, or if the net's place is unknown."""
         found = self.all_projected(np.array([longitude]), np.array([latitude]))
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
     def all_projected(
         self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return x and y (m) of places of which half or more are in or beside the net; see ``projected``."""
+        """Return x and y (m) of places if at least half of them are in or near the net, else None."""
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():
             return None
@@ -92,20 +92,20 @@ class NetFile:
         return (x_m, y_m) if len(inside) and inside.mean() >= 0.5 else None
 
     def rsu_pois(self) -> Sequence[Poi]:
-        """Return nothing: a net file holds no points of interest."""
+        """Return nothing: a net file contains no points of interest."""
         return ()
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Refuse: a recording's demand is not known beforehand."""
+        """Raise ``InputError``: the demand of a recording is unknown before it is read."""
         raise InputError(f"{self.path}: name a junction of it with --rsu JUNCTION[:range_m].")
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights; the busiest are those with most incoming lanes."""
+        """Return the junctions with traffic lights, sorted by name or by their number of incoming lanes."""
         lanes = self._signalised
         return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
 
     def shape(self, lane_id: str) -> NDArray[np.float64] | None:
-        """Return a lane's polyline, two points or more (points, 2) in m; None where the net has no such lane."""
+        """Return a lane's polyline (points, 2) in m with at least two points; None if the net has no such lane."""
         lane = self._lanes.get(lane_id)
         return lane if lane is None or len(lane) > 1 else np.repeat(lane, 2, axis=0)
 

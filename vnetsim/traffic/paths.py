@@ -1,4 +1,4 @@
-"""What every kind of opened traffic has in common, and traffic whose paths are known to their end when they begin."""
+"""Base class of opened traffic, and traffic that knows each path to its end when the path begins."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from vnetsim.errors import InputError
 from vnetsim.traffic.vehicle_types import TypeFilter
 
 FARTHEST = 1e10
-"""No coordinate (m), speed (m/s) or time (s) is beyond; their squares are still finite."""
+"""Limit of coordinates (m), speeds (m/s) and times (s); their squares are finite."""
 Path = tuple[VehiclePath, ExitCause]
-"""A whole path inside one disc, from the entry to the exit, and why it ends."""
+"""A whole path inside one disc, from entry to exit, and why it ends."""
 
 
 def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[CoverageEvent]:
-    """Yield the coverage events of windows that come by time of entry, each with its path."""
+    """Yield the coverage events of windows with their paths; the windows must be sorted by time of entry."""
     leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
     for index, (path, window) in enumerate(windows):
         while leaving and leaving[0][2].time_s <= window.enter_s:
@@ -44,13 +44,13 @@ def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[Coverag
 
 
 class PathSpeeds:
-    """Counts the paths of windows whose speeds are not those that they drive."""
+    """Counts windows whose recorded speeds contradict the length of their path."""
 
     def __init__(self) -> None:
         self._windows = self._unlike = 0
 
     def see(self, event: CoverageEvent) -> None:
-        """Hold the length of a path that has ended against its speeds and times."""
+        """Compare the length of a path that ended with its speeds and times."""
         if isinstance(event, Left):
             path = event.window
             driven_m, told_m = path.path_length_m, float(np.trapezoid(path.path_speed_mps, path.path_time_s))
@@ -58,7 +58,7 @@ class PathSpeeds:
             self._unlike += not told_m / 2 <= driven_m <= 2 * told_m
 
     def note(self, units: str) -> str:
-        """Return what to say of more than half of the paths, with what to do about the units; empty for nothing."""
+        """Return a warning if most paths contradict their speeds, else empty; ``units`` tells the user what to do."""
         if 2 * self._unlike <= self._windows:
             return ""
         return (
@@ -68,7 +68,7 @@ class PathSpeeds:
 
 
 class OpenedTraffic:
-    """The base of what follows ``TrafficStream``, which says what ``rsus``, ``info`` and ``time_s`` are."""
+    """Base class of traffic; see ``TrafficStream`` for ``rsus``, ``info`` and ``time_s``."""
 
     rsus: tuple[Rsu, ...]
     time_s: float
@@ -77,27 +77,27 @@ class OpenedTraffic:
 
     @property
     def info(self) -> TrafficInfo:
-        """What the record says of this traffic; who was left out shows only while it is read."""
+        """The traffic's entry in the manifest; complete only when all events were read."""
         if self._types is None:
             return self._info
         notes = tuple(note for note in (self._types.note(), *self._late_notes()) if note)
         return dataclasses.replace(self._info, notes=(*self._info.notes, *notes), left_out=self._types.left_out)
 
     def _late_notes(self) -> Iterable[str]:
-        """Return what else shows only while it is read."""
+        """Return notes that depend on what was read so far; empty ones are dropped."""
         return ()
 
     def close(self) -> None:
-        """Release what is held; may be called twice."""
+        """Release all resources; may be called twice."""
 
 
 class PathTraffic(OpenedTraffic):
-    """Plays whole paths; a replay of its recording gives the same events.
+    """Traffic from whole paths; a replay of its recording gives the same events.
 
     Args:
-        rsus: every RSU that a path names.
-        info: what the record says.
-        paths: gives the paths by non-decreasing time of entry, the same whenever it is called.
+        rsus: all RSUs that paths name.
+        info: the traffic's entry in the manifest.
+        paths: returns the paths sorted by time of entry, the same ones at every call.
     """
 
     def __init__(self, rsus: Iterable[Rsu], info: TrafficInfo, paths: Callable[[], Iterable[Path]]) -> None:
@@ -110,7 +110,7 @@ class PathTraffic(OpenedTraffic):
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Every call yields the same.
 
         Raises:
-            InputError: a path that is none, or before one that began later.
+            InputError: a path is impossible (see ``check_path``) or out of order.
         """
         self.time_s = self._info.begin_s
         for event in events_of(self._windows()):
@@ -127,11 +127,11 @@ class PathTraffic(OpenedTraffic):
 
 
 def check_path(path: VehiclePath) -> None:
-    """Refuse a path that no vehicle can have driven.
+    """Refuse an impossible path.
 
     Raises:
         InputError: it has fewer than two points, columns of unequal length, a value that is too large or not finite,
-            times that decrease, or no duration.
+            decreasing times, or no duration.
     """
     columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
     sound = len({len(column) for column in columns}) == 1 and len(path.time_s) > 1

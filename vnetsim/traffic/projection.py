@@ -1,4 +1,4 @@
-"""Longitudes and latitudes as metres of a SUMO net: the universal transverse Mercator projection (UTM)."""
+"""Converts longitudes and latitudes to metres of a SUMO net by the universal transverse Mercator projection (UTM)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SCALE, _EAST_M, _SOUTH_M = 0.9996, 500_000.0, 10_000_000.0
 
 
 class Place(NamedTuple):
-    """Where a net lies: a UTM zone of WGS 84, and what SUMO added to its coordinates.
+    """Place of a net on the Earth: a UTM zone of WGS 84, and the offset of SUMO's coordinates.
 
     Args:
         zone: from 1 to 60.
-        south: whether it counts from the southern hemisphere.
-        offset_m: added to x and y (m).
+        south: whether the zone is in the southern hemisphere.
+        offset_m: what SUMO added to x and y (m).
     """
 
     zone: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, parameters: str, offset: str) -> Place | None:
-        """Return the place that a net's ``projParameter`` and ``netOffset`` tell of; None if they tell of no UTM."""
+        """Return the place from a net's ``projParameter`` and ``netOffset``; None if the projection is not UTM."""
         zone = re.search(r"\+zone=(\d+)", parameters)
         if "+proj=utm" not in parameters or zone is None or not re.search(r"=(WGS84|GRS80)\b", parameters):
             return None
@@ -36,9 +36,9 @@ class Place(NamedTuple):
         return cls(int(zone[1]), "+south" in parameters, (x_m, y_m))
 
     def project(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats]:
-        """Return x and y (m) of places in degrees, to a millimetre inside the zone.
+        """Return x and y (m) of places in degrees, accurate to a millimetre inside the zone.
 
-        Krueger's series in the third flattening: Karney, Journal of Geodesy 85 (2011).
+        Uses Krueger's series in the third flattening: Karney, Journal of Geodesy 85 (2011).
         """
         n = _FLATTENING / (2 - _FLATTENING)
         radius_m = _AXIS_M / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
@@ -47,7 +47,7 @@ class Place(NamedTuple):
         sine = np.sin(np.radians(latitude))
         tangent = np.sinh(
             np.arctanh(sine) - eccentricity * np.arctanh(eccentricity * sine)
-        )  # of the conformal latitude
+        )  # tangent of the conformal latitude
         east = np.radians(longitude - (6 * self.zone - 183))
         north = np.arctan2(tangent, np.cos(east))
         across = np.arcsinh(np.sin(east) / np.hypot(tangent, np.cos(east)))

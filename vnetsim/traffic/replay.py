@@ -1,4 +1,4 @@
-"""The traffic of an earlier run from the windows it recorded: same events, same order, same floats, no simulator."""
+"""Replays the traffic of an earlier run from its recorded windows: the same events, bit for bit, without SUMO."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class ReplayTraffic(PathTraffic):
     """The windows of a run directory.
 
     Args:
-        experiment: names the run directory, or the ``windows.parquet`` in it; all settings of its traffic are as the
-            recording has them.
+        experiment: names the run directory or its ``windows.parquet``. Settings of ``traffic`` must be the defaults or
+            equal to the recorded ones.
 
     Raises:
-        InputError: when it is not a run directory, its record of the traffic is damaged, or another part of it is asked
-            for.
+        InputError: it is not a run directory, its record is damaged, or a setting of ``traffic`` differs.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
@@ -75,7 +74,7 @@ class ReplayTraffic(PathTraffic):
             )
             if field.name != "repeat" and asked not in (made, default):
                 raise InputError(
-                    f"{path}: traffic.{field.name}: a replay is the whole recording, made with {made}; record it anew "
+                    f"{path}: traffic.{field.name}: a replay is the whole recording, made with {made}; record again "
                     "with vnetsim mobility."
                 )
         self.time_s = self._info.begin_s
@@ -87,7 +86,7 @@ class ReplayTraffic(PathTraffic):
 
 
 def _by_names(value: Any) -> Any:
-    """Return a setting with the names of its files, which may lie elsewhere than when it was recorded."""
+    """Return a setting with file names in place of paths: the files may have moved since the recording."""
     if isinstance(value, str | tuple):
         return Path(value).name if isinstance(value, str) else tuple(Path(one).name for one in value)
     return value

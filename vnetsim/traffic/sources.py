@@ -1,4 +1,4 @@
-"""Between a run and a traffic source: opens it, says for the record what it is, and refuses paths that cannot be."""
+"""Opens traffic sources, records what they are, and refuses impossible paths of users' own sources."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from vnetsim.traffic.paths import PathSpeeds, check_path
 
 _UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"
 _ROUNDING = 1.01
-"""How many ranges away from its RSU a path may lead: entries and exits that were counted are rounded."""
+"""Largest distance of a path from its RSU, in ranges; more than 1 because computed entries and exits are rounded."""
 
 
 def open_source(experiment: Experiment, *, repeat: bool, source: Chosen | None = None, **_: object) -> TrafficStream:
-    """Open the traffic source that an experiment names, ``source`` where it was found before.
+    """Open the traffic source that an experiment names; ``source`` is it, if already found.
 
     Raises:
-        InputError: there is none of that name, or its settings or what it reads are wrong.
-        RunError: it failed.
+        InputError: there is no source of that name, or its settings or its input are wrong.
+        RunError: the source failed.
     """
     source = source or chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
@@ -46,9 +46,9 @@ def open_source(experiment: Experiment, *, repeat: bool, source: Chosen | None =
 
 
 class OwnTraffic:
-    """Traffic of a source that users brought: the record says of which, and a path that cannot be is refused.
+    """Traffic of a user's own source: adds it to the record, and refuses impossible paths.
 
-    ``unsaid`` are settings of which the source does not say whether it reads them.
+    ``unsaid`` are the changed settings of a source that does not declare which settings it reads.
     """
 
     def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str, unsaid: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class OwnTraffic:
 
     @property
     def info(self) -> TrafficInfo:
-        """What the record says of this traffic, the source's name and file included."""
+        """The traffic's entry in the manifest, with the source's name and file."""
         info = self._traffic.info
         return dataclasses.replace(
             info,
@@ -76,7 +76,7 @@ class OwnTraffic:
 
     @property
     def time_s(self) -> float:
-        """How far the traffic has been read (s)."""
+        """Time (s) up to which the traffic was read."""
         return self._traffic.time_s
 
     def events(self) -> Iterator[CoverageEvent]:
@@ -90,11 +90,7 @@ class OwnTraffic:
         self._traffic.close()
 
     def _check(self, event: CoverageEvent) -> None:
-        """Refuse a path that cannot lie in its RSU's disc; count those whose speeds are not those it drives.
-
-        Raises:
-            InputError: an RSU that there is not, or a path outside of the disc.
-        """
+        """Refuse a path with an unknown RSU or outside the RSU's disc; count paths that contradict their speeds."""
         path, who = event.path, f"traffic: the path of {event.path.vehicle_id}"
         rsu = next((rsu for rsu in self.rsus if rsu.id == path.rsu_id), None)
         if rsu is None:

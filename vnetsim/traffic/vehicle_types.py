@@ -1,8 +1,8 @@
-"""Which vehicles take part, by vType or vClass: by default those with a motor that drive on roads.
+"""Selects the vehicles that take part, by vType or vClass: by default motor vehicles on roads.
 
-Live SUMO tells both. A recording tells the vType at most; its class is then taken from SUMO's own types, from the
-name of a class, alone or at the end of the name as SUMO's tools write it (``pt_tram``, ``bike_bicycle``), or from a
-plain word for it, and is otherwise taken for a motor vehicle's.
+Live SUMO gives both. A recording has at most the vType; its class is then guessed from its name: the name of a class,
+alone or as a suffix as SUMO's tools write it (``pt_tram``, ``bike_bicycle``), one of SUMO's own types, or a common word
+for it. Any other type counts as a motor vehicle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RAIL = ("rail", "rail_electric", "rail_fast", "rail_urban", "subway", "tram", "
 NOT_MOTOR = frozenset(
     (*_RAIL, "pedestrian", "wheelchair", "bicycle", "scooter", "ship", "container", "aircraft", "drone")
 )
-"""SUMO's classes that are no motor vehicles on roads."""
+"""SUMO's classes that are not motor vehicles on roads."""
 
 _ON_ROADS = ("private", "emergency", "authority", "army", "vip", "passenger", "hov", "taxi", "bus", "coach", "delivery")
 CLASSES = NOT_MOTOR.union(
@@ -45,7 +45,7 @@ HEIGHTS_M = {
     **dict.fromkeys(("rail_electric", "rail_fast"), 3.89),
     **dict.fromkeys(("coach", "ship", "trailer"), 4.0),
 }
-"""SUMO's default heights by class (m), and that of all other classes, which is a car's."""
+"""SUMO's default heights by class (m); all other classes have ``CAR_M``."""
 
 _WORDS = {
     **dict.fromkeys(("bicycle", "bike", "biketype", "cyclist"), "bicycle"),
@@ -60,7 +60,7 @@ _SHOWN = 8
 
 @functools.cache
 def class_of_name(type_id: str) -> str:
-    """Return the class that a type's name gives away, ``""`` when it gives none away."""
+    """Return the class that a type's name indicates, empty if none."""
     name = type_id.lower()
     if name in CLASSES:
         return name
@@ -74,10 +74,10 @@ def class_of_name(type_id: str) -> str:
 
 
 class TypeFilter:
-    """Decides on each vehicle once, and remembers who was left out.
+    """Decides which vehicles take part, and counts the others.
 
     Attributes:
-        heights_m: of the vehicles of each type that takes part (m): what SUMO told, else its default for the class.
+        heights_m: height of each type that takes part (m): from SUMO, or else SUMO's default for the class.
     """
 
     def __init__(self, settings: TrafficSettings) -> None:
@@ -88,12 +88,12 @@ class TypeFilter:
 
     @property
     def by_default(self) -> bool:
-        """Whether the user asked for nothing in particular."""
+        """Whether the setting has its default."""
         return self._wanted == (MOTOR,)
 
     @property
     def takes_all(self) -> bool:
-        """Whether every vehicle takes part, so that none needs to be looked at."""
+        """Whether every vehicle takes part."""
         return ALL in self._wanted
 
     def takes(
@@ -104,8 +104,8 @@ class TypeFilter:
         Args:
             vehicle_id: the vehicle.
             type_id: its vType.
-            vehicle_class: its vClass, None where only its type is known.
-            height_m: how high it is (m), None likewise.
+            vehicle_class: its vClass, None if unknown.
+            height_m: its height (m), None if unknown.
         """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         key = type_id, known
@@ -120,17 +120,17 @@ class TypeFilter:
 
     @property
     def left_out(self) -> int:
-        """How many vehicles do not take part."""
+        """Number of vehicles that do not take part."""
         return sum(map(len, self._left_out.values()))
 
     def describe(self) -> str:
-        """Return in words who takes part, for the record."""
+        """Return in words which vehicles take part, for the record."""
         if ALL in self._wanted:
             return "all"
         return "motor vehicles" if self.by_default else _listed(self._wanted)
 
     def note(self) -> str:
-        """Return who was left out, empty when nobody was."""
+        """Return a note on the vehicles that do not take part, empty if there are none."""
         if not self._left_out:
             return ""
         counts: dict[str, int] = {}
@@ -144,10 +144,10 @@ class TypeFilter:
         )
 
     def refuse_nobody(self, where: str) -> None:
-        """Refuse names that fit no vehicle at all.
+        """Refuse types that no vehicle has.
 
         Raises:
-            InputError: the user named types, and none of the vehicles seen is of them.
+            InputError: the user named types, and no vehicle near the RSUs is of any of them.
         """
         if self._taken or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
             return
@@ -159,11 +159,11 @@ class TypeFilter:
 
 
 class Verdicts:
-    """Who takes part, by the vehicles' numbers; each is asked about once."""
+    """Caches by vehicle number whether each vehicle takes part."""
 
     def __init__(self, types: TypeFilter) -> None:
         self._types = types
-        self._found = np.zeros(0, dtype=np.int8)  # 1 takes part, -1 does not, 0 not asked yet
+        self._found = np.zeros(0, dtype=np.int8)  # 1 takes part, -1 does not, 0 not decided yet
 
     def of(
         self,
@@ -174,10 +174,10 @@ class Verdicts:
         """Return for each row whether its vehicle takes part.
 
         Args:
-            vehicle: the vehicle of each row.
-            kind: gives a row's vehicle id, its type, None for one without, which takes part, and its class and height
-                (m), None where only the type is known.
-            near: the rows that are asked about, None for all; a vehicle not asked about yet takes part.
+            vehicle: the number of each row's vehicle.
+            kind: returns for a row the vehicle's id, type (None if it has none: it then takes part), class and height
+                in m (both None if unknown).
+            near: rows to decide on, None for all; an undecided vehicle takes part.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:

@@ -1,6 +1,6 @@
-"""Movement without roads: vehicles stand at RSUs and change from one to another, by chance or as a log tells.
+"""Movement without roads: vehicles change from one RSU to another, at random or according to a log.
 
-Where on the way they are nobody says: a vehicle stands where its RSU does, and its speed decides its blur alone.
+A vehicle is always at the position of its RSU. Its speed affects only the motion blur.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from vnetsim.storage.run_directory import damage_as_input_error
 from vnetsim.traffic.paths import FARTHEST, Path, PathTraffic
 
 _BOTH_S = 1e-3
-"""A vehicle that changes the RSU is at both for so long (s), so that a change is a handover and no gap."""
+"""Time (s) that a vehicle spends at both RSUs when it changes, so that a change is a handover and not a gap."""
 _COLUMNS = {"vehicle": pl.String, "rsu": pl.String, "enter_s": pl.Float64, "exit_s": pl.Float64}
 SpeedKmh = Annotated[float, Within(0, 1000, "km/h", "no vehicle on a road is faster")]
 
 
 def _ring(names: list[str], range_m: float) -> list[Rsu]:
-    """Return RSUs on a circle, whose discs do not meet; vehicles stand at their RSU and see nothing of the range."""
+    """Return RSUs on a circle with discs that do not overlap."""
     radius_m = 1.5 * range_m / math.sin(math.pi / max(2, len(names)))
     angles = [2 * math.pi * place / len(names) for place in range(len(names))]
     return [
@@ -43,18 +43,18 @@ def _ring(names: list[str], range_m: float) -> list[Rsu]:
 
 @dataclass(frozen=True, kw_only=True)
 class JumpsSource:
-    """Vehicles stand at RSUs on a ring and, at every step, go to another one with a probability: papers' movement.
+    """Vehicles are at RSUs on a ring; at every step each goes to another RSU with a given probability.
 
-    The chain of a vehicle's RSUs has its second largest eigenvalue in closed form, with N RSUs and probability P::
+    The second largest eigenvalue of this Markov chain, with N RSUs and probability P, is::
 
         ring:     lambda_2 = 1 - P (1 - cos(2 pi / N))
         uniform:  lambda_2 = 1 - P N / (N - 1)
 
     Args:
         rsus: number of RSUs, N.
-        vehicles: number of vehicles; at the begin they are dealt to the RSUs in turn.
+        vehicles: number of vehicles; at the beginning they are distributed evenly over the RSUs.
         moves: ``ring`` goes to one of the two neighbours, ``uniform`` to any other RSU, all equally likely.
-        probability: of going to another RSU at a step, P.
+        probability: probability of going to another RSU at a step, P.
         step_s: time between two steps (s).
         duration_s: length of the simulated time (s).
         speed_kmh: the speed that vehicles report (km/h).
@@ -73,9 +73,9 @@ class JumpsSource:
     speed_kmh: SpeedKmh = 50.0
 
     def open(self, request: TrafficRequest) -> PathTraffic:
-        """Open it; it ends with ``duration_s``, whatever ``traffic.repeat`` says."""
+        """Open the traffic; it ends after ``duration_s``, even with ``traffic.repeat``."""
         generator = request.streams.generator("jumps")
-        seed = int(generator.integers(2**63))  # so that each reading of the paths draws the same
+        seed = int(generator.integers(2**63))  # the paths may be read several times with the same draws
         info = TrafficInfo(
             kind=self.name,
             begin_s=0.0,
@@ -90,14 +90,14 @@ class JumpsSource:
 
     def _paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
         generator = np.random.default_rng(seed)
-        coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # a heap, as sorted
+        coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # sorted, so a heap
         last = math.ceil(self.duration_s / self.step_s)
         while coming:
             step, vehicle, place = heapq.heappop(coming)
             stay = int(min(generator.geometric(self.probability), last)) if self.probability else last
             times_s = [self.step_s * at for at in range(step, min(step + stay, last))]
             times_s.append(min(self.step_s * (step + stay) + _BOTH_S, self.duration_s))
-            yield _stay(f"vehicle_{vehicle}", rsus[place], times_s, self.duration_s, self.speed_kmh)
+            yield _stay_path(f"vehicle_{vehicle}", rsus[place], times_s, self.duration_s, self.speed_kmh)
             if step + stay < last:
                 if self.moves == "uniform":
                     ahead = int(generator.integers(1, self.rsus))
@@ -108,14 +108,14 @@ class JumpsSource:
 
 @dataclass(frozen=True, kw_only=True)
 class AccessLogSource:
-    """A log of who was at which RSU, from when to when: base stations' access logs, taxis that were mapped to RSUs.
+    """Log of the vehicles at each RSU and their times, such as access logs of base stations or taxis mapped to RSUs.
 
-    The file is CSV with the columns ``vehicle``, ``rsu``, ``enter_s`` and ``exit_s``, in any order of rows. A vehicle
-    may be at several RSUs at a time, and at none.
+    The file is CSV with the columns ``vehicle``, ``rsu``, ``enter_s`` and ``exit_s``, with rows in any order. A vehicle
+    may be at several RSUs at a time, or at none.
 
     Args:
         file: the log.
-        speed_kmh: the speed that vehicles report (km/h); logs tell none.
+        speed_kmh: the speed that vehicles report (km/h); the log contains none.
     """
 
     name: ClassVar[str] = "access-log"
@@ -126,12 +126,12 @@ class AccessLogSource:
     speed_kmh: SpeedKmh = 50.0
 
     def open(self, request: TrafficRequest) -> PathTraffic:
-        """Open it.
+        """Open the traffic.
 
         Raises:
-            InputError: it is missing, is no such CSV file, or has a row that cannot be.
+            InputError: the file is missing, is not such a CSV file, or has an impossible row.
         """
-        log = self._read()
+        log = self._read_log()
         begin_s, end_s = float(log["enter_s"].min()), float(log["exit_s"].max())  # type: ignore[arg-type]
         rsus = _ring(log["rsu"].unique(maintain_order=True).to_list(), request.experiment.traffic.range_m or REACH_M)
         by_id = {rsu.id: rsu for rsu in rsus}
@@ -148,13 +148,13 @@ class AccessLogSource:
 
         def paths() -> Iterator[Path]:
             for vehicle, rsu, enter_s, exit_s in log.iter_rows():
-                yield _stay(vehicle, by_id[rsu], [enter_s, exit_s], end_s, self.speed_kmh)
+                yield _stay_path(vehicle, by_id[rsu], [enter_s, exit_s], end_s, self.speed_kmh)
 
         return PathTraffic(rsus, info, paths)
 
-    def _read(self) -> pl.DataFrame:
+    def _read_log(self) -> pl.DataFrame:
         path, what = FilePath(self.file), f"no access log, a CSV file with the columns {', '.join(_COLUMNS)}"
-        # polars takes a path for a pattern, or for an address
+        # polars would read a path as a pattern or a web address
         with damage_as_input_error(path, what), path.open("rb") as file:
             log = pl.read_csv(file, columns=list(_COLUMNS), schema_overrides=_COLUMNS).select(*_COLUMNS)
         log = log.with_row_index("line", offset=2)
@@ -176,8 +176,8 @@ class AccessLogSource:
         return log.drop("line").sort("enter_s", maintain_order=True)
 
 
-def _stay(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
-    """Return the path of a vehicle that stands at an RSU at some times (s); it ends there, or with the traffic."""
+def _stay_path(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
+    """Return the path of a vehicle at an RSU with points at ``times_s``; it is cut off if it lasts until ``end_s``."""
     count = len(times_s)
     path = VehiclePath(
         vehicle_id=vehicle_id,

@@ -1,4 +1,4 @@
-"""Whether positions, speeds, times and lanes of a recording agree."""
+"""Checks that positions, speeds, times and lanes of a recording agree."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vnetsim.traffic.fcd.tables import FcdPart
 from vnetsim.traffic.net_file import NetFile
 
 _ENOUGH_M, _SLOW_MPS, _SHARE = 200.0, 1.0, 1e-3
-"""Vehicles that drove so far, at more than this speed, have moved by less than such a share of it where positions are
-degrees: one is at least 1.9 km even of longitude at 89 degrees north."""
+"""If positions are degrees, vehicles that drove ``_ENOUGH_M`` by their speeds (above ``_SLOW_MPS``) moved by less than
+the share ``_SHARE`` of it: even at 89 degrees north, one degree of longitude is 1.9 km."""
 _ENOUGH_DRIVES, _CRAWL = 1000, 0.01
-"""So many drives are enough, too. Nobody's mean speed (m/s) while moving is so low, unless positions are in degrees."""
+"""This many drives are enough too. A lower mean speed (m/s) while moving means that positions are degrees."""
 _STRAIGHT = 0.95
-"""A path is straight where two drives lead so far as a share of their lengths: only then is a chord the way driven."""
+"""Two drives are straight if they lead this share of their length away: the chord is then the distance driven."""
 _LONGEST_DRIVE_S = 10.0
-"""In more time a vehicle may speed up and brake in between, so that its speeds at both ends say little."""
+"""In a longer time a vehicle may accelerate and brake, so the speeds at both ends say little about the distance."""
 _ALIKE, _AS_KNOWN = 1.25, 1.1
-"""Factors that are so close are those of one cause, or that of a known one."""
+"""Largest ratio of two factors with the same cause, and of a factor to that of a known cause."""
 _FRAMES = (10, 12, 15, 20, 25, 30, 50, 60, 100, 120)
 _CAUSES = {
     3.6: ("speeds in km/h", "--speed-unit km/h"),
@@ -34,17 +34,17 @@ _CAUSES = {
     1 / 60: ("times in minutes", "--time-unit 60"),
     **{float(rate): (f"times as frames, {rate} a second", f"--time-unit 1/{rate}") for rate in _FRAMES},
 }
-"""How many times too high speeds are, for what reason, and what mends it."""
+"""Cause and remedy by the factor by which speeds are too high."""
 _WITHOUT = "--columns speed= has them computed from the positions"
 _OFF_M, _ENOUGH_ROWS = 20.0, 100
-"""Nobody is so far (m) from the lane, not even parked beside it; so many rows are looked at."""
+"""No vehicle is this far (m) from its lane, not even parked; and the number of rows to check."""
 
 
 class Agreement:
-    """Holds positions against speeds and lanes, while a recording is read.
+    """Compares positions with speeds and lanes while a recording is read.
 
     Args:
-        net: the net of the recording, if it is known.
+        net: the net of the recording; may be empty.
     """
 
     def __init__(self, net: NetFile) -> None:
@@ -59,10 +59,10 @@ class Agreement:
         self._unknown_lanes = 0
 
     def check(self, part: FcdPart) -> None:
-        """Look at a part of the recording, until enough was seen.
+        """Check a part of the recording; does nothing after enough parts.
 
         Raises:
-            InputError: positions are in degrees, units do not agree, or the net is another one.
+            InputError: positions are in degrees, units do not agree, or the net is the wrong one.
         """
         if not self._judged:
             self._measure(part)
@@ -74,20 +74,20 @@ class Agreement:
                 self._judge_lanes(part.where[0])
 
     def finish(self, where: str) -> None:
-        """Judge a recording that was too short for it before; see ``check``."""
+        """Check a recording that was too short for ``check``; raises the same errors."""
         if not self._judged:
             self._judge(where)
         if len(self._away_m) < _ENOUGH_ROWS:
             self._judge_lanes(where)
 
     def note(self) -> str:
-        """Return what a user must know of lanes; empty for nothing."""
+        """Return a warning on lanes for the user; empty if there is none."""
         if self._unknown_lanes and not self._away_m:
             return f"None of the lanes that the recording names is in {self._net.path}: is it the net of another one?"
         return ""
 
     def _measure(self, part: FcdPart) -> None:
-        """Add up how far vehicles drove by their speeds, and how far they moved, between their rows."""
+        """Add up the distances that vehicles drove by their speeds, and those by their positions."""
         order = np.lexsort((part.step, part.vehicle))
         vehicle, speed_mps, time_s = part.vehicle[order], part.speed_mps[order], part.time_s[part.step[order]]
         same = vehicle[1:] == vehicle[:-1]
@@ -112,11 +112,7 @@ class Agreement:
         self._factors.append(_factors(vehicle[:-1][told], driven_m[told], moved_m[told]))
 
     def _judge(self, where: str) -> None:
-        """Compare what was measured.
-
-        Raises:
-            InputError: see ``check``.
-        """
+        """Compare the distances; raises like ``check``."""
         self._judged = True
         crawl = np.concatenate([*self._crawl, [math.inf]])
         degrees = self._farthest <= 180 and float(np.median(crawl)) < _CRAWL
@@ -143,7 +139,7 @@ class Agreement:
             )
 
     def _look_at_lanes(self, part: FcdPart) -> None:
-        """Measure how far vehicles are from the lanes that they are said to be on."""
+        """Measure the distances of vehicles from their recorded lanes."""
         rows = np.unique(np.linspace(0, len(part.ids) - 1, min(len(part.ids), _ENOUGH_ROWS)).astype(np.int64))
         for row in rows.tolist():
             lane = part.lanes[row] or ""
@@ -163,7 +159,7 @@ class Agreement:
 
 
 def _factors(vehicle: NDArray[np.int64], driven_m: Floats, moved_m: Floats) -> Floats:
-    """Return, of each vehicle that moved, how many times as far it drove by its speeds."""
+    """Return for each vehicle that moved the ratio of its distance by speeds to that by positions."""
     numbers, index = np.unique(vehicle, return_inverse=True)
     drove_m, went_m = (np.bincount(index, weights=m, minlength=len(numbers)) for m in (driven_m, moved_m))
     moves = (went_m > 0) & (drove_m + went_m > 10)

@@ -1,7 +1,7 @@
-"""The clock of a recording, or the clocks of its vehicles: when vehicles are sampled, told from its first rows.
+"""Finds from a recording's first rows when its vehicles are sampled.
 
-SUMO samples all vehicles at the same instants. Converted tracks may have instants that rounding sets apart, which are
-made one; or each vehicle reports at times of its own.
+SUMO samples all vehicles at the same instants. In converted tracks rounding may separate equal instants, which are
+merged; or each vehicle may report at its own times.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from vnetsim.errors import InputError
 from vnetsim.traffic.fcd.tables import OF_ROWS, Clock, FcdPart
 
 _HEAD = 1 << 16
-"""So many rows of a recording, two of each vehicle on average, show its clock; or so many steps where nobody is."""
+"""Number of rows (on average two for each vehicle), or of steps if there are fewer rows, that show the clock."""
 _SAME, _ROUNDING = 0.01, 1e-5
-"""Instants that are apart by up to such a share of the step are one, with one clock and with several."""
+"""Instants that differ by up to this share of the step are merged: with a common clock, and with own clocks."""
 _FOLLOWS, _FEW, _FEW_FOLLOW = 0.95, 100, 0.5
-"""Vehicles share a clock where, in the mean over vehicles, such a share of their rows follow at the next instant. Of
-fewer rows than this, half: one teleport counts for much among them."""
+"""Vehicles share a clock if, averaged over vehicles, at least this share of their rows follows at the next instant;
+half with few rows, among which one teleport matters."""
 
 
 def by_vehicle(vehicle: Integers) -> Integers:
-    """Return the order of rows by vehicle, and of each as they come."""
+    """Return the indices that sort rows by vehicle and keep the order of each vehicle's rows."""
     few = vehicle - (vehicle.min() if len(vehicle) else 0)
-    # of numbers that are short enough NumPy sorts by their bits, several times as fast
+    # NumPy sorts 16-bit numbers by radix, several times as fast
     return np.argsort(few.astype(np.uint16) if few.max(initial=0) < 1 << 16 else few, kind="stable")
 
 
 def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
-    """Yield parts of a recording with its clock, and instants that rounding set apart as one.
+    """Yield parts of a recording with its clock, and merge instants that rounding separated.
 
     Raises:
-        InputError: the recording is damaged; what comes before was yielded.
+        InputError: the recording is damaged; all steps before the fault are yielded first.
     """
     head: list[FcdPart] = []
     fault: InputError | None = None
@@ -51,23 +51,23 @@ def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
     except InputError as error:
         fault = error
     if head:
-        clock = _clock_of(head)
+        clock = _find_clock(head)
         same_s = (_SAME if clock.common else _ROUNDING) * (clock.step_s or 0.0)
-        for part in _merged(_followed(head, parts, fault), same_s):
+        for part in _merge_instants(_chain_head(head, parts, fault), same_s):
             yield replace(part, clock=clock)
     elif fault is not None:
         raise fault
 
 
-def _followed(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError | None) -> Iterator[FcdPart]:
+def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError | None) -> Iterator[FcdPart]:
     while head:
-        yield head.pop(0)  # nothing is kept of what was read
+        yield head.pop(0)  # frees the memory
     if fault is not None:
         raise fault
     yield from parts
 
 
-def _clock_of(head: list[FcdPart]) -> Clock:
+def _find_clock(head: list[FcdPart]) -> Clock:
     instants_s = np.concatenate([part.time_s for part in head])
     before = np.cumsum([0, *(len(part.time_s) for part in head)])
     step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])
@@ -89,22 +89,22 @@ def _clock_of(head: list[FcdPart]) -> Clock:
     return Clock(step_s=step_s, common=bool(share >= (_FEW_FOLLOW if len(own_s) < _FEW else _FOLLOWS)))
 
 
-def _merged(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
-    """Yield parts in which instants up to ``same_s`` (s) after another are that one."""
+def _merge_instants(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
+    """Yield parts in which an instant at most ``same_s`` (s) after the previous one is merged with it."""
     before: FcdPart | None = None
     fault: InputError | None = None
     while fault is None:
         try:
             part = next(parts, None)
-        except InputError as error:  # what is complete comes first
+        except InputError as error:  # yield complete parts first
             part, fault = None, error
         if before is not None:
             if part is not None and abs(part.time_s[0] - before.time_s[-1]) <= same_s:
-                last = int(_starts(before, same_s)[-1])  # this instant goes on
-                part = _joined(before.between(last, len(before.time_s)), part)
+                last = int(_instant_starts(before, same_s)[-1])  # this instant continues in the next part
+                part = _join(before.between(last, len(before.time_s)), part)
                 before = before.between(0, last)
             if len(before.time_s):
-                yield _one_each(before, same_s)
+                yield _one_step_each(before, same_s)
         if part is None:
             break
         before = part
@@ -112,15 +112,15 @@ def _merged(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
         raise fault
 
 
-def _starts(part: FcdPart, same_s: float) -> Integers:
-    """Return the steps of a part with which an instant begins."""
+def _instant_starts(part: FcdPart, same_s: float) -> Integers:
+    """Return the indices of the steps of a part at which an instant begins."""
     found: Integers = np.flatnonzero(np.r_[True, ~(np.abs(np.diff(part.time_s)) <= same_s)])
     return found
 
 
-def _one_each(part: FcdPart, same_s: float) -> FcdPart:
-    """Return a part with one step an instant."""
-    starts = _starts(part, same_s)
+def _one_step_each(part: FcdPart, same_s: float) -> FcdPart:
+    """Return a part with one step for each instant."""
+    starts = _instant_starts(part, same_s)
     if len(starts) == len(part.time_s):
         return part
     instant = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(part.time_s)))
@@ -128,8 +128,8 @@ def _one_each(part: FcdPart, same_s: float) -> FcdPart:
     return replace(part, time_s=part.time_s[starts], where=where, step=instant[part.step])
 
 
-def _joined(first: FcdPart, second: FcdPart) -> FcdPart:
-    """Return two parts that follow each other as one."""
+def _join(first: FcdPart, second: FcdPart) -> FcdPart:
+    """Join two successive parts."""
     second = replace(second, step=second.step + len(first.time_s))
     pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("time_s", "where", *OF_ROWS)}
     both: dict[str, Any] = {

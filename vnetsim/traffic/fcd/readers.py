@@ -1,6 +1,6 @@
-"""Readers of SUMO's floating-car data (FCD): XML, CSV (both also gzipped) and Parquet, some time steps at a time.
+"""Reads SUMO's floating-car data (FCD): XML, CSV (both also gzipped) and Parquet.
 
-Nothing is kept of steps that were handed out, so memory does not grow with the length of a recording.
+Steps are read in parts, so memory does not grow with the length of a recording.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from vnetsim.xml_files import XmlFile
 METRES = {"m": 1.0, "ft": 0.3048}
 METRES_PER_SECOND = {"m/s": 1.0, "km/h": 1 / 3.6, "ft/s": 0.3048, "mph": 0.44704}
 _STEPS, _ROWS = 64, 50_000
-"""So many steps of an XML file are a part, or those that reach so many rows."""
+"""Number of steps, or of rows, that complete a part of an XML file."""
 
 
 def read_fcd(path: Path, settings: TrafficSettings, net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a recording in m and s, its format known by its name.
+    """Yield the steps of a recording in m and s; the suffix of its name gives the format.
 
     Args:
         path: the file.
-        settings: say what the columns of a table are called, and which units the recording has.
-        net: where positions in degrees are, if it says so.
-        notes: takes what the reader has to say of the recording, while it is read.
+        settings: names of columns, and units of the recording.
+        net: projects positions in degrees, if it has a place on the Earth.
+        notes: gets notes for the user while the recording is read.
 
     Raises:
-        InputError: naming file and line, for anything that is not a complete FCD recording in strictly increasing
-            time with finite positions and each vehicle once per step; what comes before was yielded.
+        InputError: the recording is damaged, times do not increase, a position is not finite, or a vehicle occurs twice
+            in a step; names file and line. All steps before the fault are yielded first.
     """
-    return with_speeds(_placed(_checked(path, settings, notes), net, notes), notes)
+    return with_speeds(_project(_check_steps(path, settings, notes), net, notes), notes)
 
 
-def _checked(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a recording; speeds that it has not are NaN."""
+def _check_steps(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the steps of a recording; missing speeds are NaN."""
     before_s = -math.inf
-    for part in on_a_clock(_numbered(path, settings, notes)):
+    for part in on_a_clock(_read_parts(path, settings, notes)):
         if fault := _fault(part, before_s):
             step, what = fault
             if step:
@@ -64,8 +64,8 @@ def _checked(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterato
         raise InputError(f"{path}: the recording is empty: it has no time step.")
 
 
-def _placed(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with degrees as metres of the net, if the first positions are degrees of it."""
+def _project(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield parts with degrees converted to metres, if the first positions are degrees in the net."""
     project: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None
     seen = False
     for part in parts:
@@ -81,8 +81,8 @@ def _placed(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterato
             yield replace(part, x_m=x_m, y_m=y_m)
 
 
-def _numbered(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the parts of a file in m and s, with a number for each vehicle id."""
+def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
+    """Yield the parts of a file in m, s and m/s, with a number for each vehicle id."""
     name = path.name.removesuffix(".gz")
     reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
     time_s, length_m = settings.time_unit_s, METRES[settings.length_unit]
@@ -105,7 +105,7 @@ def _numbered(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterat
 
 
 def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
-    """Return the first step that cannot be after one at ``before_s`` (s), and why."""
+    """Return the index of the first faulty step and its fault, None if there is none; ``before_s`` precedes."""
     earlier_s = np.append(before_s, part.time_s[:-1])
     found = [
         (step, f"time {part.time_s[step]} is not finite, or too far away; --time-unit names other units than s, as ms.")
@@ -144,11 +144,11 @@ class _XmlHandler:
     def _clear(self) -> None:
         self._times_s: list[float] = []
         self._where: list[str] = []
-        self._ends: list[int] = []  # of each complete step: how many rows there are until its end
+        self._ends: list[int] = []  # for each complete step the number of rows up to its end
         self._rows: list[tuple[str, float, float, float, str | None, str | None]] = []
 
     def _comment(self, text: str) -> None:
-        """Look at the configuration that SUMO writes above what it records."""
+        """Refuse mesoscopic recordings; SUMO writes its configuration as a comment at the top."""
         found = re.search(r'<mesosim value="([^"]*)"', text)
         if found and is_true(found[1]):
             raise InputError(
@@ -186,7 +186,7 @@ class _XmlHandler:
                 self.flush()
 
     def flush(self) -> None:
-        """Make a part of the steps that are complete."""
+        """Make a part from the complete steps."""
         if self._ends:
             steps, rows = len(self._ends), self._rows[: self._ends[-1]]
             ids, x_m, y_m, speed_mps, lanes, types = zip(*rows, strict=True) if rows else [()] * 6
@@ -214,7 +214,7 @@ def _xml_parts(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Ite
         for _ in handler.file.pieces():
             yield from handler.parts
             handler.parts.clear()
-    except InputError:  # what is complete comes first
+    except InputError:  # yield complete steps first
         handler.flush()
         yield from handler.parts
         raise

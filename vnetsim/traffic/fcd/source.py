@@ -1,14 +1,13 @@
 """Recorded traffic: SUMO's floating-car data (FCD) as ``.xml``, ``.csv``, either gzipped, or ``.parquet``.
 
-A recording holds positions, not reasons. So reasons are inferred, while reading: a vehicle seen for the first time
-inside a disc departed there; one that vanishes inside a disc arrived; one that was seen before, was gone, and
-reappears inside a disc was teleported. That the earlier disappearance was the teleport's beginning is not known in
-time: it is recorded as an arrival, at the same instant at which the live simulation records a teleport. A teleport
-within one step is known by a displacement that no speed explains; one shorter than that (about 50 m and a drive) looks
-like a drive, which the live simulation knows better, from SUMO.
+A recording contains positions, not causes of entries and exits. They are inferred while reading: a vehicle first seen
+inside a disc departed there; one that vanishes inside a disc arrived; one that was seen before, vanished, and reappears
+inside a disc was teleported. The earlier disappearance is recorded as an arrival, at the instant at which live SUMO
+would record a teleport. A teleport within one step is recognised by a displacement that no speed explains. A shorter
+one (up to about 50 m more than a drive) counts as a drive; live SUMO reports it as a teleport.
 
-Positions are net coordinates (m). Degrees, as of ``--fcd-output.geo``, are projected if the net says where it lies.
-Else they are refused, and so are other units that do not agree with speeds and times.
+Positions are net coordinates (m). Degrees, as from ``--fcd-output.geo``, are projected if the net gives its place.
+Otherwise they are refused, as are units that do not agree with speeds and times.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ _PERSONS_UNKNOWN = (
 
 
 _GAPS = 3.0
-"""The longest gap, unless the setting says it, is so many steps."""
+"""Default of the longest gap, in steps."""
 _ROUNDED = 1.01
-"""Times are rounded: a gap of so many times the longest is no longer one."""
+"""Tolerance for rounded times: a factor on the longest gap."""
 _UNITS = (
     "their rows are too far apart in time, or in other units than m/s, s and m, which --speed-unit, --time-unit and "
     "--length-unit name"
@@ -60,10 +59,10 @@ class FcdTraffic(OpenedTraffic):
     """A recording.
 
     Args:
-        experiment: names the file, and the RSUs; ``traffic.net`` where they are named by junction.
+        experiment: names the file and the RSUs; RSUs at junctions need ``traffic.net``.
 
     Raises:
-        InputError: when no RSU is named, or the file is no FCD recording.
+        InputError: no RSU is named, or the file is not an FCD recording.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
@@ -111,7 +110,7 @@ class FcdTraffic(OpenedTraffic):
         )
 
     def _notes(self, first: FcdPart) -> Iterator[str]:
-        """Yield what the first part shows."""
+        """Yield notes that follow from the first part."""
         if not first.persons_known:
             yield _PERSONS_UNKNOWN
         if not first.clock.common:
@@ -139,7 +138,7 @@ class FcdTraffic(OpenedTraffic):
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
 
         Raises:
-            InputError: where the recording turns out to be damaged.
+            InputError: the recording is damaged.
         """
         parts, self._parts = self._parts, None
         if parts is None:
@@ -149,7 +148,7 @@ class FcdTraffic(OpenedTraffic):
         recorded = _Recorded(self.rsus, self._types, self._info.step_s or 0.0, longest_s, own_clocks=own_clocks)
         last_s = -math.inf
         for whole in parts:
-            # as SUMO's, the last begins before the end
+            # as in SUMO, the last step begins before the end
             part = whole.between(0, int(np.searchsorted(whole.time_s, self._end_s)))
             if not len(part.time_s):
                 break
@@ -158,7 +157,7 @@ class FcdTraffic(OpenedTraffic):
             frames = recorded.frames(part, self._begin_s)
             if frames is not None:
                 self.time_s = last_s
-                yield from self._counted(tracker.advance(frames, recorded))
+                yield from self._count_faults(tracker.advance(frames, recorded))
         if last_s < self._begin_s:
             raise InputError(
                 f"{self._path}: the recording ends at {last_s:g} s, before {self._begin_s:g} s, where traffic.begin_s "
@@ -167,13 +166,13 @@ class FcdTraffic(OpenedTraffic):
         self._agreement.finish(str(self._path))
         self._types.refuse_nobody(str(self._path))
         self._info = dataclasses.replace(self._info, silences=recorded.silences)
-        yield from self._counted(tracker.finish(recorded))
-        # A row tells where vehicles are when a step begins; the last step is as long as any, as in the live simulation.
+        yield from self._count_faults(tracker.finish(recorded))
+        # A row has the positions at the start of a step; the last step lasts as long as the others, as in live SUMO.
         self.time_s += self._info.step_s or 0.0
         self._info = dataclasses.replace(self._info, end_s=self.time_s)
 
-    def _counted(self, events: list[CoverageEvent]) -> list[CoverageEvent]:
-        """Return events, and count those windows that begin or end at a gap, or have other speeds than positions."""
+    def _count_faults(self, events: list[CoverageEvent]) -> list[CoverageEvent]:
+        """Return ``events`` unchanged; count windows that begin or end at a gap or contradict their speeds."""
         for event in events:
             self._speeds.see(event)
         windows = [event.window for event in events if isinstance(event, Left)]
@@ -182,47 +181,33 @@ class FcdTraffic(OpenedTraffic):
 
 
 class _Recorded:
-    """Makes frames of steps, and infers reasons (``vnetsim.coverage.frames.Observer``).
-
-    Args:
-        rsus: vehicles further from all of them than they can drive in a step are left out.
-        step_s: between rows of a vehicle (s).
-        longest_s: rows of a vehicle that are further apart are no path (s).
-        own_clocks: whether vehicles are sampled each at times of its own.
-
-    Attributes:
-        silences: how often a vehicle comes again after it was silent for longer; with one clock, how often all do.
-    """
+    """Makes frames from steps, and infers causes; ``silences`` counts returns after gaps (common clock: of all)."""
 
     def __init__(
         self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float, longest_s: float, *, own_clocks: bool
     ) -> None:
         self._rsus = rsus
         self._types = types
-        self._longest_s = longest_s
-        self._own_clocks = own_clocks
+        self._longest_s = longest_s  # longest time between two rows of one path
+        self._own_clocks = own_clocks  # whether each vehicle is sampled at its own times
         self.silences = 0
-        self._steps = 0  # before the newest part
-        # by number of the recorded id: when and at which step it was seen last, and which vehicle it is
+        self._steps = 0  # number of steps before the newest part
+        # by number of the recorded id: time and step at which it was last seen, and number of its vehicle
         self._seen_s, self._seen_step, self._is = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._kinds: list[str] = []  # the type of each vehicle when it was seen first, "" where unknown
-        self._known: dict[tuple[int, str], int] = {}  # vehicles by id and type, of ids with several types
-        self._names: dict[int, str] = {}  # of vehicles whose id was another's before
+        self._kinds: list[str] = []  # type of each vehicle when first seen, "" if unknown
+        self._known: dict[tuple[int, str], int] = {}  # vehicles by id and type, for ids with several types
+        self._names: dict[int, str] = {}  # names of vehicles whose id another vehicle had before
         self._verdicts = Verdicts(types)
         self._time_s = math.nan
         self._step_s = step_s
         self._fastest_mps = 0.0
 
     def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return the frames of a part of the recording from ``begin_s`` (s) on; None before that.
-
-        Raises:
-            InputError: a vehicle has no type, where types were asked for.
-        """
+        """Return the frames of a part from ``begin_s`` on, None if it ends before; vehicles need types if asked for."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
-        resumed = self._resumed(part, np.flatnonzero(gaps_s > self._longest_s))
-        self._vehicle = vehicle = self._identified(part)
+        resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))
+        self._vehicle = vehicle = self._identify(part)
         self._time_s = float(part.time_s[-1])
         self.silences += 0 if self._own_clocks else int(resumed.sum())
         self._fastest_mps = max(self._fastest_mps, float(part.speed_mps.max(initial=0.0)))
@@ -231,9 +216,9 @@ class _Recorded:
         self._skipped = int(np.searchsorted(part.time_s, begin_s))
         rows = np.flatnonzero(part.step >= self._skipped)
         near = self._near(part.x_m[rows], part.y_m[rows], reach_m)
-        if not self._own_clocks:  # else the rows of a vehicle must not skip one
+        if not self._own_clocks:  # with own clocks no row of a vehicle may be skipped
             rows, near = rows[near], near[near]
-        self._rows = rows = rows[self._verdicts.of(vehicle[rows], lambda row: self._kind(int(rows[row])), near)]
+        self._rows = rows = rows[self._verdicts.of(vehicle[rows], lambda row: self._describe(int(rows[row])), near)]
         if self._skipped == len(part.time_s):
             return None
         return Frames(
@@ -247,11 +232,9 @@ class _Recorded:
             resumed=resumed[self._skipped :],
         )
 
-    def _resumed(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
-        """Return before which steps, of those after a long silence of all, the recording paused.
-
-        Where one vehicle at most was there before, and another one after, the road may have been empty.
-        """
+    def _find_pauses(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
+        """Return for each step whether the recording paused before it; ``steps`` follow a gap of all vehicles."""
+        # with at most one vehicle before the gap and a different one after it, the road may just have been empty
         resumed = np.zeros(len(part.time_s), dtype=np.bool_)
         for step in steps.tolist():
             last_s = float(part.time_s[step - 1]) if step else self._time_s
@@ -266,8 +249,8 @@ class _Recorded:
             resumed[step] = max(len(before), len(after)) > 1 or not before.isdisjoint(after)
         return resumed
 
-    def _identified(self, part: FcdPart) -> Integers:
-        """Return the vehicle of each row, and take note of who is new and who comes again."""
+    def _identify(self, part: FcdPart) -> Integers:
+        """Return the vehicle number of each row, and record new and returning vehicles."""
         self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
         order = by_vehicle(part.vehicle)
         number, step = part.vehicle[order], part.step[order]
@@ -290,7 +273,7 @@ class _Recorded:
         for at in np.flatnonzero(back[starts]).tolist():
             row = int(order[starts[at]])
             same_id = at > 0 and number[starts[at]] == number[starts[at - 1]]
-            found[at] = self._identity(row, int(found[at - 1] if same_id else found[at]))
+            found[at] = self._vehicle_of(row, int(found[at - 1] if same_id else found[at]))
         is_vehicle = np.repeat(found, np.diff(starts, append=len(order)))
         self._seen_s[number[last]], self._seen_step[number[last]] = time_s[last], step[last]
         self._is[number[last]] = is_vehicle[last]
@@ -298,8 +281,8 @@ class _Recorded:
         vehicle[order] = is_vehicle
         return vehicle
 
-    def _identity(self, row: int, before: int) -> int:
-        """Return the vehicle of a row whose id is new, or was gone; ``before`` is what it was, negative for new."""
+    def _vehicle_of(self, row: int, before: int) -> int:
+        """Return the vehicle of a row whose id is new or returns; ``before`` is its last vehicle, negative if new."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):
@@ -317,36 +300,36 @@ class _Recorded:
         return found
 
     def vehicle_id(self, row: int) -> str:
-        """Return its recorded id."""
+        """Return the id of a row's vehicle."""
         return self._name(int(self._rows[row]))
 
     def vehicle_type(self, row: int) -> str:
-        """Return its recorded type."""
+        """Return the type of a row's vehicle, empty if not recorded."""
         return self._part.types[int(self._rows[row])] or ""
 
     def edge(self, row: int) -> str:
-        """Return the edge of its recorded lane."""
+        """Return the edge of a row's lane, empty if not recorded."""
         lane: str = self._part.lanes[int(self._rows[row])] or ""
         return lane.rpartition("_")[0]
 
     def appeared(self, row: int) -> EntryCause:
-        """Return why a vehicle seen before is inside: ``gap`` where each has a clock of its own, else ``teleport``."""
+        """Return ``departure`` for a new vehicle, else ``gap`` with own clocks and ``teleport`` with a common one."""
         if self._new[self._rows[row]]:
             return "departure"
         return "gap" if self._own_clocks else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return ``teleport`` for a vehicle that is elsewhere now, else ``arrival``."""
+        """Return ``teleport`` if the vehicle is elsewhere at this instant, else ``arrival``."""
         at = self._skipped + instant
         present = slice(*np.searchsorted(self._part.step, (at, at + 1)))
         return "teleport" if (self._vehicle[present] == vehicle).any() else "arrival"
 
     def _name(self, row: int) -> str:
-        """Return the id of the vehicle of a row of the part."""
+        """Return the id of the vehicle in a row of the part."""
         return self._names.get(int(self._vehicle[row])) or str(self._part.ids[row])
 
     def _near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:
-        """Return who is in a disc, or could be within one step."""
+        """Return for each position whether it is in a disc, or at most ``reach_m`` outside."""
         near = np.zeros(len(x_m), dtype=np.bool_)
         far = np.arange(len(x_m))
         for rsu in self._rsus:
@@ -355,8 +338,8 @@ class _Recorded:
             far = far[~hit]
         return near
 
-    def _kind(self, row: int) -> tuple[str, str | None, None, None]:
-        """Return the id and the type of the vehicle of a row of the part, None where it has none."""
+    def _describe(self, row: int) -> tuple[str, str | None, None, None]:
+        """Return id, type (None if it has none), class and height (None) for a row; refuse a missing type if needed."""
         type_id, name = self._part.types[row] or None, self._name(row)
         if not type_id and not (self._types.by_default or self._types.takes_all):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Speeds that a recording does not have, from positions; memory does not grow with the recording's length."""
+"""Computes missing speeds of a recording from positions, in memory that does not grow with its length."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vnetsim.traffic.fcd.tables import FcdPart
 
 COMPUTED = "Speeds that the recording does not have are computed from the positions."
 _ROWS = 50_000
-"""A vehicle's neighbouring rows are looked for among so many rows before and after."""
+"""Number of rows before and after in which a vehicle's neighbouring rows are searched."""
 _NEARER = 1.5
-"""The drive after a row counts where the one before took so many times as long."""
+"""The next drive of a vehicle is used if the previous one took more than this many times as long."""
 
 
 def with_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with a speed in each row: one that is missing is the mean speed since the vehicle's row before.
+    """Yield parts with missing speeds set to the mean speed since the vehicle's previous row.
 
-    The first row of a vehicle, and one after a pause or a jump, has the mean speed until the row that follows; a
-    vehicle of a single row stands.
+    The first row of a vehicle, and a row after a pause or a jump, gets the mean speed until the next row. A vehicle
+    with a single row gets 0.
     """
     before: list[FcdPart] = []
     held: list[FcdPart] = []
@@ -39,18 +39,18 @@ def with_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]
             rows = np.cumsum([len(one.ids) for one in held])
             if rows[-1] >= 2 * _ROWS:
                 first = int(np.searchsorted(rows, _ROWS)) + 1
-                done = _filled(before, held[:first], held[first:])
+                done = _fill_speeds(before, held[:first], held[first:])
                 yield from done
                 before, held = done, held[first:]
-    except InputError as error:  # what is complete comes first
+    except InputError as error:  # yield complete parts first
         fault = error
-    yield from _filled(before, held, [])
+    yield from _fill_speeds(before, held, [])
     if fault is not None:
         raise fault
 
 
-def _filled(before: Sequence[FcdPart], parts: Sequence[FcdPart], after: Sequence[FcdPart]) -> list[FcdPart]:
-    """Return parts with the speeds that they miss."""
+def _fill_speeds(before: Sequence[FcdPart], parts: Sequence[FcdPart], after: Sequence[FcdPart]) -> list[FcdPart]:
+    """Return ``parts`` with missing speeds computed; ``before`` and ``after`` are only looked at."""
     if not any(np.isnan(part.speed_mps).any() for part in parts):
         return list(parts)
     every = [*before, *parts, *after]
@@ -58,7 +58,7 @@ def _filled(before: Sequence[FcdPart], parts: Sequence[FcdPart], after: Sequence
     order = np.argsort(vehicle, kind="stable")
     time_s = np.concatenate([part.time_s[part.step] for part in every])[order]
     x_m, y_m = (np.concatenate([getattr(part, name) for part in every])[order] for name in ("x_m", "y_m"))
-    # of each row the drive that ends at it, and one more after the last
+    # for each row the drive that ends at it, and one more after the last row
     same = np.concatenate(([False], np.diff(vehicle[order]) == 0, [False]))
     step_s = np.where(same, np.concatenate(([np.nan], np.diff(time_s), [np.nan])), np.nan)
     moved_m = np.concatenate(([np.nan], np.hypot(np.diff(x_m), np.diff(y_m)), [np.nan]))

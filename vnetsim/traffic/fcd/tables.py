@@ -1,11 +1,11 @@
-"""Successive time steps of a recording as columns, and recordings that are tables, CSV or Parquet.
+"""Time steps of a recording as columns, and the readers of CSV and Parquet tables.
 
-Columns may have any names (``traffic.columns``), and rows may come by vehicle in place of by time: they are then sorted
+Columns may have any names (``traffic.columns``). Rows may be sorted by vehicle instead of by time; they are then sorted
 in memory.
 
-SUMO 1.28 writes persons and containers into the columns of vehicles: with an edge and no lane, where a vehicle has a
-lane and no edge. A mesoscopic simulation gives all of them an edge and no lane; such a table is refused. A table with
-neither column tells persons apart only if they are of SUMO's own types.
+SUMO 1.28 writes persons and containers into the columns of vehicles, with an edge and no lane; vehicles have a lane and
+no edge. In mesoscopic simulations vehicles too have an edge and no lane; such a table is refused. In a table without
+both columns, persons are recognised only by SUMO's own types.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _OTHER_NAMES = "--columns time=NAME,id=NAME,x=NAME,y=NAME,speed=NAME"
 _UNITS = "--time-unit, --length-unit and --speed-unit"
 _PERSONS = ("DEFAULT_PEDTYPE", "DEFAULT_CONTAINERTYPE")
 _BACK = 0.5
-"""Rows are not in order where a time goes back by more than so many times the mean step ahead; less is rounding."""
+"""Rows are out of order if a time decreases by more than this many mean steps; a smaller decrease is rounding."""
 _LOOKED_AT = 100_000
-"""Rows that show whether a table is in order: more would take memory that grows with its length."""
+"""Number of rows checked for their order, a limit on memory."""
 _UNREADABLE = "not a readable Parquet file"
 _LINE = "line"
-"""Which line of a text file a row is."""
+"""Name of the column with each row's line number in a text file."""
 OF_ROWS = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle")
-"""The columns of a part that have a row for each vehicle in a step."""
+"""The columns of an ``FcdPart`` with one row for each vehicle and step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class Clock:
     """When a recording's vehicles are sampled.
 
     Args:
-        step_s: between rows of a vehicle: the median over vehicles of each one's median (s); None where unknown.
-        common: whether all are sampled at the same instants.
+        step_s: time (s) between rows of a vehicle: median over vehicles of each vehicle's median; None if unknown.
+        common: whether all vehicles are sampled at the same instants.
     """
 
     step_s: float | None
@@ -67,20 +67,20 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FcdPart:
-    """Some time steps. Those columns that are not of steps have a row for each vehicle in a step.
+    """Successive time steps of a recording.
 
     Args:
-        time_s: of the steps (s).
-        where: place of each step in the file, for messages.
-        step: index into ``time_s``, in order.
-        ids: vehicle ids.
-        x_m: positions (m), like ``y_m``.
-        y_m: see ``x_m``.
-        speed_mps: speeds (m/s).
-        lanes: None where not recorded, like ``types``.
-        types: see ``lanes``.
-        persons_known: whether the recording tells persons from vehicles.
-        vehicle: a number for each vehicle id, in order of first appearance.
+        time_s: times of the steps (s).
+        where: file and line of each step, for messages.
+        step: for each row (one vehicle in one step) its index into ``time_s``, sorted.
+        ids: vehicle id of each row.
+        x_m: x of each row (m).
+        y_m: y of each row (m).
+        speed_mps: speed of each row (m/s), NaN if missing.
+        lanes: lane of each row, None if not recorded.
+        types: type of each row, None if not recorded.
+        persons_known: whether the recording distinguishes persons from vehicles.
+        vehicle: number of each row's vehicle; ids are numbered in order of first appearance.
         clock: when the recording's vehicles are sampled.
     """
 
@@ -98,7 +98,7 @@ class FcdPart:
     clock: Clock = Clock(step_s=None, common=True)
 
     def between(self, first: int, end: int) -> FcdPart:
-        """Return the steps from ``first`` on, before ``end``."""
+        """Return the steps from index ``first`` up to, but not including, ``end``."""
         rows = slice(*np.searchsorted(self.step, (first, end)))
         of_rows = {name: getattr(self, name)[rows] for name in OF_ROWS}
         of_rows["step"] = of_rows["step"] - first
@@ -106,7 +106,7 @@ class FcdPart:
 
 
 def seconds(text: str) -> float:
-    """Return a time (s), of a number or SUMO's ``[days:]hours:minutes:seconds``.
+    """Parse a time (s): a number, or SUMO's ``[days:]hours:minutes:seconds``.
 
     Raises:
         ValueError: it is neither.
@@ -118,9 +118,12 @@ def seconds(text: str) -> float:
 
 
 def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a CSV recording, plain or gzipped, whose columns have such names (``traffic.columns``).
+    """Yield the steps of a CSV recording, plain or gzipped.
 
-    What is not as SUMO writes it is added to ``notes``.
+    Args:
+        path: the file.
+        columns: the names of its columns (``traffic.columns``).
+        notes: gets a note for each deviation from SUMO's format.
     """
     with (
         gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
@@ -129,7 +132,7 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
     ) as file:
         header = file.readline().rstrip("\r\n")
         if "\0" in header:
-            raise InputError(f"{path}: the text is UTF-16; write it anew as UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW.")
+            raise InputError(f"{path}: the text is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW.")
         separator = max(";,\t", key=header.count)
         names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
         wanted = _columns(path, names, columns)
@@ -146,8 +149,8 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
             encoding="utf8-lossy",
         )
         if separator != ",":
-            batches = _decimal_points(batches, notes)
-        yield from _parts(path, wanted, batches if _in_order(rows, time) else _sorted(path, batches, notes))
+            batches = _replace_commas(batches, notes)
+        yield from _parts(path, wanted, batches if _in_order(rows, time) else _sort_by_time(path, batches, notes))
 
 
 def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
@@ -163,15 +166,11 @@ def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> I
             )
     batches = _parquet_batches(path, wanted)
     in_order = _in_order(table, schema.names().index(wanted["timestep_time"]))
-    yield from _parts(path, wanted, batches if in_order else _sorted(path, batches, notes))
+    yield from _parts(path, wanted, batches if in_order else _sort_by_time(path, batches, notes))
 
 
 def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return which columns are looked at: the table's names by SUMO's.
-
-    Raises:
-        InputError: one is missing.
-    """
+    """Return the table's names of the columns to read by SUMO's names; refuse a table without a required one."""
     names = {ours: renamed.get(short, ours) for short, ours in RECORDED.items()}
     needed = [names[name] for name in _REQUIRED] + [name for name in renamed.values() if name]
     missing = [name for name in dict.fromkeys(needed) if name not in found]
@@ -185,22 +184,20 @@ def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> di
 
 
 def _in_order(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether the first times, of a column from 0, go back by no more than rounding, where they are readable.
-
-    A table by vehicle goes back where its second vehicle begins. One that goes back later is refused when it does.
-    """
+    """Return whether times (in column ``time``, an index) never decrease in the first rows, except by rounding."""
+    # in a table sorted by vehicle, times decrease where the second vehicle begins; a later decrease is refused later
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:
         ahead = rows.head(_LOOKED_AT).select(texts.cast(pl.Float64, strict=False).diff().alias("ahead"))
         steps = pl.col("ahead").filter(pl.col("ahead") > 0)
         back = ahead.select(-pl.col("ahead").min() > _BACK * steps.mean().fill_null(0.0)).collect(engine="streaming")
-    except (pl.exceptions.PolarsError, OSError):  # what is damaged is told when it is reached
+    except (pl.exceptions.PolarsError, OSError):  # reading the rows later reports damage
         return True
     return not back.item()
 
 
-def _decimal_points(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield rows whose numbers have a point where they have a decimal comma."""
+def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield rows with decimal commas replaced by points."""
     for rows in batches:
         pointed = rows.with_columns(
             pl.col(name).str.replace(r"^([^.,]*),([^.,]*)$", "$1.$2") for name in _NUMBERS if name in rows.columns
@@ -210,12 +207,12 @@ def _decimal_points(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterat
         yield pointed
 
 
-def _sorted(path: Path, batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield all rows by time, those of one time in the order that they have."""
+def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield all rows sorted by time, in batches; rows of equal time keep their order."""
     notes.append("The recording is not in order of time; its rows were sorted in memory.")
     whole = []
     for batch in batches:
-        rows, fault = _numbers(path, batch)
+        rows, fault = _parse_numbers(path, batch)
         if fault is not None:
             raise fault
         whole.append(rows)
@@ -268,23 +265,19 @@ def _parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataF
 
 
 def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
-    """Yield the steps of a table that comes in batches of rows.
-
-    Raises:
-        InputError: no row of the table has a lane; without one, persons and vehicles look alike.
-    """
+    """Yield the steps of a table from batches of rows; at the end, refuse a table in which no row has a lane."""
     kept = left_out = False
     rest: pl.DataFrame | None = None
-    # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle either
+    # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle id either
     named = pl.col("vehicle_id").fill_null("") != ""
     for batch in batches:
-        rows, fault = _numbers(path, batch)
-        rows = rows.with_columns(vehicle=named & ~_person(names), person=named & _person(names))
+        rows, fault = _parse_numbers(path, batch)
+        rows = rows.with_columns(vehicle=named & ~_is_person(names), person=named & _is_person(names))
         kept, left_out = kept or rows["vehicle"].any(), left_out or rows["person"].any()
         rows = rows if rest is None else pl.concat((rest, rows))
         time_s = rows["timestep_time"].to_numpy()
         starts = np.flatnonzero(np.r_[True, time_s[1:] != time_s[:-1]][: rows.height]).tolist()
-        if len(starts) > 1:  # the last step may go on in the next batch
+        if len(starts) > 1:  # the last step may continue in the next batch
             yield _part(path, rows[: starts[-1]], starts[:-1], names)
         rest = rows[starts[-1] :] if starts else None
         if fault is not None:
@@ -298,8 +291,8 @@ def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]
         )
 
 
-def _numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
-    """Return rows with their numbers, NaN where one is missing, up to the first text that is none, and that fault."""
+def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
+    """Convert texts to numbers (NaN if missing); return the rows before the first malformed one, and its fault."""
     first, fault = rows.height, None
     numbers = rows
     for name in _NUMBERS:
@@ -312,7 +305,7 @@ def _numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError |
             values = texts.cast(pl.Float64, strict=False)
             if (odd := values.is_null() & (texts != "")).any():
                 if name == "timestep_time":
-                    values = _times(texts)
+                    values = _parse_times(texts)
                 wrong = (values.is_null() & odd).arg_true()
                 if len(wrong) and wrong[0] < first:
                     first = wrong[0]
@@ -323,8 +316,8 @@ def _numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError |
     return numbers.head(first).with_columns(pl.col(_NUMBERS).fill_null(math.nan)), fault
 
 
-def _times(texts: pl.Series) -> pl.Series:
-    """Return times (s) of texts, null for those that are none."""
+def _parse_times(texts: pl.Series) -> pl.Series:
+    """Convert texts to times (s), null for malformed ones."""
     found: dict[str, float | None] = {}
     for text in texts.unique():
         try:
@@ -338,8 +331,8 @@ def _where(path: Path, line: int | None) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
-def _person(names: Mapping[str, str]) -> pl.Expr:
-    """Return which rows are persons or containers."""
+def _is_person(names: Mapping[str, str]) -> pl.Expr:
+    """Return an expression for whether a row is a person or container."""
     laneless = pl.col("vehicle_lane").fill_null("") == "" if "vehicle_lane" in names else pl.lit(value=True)
     if "vehicle_edge" in names:
         return laneless & (pl.col("vehicle_edge").fill_null("") != "")
@@ -351,7 +344,7 @@ def _person(names: Mapping[str, str]) -> pl.Expr:
 
 
 def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str, str]) -> FcdPart:
-    """Return the steps that begin at ``starts``, of which the last ends with the rows."""
+    """Return the steps that begin at the row indices ``starts``; the last one ends with the rows."""
     step = np.repeat(np.arange(len(starts)), np.diff([*starts, rows.height]))
     found = rows.filter("vehicle")
     x_m, y_m, speed_mps = (found[name].to_numpy() for name in _NUMBERS[1:])
@@ -364,7 +357,7 @@ def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str,
         x_m=x_m,
         y_m=y_m,
         speed_mps=speed_mps,
-        # looked up for few vehicles: they stay columns
+        # polars columns, not lists: only a few rows are looked up
         lanes=found["vehicle_lane"] if "vehicle_lane" in names else unknown,  # type: ignore[arg-type]
         types=found["vehicle_type"] if "vehicle_type" in names else unknown,  # type: ignore[arg-type]
         persons_known="vehicle_lane" in names or "vehicle_edge" in names,

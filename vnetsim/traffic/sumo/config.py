@@ -1,4 +1,4 @@
-"""SUMO's files, read as far as they are readable: what is wrong with them is SUMO's to say."""
+"""Reads SUMO's input files up to their first fault; SUMO itself reports faults."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vnetsim.xml_files import EntitiesError, Start, XmlFile
 
 
 def is_true(value: str) -> bool:
-    """Return whether SUMO takes an option's value for yes."""
+    """Return whether SUMO reads an option's value as true."""
     return value.lower() in {"1", "yes", "true", "on", "x", "t"}
 
 
 def options_of(config: Path) -> dict[str, str]:
-    """Return the options that a configuration sets, as texts by the names it uses for them.
+    """Return the options of a configuration as texts by name.
 
-    SUMO takes a value from an attribute ``value`` or ``v``, or from the element's text.
+    As in SUMO, the value is an attribute ``value`` or ``v``, or the element's text.
     """
     options: dict[str, str] = {}
     open_elements: list[str] = []
@@ -44,8 +44,8 @@ _ROUTES = ("route-files", "routes", "r")
 _DRIVEN = ("vehicle", "trip", "flow")
 
 
-def _listed(config: Path, keys: Iterable[str]) -> Iterator[Path]:
-    """Yield the files that options of a configuration list and that are there."""
+def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
+    """Yield the existing files that options of a configuration list."""
     options = options_of(config)
     for key in keys:
         for name in filter(None, map(str.strip, options.get(key, "").split(","))):
@@ -54,9 +54,9 @@ def _listed(config: Path, keys: Iterable[str]) -> Iterator[Path]:
 
 
 def driven_types(config: Path) -> set[str] | None:
-    """Return the vehicle types (vType ids) of which a configuration's files have somebody.
+    """Return the vType ids that a configuration's vehicles have; all types of a distribution count.
 
-    All types of a distribution are taken to be driven. None where files include others, which are not read.
+    Returns None if files include others, which are not read.
     """
     driven, distributions, inside, whole = set[str](), set[str](), False, True
 
@@ -76,15 +76,15 @@ def driven_types(config: Path) -> set[str] | None:
         nonlocal inside
         inside &= name != "vTypeDistribution"
 
-    for file in _listed(config, (*_ADDITIONAL, *_ROUTES)):
+    for file in _listed_files(config, (*_ADDITIONAL, *_ROUTES)):
         read_leniently(file, start, end=end)
     return driven - distributions if whole else None
 
 
 def building_files(config: Path) -> list[Path]:
-    """Return those of a configuration's additional files that hold polygons of buildings."""
+    """Return the additional files of a configuration that contain polygons of buildings."""
     found: dict[Path, None] = {}
-    for file in _listed(config, _ADDITIONAL):
+    for file in _listed_files(config, _ADDITIONAL):
 
         def start(name: str, attributes: Mapping[str, str], file: Path = file) -> None:
             if name == "poly" and attributes.get("type", "").startswith("building"):
@@ -95,14 +95,13 @@ def building_files(config: Path) -> list[Path]:
 
 
 def held_to_files(experiment: Experiment) -> Experiment:
-    """Return the experiment of a SUMO scenario, by its absolute path, held against the scenario's files.
+    """Check a SUMO experiment against the scenario's files, and set ``radio.file`` if it needs buildings.
 
-    Where it wants buildings and names no file, it names the one of the scenario's additional files that has them. So a
-    replay of its traffic, which has no additional files, and whoever runs the record again have the same ones.
+    ``radio.file`` becomes the additional file with buildings, so that a replay, which has no additional files, uses the
+    same ones. The scenario must be an absolute path.
 
     Raises:
-        InputError: nobody is of a vehicle type that is given a computer; of recordings that is told when they are read.
-            Or none of the additional files has buildings, or several do.
+        InputError: no vehicle has a type in ``compute.by_type``; or not exactly one additional file has buildings.
     """
     config = Path(experiment.scenario)
     named = experiment.compute.by_type
@@ -136,14 +135,14 @@ def read_leniently(
     """Read an XML file up to its first fault; see ``XmlFile`` for the arguments.
 
     Raises:
-        EntitiesError: it declares XML entities, which SUMO would expand, however large they become.
+        EntitiesError: it declares XML entities, which SUMO would expand without limit.
     """
-    with _leniently():
+    with _ignore_faults():
         XmlFile(path, start, end=end, text=text).read()
 
 
 @contextmanager
-def _leniently() -> Iterator[None]:
+def _ignore_faults() -> Iterator[None]:
     try:
         yield
     except EntitiesError:
@@ -153,18 +152,18 @@ def _leniently() -> Iterator[None]:
 
 
 def refuse_entities(config: Path) -> None:
-    """Refuse a scenario of which a file that SUMO reads declares XML entities; files that those include are not read.
+    """Refuse a scenario with a file that declares XML entities; included files are not checked.
 
     Raises:
-        EntitiesError: naming the file.
+        EntitiesError: names the file.
     """
-    for file in _listed(config, options_of(config)):
-        elements: list[str] = []  # before the first of which entities are declared
+    for file in _listed_files(config, options_of(config)):
+        elements: list[str] = []  # entities are declared before the first element
 
         def start(name: str, _: Mapping[str, str], elements: list[str] = elements) -> None:
             elements.append(name)
 
-        with _leniently():
+        with _ignore_faults():
             for _ in XmlFile(file, start).pieces():
                 if elements:
                     break

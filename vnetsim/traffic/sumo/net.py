@@ -1,4 +1,4 @@
-"""The road net of a running SUMO: what placing RSUs, drawing a map and sizing a subscription need of it."""
+"""The road net of a running SUMO, for placing RSUs, drawing a map and choosing the radius of subscriptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import QUIET, binary, environment, without
 from vnetsim.traffic.vehicle_types import NOT_MOTOR
 
-# TraCI's numbers, as in traci.constants, which would have to be imported first.
+# constants of TraCI, copied because importing traci takes time
 LANES = 0xA3
 VEHICLES = 0xA4
 SPEED = 0x40
@@ -33,12 +33,12 @@ SHAPE = 0x4E
 _MAX_LANES = 5000
 _SHARED = "vnetsim.shared"
 _POI_TYPE = "vnetsim"
-"""Not ``rsu``, which says that the scenario itself has an RSU there."""
+"""Not ``rsu``, the type by which a scenario marks its own RSUs."""
 _SPEED_FACTOR = 2.0
 _COUNTS = "vnetsim_counts.xml"
 _PATIENCE_S = 600
 _LONGEST_S = 1800.0
-"""More of a scenario is not counted: half an hour tells busy junctions apart, and costs less than the run itself."""
+"""Time (s) of the scenario in which vehicles are counted: enough to find busy junctions, and cheaper than the run."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SumoNet:
 
     @cached_property
     def longest_jump_m(self) -> float:
-        """How far a vehicle may be moved across a junction in no time (m), where the net has no internal lanes."""
+        """Largest distance (m) that a vehicle may cross a junction in no time; 0 if the net has internal lanes."""
         if any(lane.startswith(":") for lane in self.api.lane.getIDList()):
             return 0.0
         shapes = [np.array(self.api.junction.getShape(name)) for name in self._junctions]
@@ -72,14 +72,16 @@ class SumoNet:
         return x_m, y_m
 
     def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
-        """Return x and y (m) of a place in or beside the net; None elsewhere, and for a net that is nowhere."""
+        """Return x and y (m) of a place in or near the net; None elsewhere, or if the net's place is unknown."""
         try:
             x_m, y_m = self.api.simulation.convertGeo(longitude, latitude, fromGeo=True)
         except self.api.TraCIException:
             return None
         (west_m, south_m), (east_m, north_m) = self.api.simulation.getNetBoundary()
         inside = west_m - BESIDE_M <= x_m <= east_m + BESIDE_M and south_m - BESIDE_M <= y_m <= north_m + BESIDE_M
-        return (x_m, y_m) if inside and (x_m, y_m) != (longitude, latitude) else None  # SUMO's answer of a net nowhere
+        return (
+            (x_m, y_m) if inside and (x_m, y_m) != (longitude, latitude) else None
+        )  # SUMO's answer if the place is unknown
 
     def rsu_pois(self) -> Sequence[Poi]:
         """Return the points of interest of type ``rsu``, by id."""
@@ -98,18 +100,18 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights, by name or those first that most vehicles pass."""
+        """Return the junctions with traffic lights, sorted by name or by the number of vehicles that pass."""
         incoming = self._signalised()
         if not busiest_first:
             return sorted(incoming)
-        passes = self._passes(incoming)
+        passes = self._count_passes(incoming)
         return sorted(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Return the signalised junction into which vehicles drive most often, else the one with most incoming lanes.
+        """Return the busiest signalised junction, and in words why it was chosen.
 
-        They are counted by a run of SUMO over the beginning of the scenario, as it will be simulated. In a net without
-        traffic lights all junctions compete.
+        It is the one with most vehicles in a run of SUMO over the beginning of the scenario, or else with most incoming
+        lanes. In a net without traffic lights all junctions are considered.
         """
         incoming = self._signalised()
         kind = "signalised junction"
@@ -123,23 +125,23 @@ class SumoNet:
             raise InputError("The net has no junction to place an RSU at; name a position with --rsu x,y.")
         if len(incoming) == 1:
             return next(iter(incoming)), f"the only {kind}"
-        passes = self._passes(incoming)
+        passes = self._count_passes(incoming)
         busiest = min(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
         if not passes[busiest]:
             return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])}; no vehicle was counted)"
         return busiest, (
             f"the {kind} into which vehicles drive most often ({passes[busiest]} times in the first "
-            f"{self._counted_s:g} s, counted in a run of SUMO beforehand)"
+            f"{self._counting_s:g} s, counted in a run of SUMO beforehand)"
         )
 
     @property
-    def _counted_s(self) -> float:
+    def _counting_s(self) -> float:
         simulation = self.api.simulation
         end_s: float = simulation.getEndTime()
         return _LONGEST_S if end_s < 0 else min(_LONGEST_S, end_s - simulation.getTime())
 
     def _signalised(self) -> dict[str, set[str]]:
-        """Return the controlled incoming lanes by junction, without those of rails and footways alone."""
+        """Return the controlled incoming lanes by junction, without lanes that no motor vehicle may use."""
         incoming: dict[str, set[str]] = {}
         for light in self.api.trafficlight.getIDList():
             for lane in set(self.api.trafficlight.getControlledLanes(light)):
@@ -150,24 +152,24 @@ class SumoNet:
                 incoming.setdefault(junction, set()).add(lane)
         return incoming
 
-    def _passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
-        """Return how often vehicles drive into each junction."""
+    def _count_passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
+        """Return the number of times that vehicles drive into each junction."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
-        left = _leaving(self.config, self.options, self.api.simulation.getTime() + self._counted_s)
+        left = _count_leaving(self.config, self.options, self.api.simulation.getTime() + self._counting_s)
         return {
             junction: sum(left.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
             for junction, lanes in incoming.items()
         }
 
 
-def _leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, int]:
-    """Return how often vehicles drive off the end of each edge until a time (s); empty when SUMO cannot tell."""
+def _count_leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, int]:
+    """Return how often vehicles leave each edge at its end until ``until_s``; empty if SUMO fails."""
     outputs = SumoOutputs(config, None)
     counts = outputs.folder / _COUNTS
     command = [
         *(str(binary("sumo")), "-c", str(config), *QUIET, *without(options, "--end"), "--end", f"{until_s:.15g}"),
-        *("--remote-port", "0"),  # of the user's own, on which SUMO would wait for somebody
+        *("--remote-port", "0"),  # with the user's port SUMO would wait for a client
         *(*outputs.options(), "--edgedata-output", str(counts)),
     ]
     try:
@@ -179,14 +181,14 @@ def _leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, 
             env=environment(),
             timeout=_PATIENCE_S,
         )
-        return _counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
+        return _read_counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
     except (OSError, subprocess.SubprocessError):
         return {}
     finally:
         outputs.close()
 
 
-def _counts(path: Path) -> dict[str, int]:
+def _read_counts(path: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
 
     def start(element: str, attributes: Mapping[str, str]) -> None:
@@ -198,7 +200,7 @@ def _counts(path: Path) -> dict[str, int]:
 
 
 def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
-    """Return the POI that each RSU's subscription hangs on, added where it is not there yet."""
+    """Return the POI of each RSU's subscription; add missing ones."""
     there = set(api.poi.getIDList())
     names = [f"vnetsim.coverage.rsu.{index}" for index in range(len(rsus))]
     for name, rsu in zip(names, rsus, strict=True):
@@ -208,10 +210,10 @@ def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
 
 
 def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, float]]) -> tuple[str, float] | None:
-    """Return one place and radius (m) that cover the circles around all RSUs, if that is less to watch than each alone.
+    """Return a place and radius (m) of one circle around all RSUs' circles; None if it contains too many lanes.
 
-    SUMO reports a vehicle once for every circle it is in. So one circle is chosen when it holds fewer lanes than all
-    of them together, each counted as often as it is in a circle: those of neighbouring junctions overlap much.
+    SUMO reports a vehicle once for every circle that contains it. So one large circle is better if it contains fewer
+    lanes than the RSUs' circles, with lanes in several circles counted several times.
     """
     if len(rsus) == 1:
         return None
@@ -221,14 +223,14 @@ def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, floa
     x_m, y_m = (left_m + right_m) / 2, (bottom_m + top_m) / 2
     if _SHARED not in api.poi.getIDList():
         api.poi.add(_SHARED, x_m, y_m, (0, 0, 0, 0))
-    # one metre more: SUMO's own arithmetic may round
+    # one metre more because SUMO may round
     shared = _SHARED, 1.0 + max(math.hypot(x - x_m, y - y_m) + r for x, y, r in circles)
     fewer = len(_lanes(api, *shared, MAX_SPEED)) < sum(len(_lanes(api, *place, MAX_SPEED)) for place in places)
     return shared if fewer else None
 
 
 def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, Any]:
-    """Return what SUMO says of the lanes around a POI, by id and variable, in one answer."""
+    """Return SUMO's values for the lanes around a POI, by id and variable, from one answer."""
     api.poi.subscribeContext(place, LANES, radius_m, variables)
     found = api.poi.getContextSubscriptionResults(place) or {}
     api.poi.unsubscribeContext(place, LANES, radius_m)
@@ -236,10 +238,10 @@ def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, 
 
 
 def surroundings(api: Any, place: str, rsu: Rsu) -> tuple[dict[str, Floats], float]:
-    """Return the lanes around an RSU as polylines by id, and how fast vehicles may be on them (m/s).
+    """Return the lanes around an RSU as polylines by id, and the highest speed on them (m/s).
 
-    SUMO lets a vehicle exceed the limit by its speed factor, drawn up to 2 unless a type says otherwise. The types
-    themselves are not asked: for a type distribution SUMO answers with a random draw, and that changes the traffic.
+    A vehicle may exceed the limit by its speed factor, at most 2 by default. The types are not queried: for a type
+    distribution SUMO answers with a random draw, which would change the traffic.
     """
     found = _lanes(api, place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
     names = sorted(found)[:_MAX_LANES]

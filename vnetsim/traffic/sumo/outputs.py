@@ -1,10 +1,9 @@
-"""Where the files go that a scenario has SUMO write: below the run directory, whatever path the scenario names.
+"""Redirects all files that a scenario makes SUMO write into one folder, whatever paths the scenario names.
 
-SUMO opens an output file in one place only, and there puts the option ``output-prefix`` before the last part of its
-path. A prefix that climbs to the root of the file system and down to a folder therefore leads every output there:
-those of options and of detectors, probes, devices, traffic lights and saved states, with relative and absolute paths.
-Two kinds go round it and are seen to one by one: VTK files and JuPedSim's. A configuration that has SUMO write a file
-in place of simulating is refused: the file would lie wherever it says.
+SUMO puts the option ``output-prefix`` before the last part of the path of every output file. A prefix that climbs to
+the root of the file system and down to a folder therefore redirects all outputs: those of options, detectors, probes,
+devices, traffic lights and saved states, with relative and absolute paths. Files of VTK and JuPedSim ignore the prefix
+and are redirected one by one. A configuration that makes SUMO write a file instead of simulating is refused.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
 
 
 class SumoOutputs:
-    """A folder for the outputs of one scenario, and the options that lead them there.
+    """The folder for the outputs of one scenario, and the options that redirect them.
 
     Args:
         config: the scenario.
-        folder: the folder to make, or to go on with, as a resumed run does: SUMO writes its files anew, and what else
-            is there stays. None takes a temporary one.
+        folder: the folder. It may exist, as in a resumed run: SUMO overwrites its files, others stay. None for a
+            temporary one.
 
     Raises:
-        InputError: something stands in the way that SUMO would write through, or the scenario has SUMO write a file in
-            place of simulating.
+        InputError: the folder is a file or contains a symbolic link, or the scenario makes SUMO write a file instead of
+            simulating.
         RunError: the folder cannot be made.
     """
 
@@ -60,7 +59,7 @@ class SumoOutputs:
         except OSError as error:
             raise RunError(f"{folder}: cannot be made for SUMO's outputs: {error.strerror}.") from error
         shown = str(folder)
-        # SUMO replaces TIME and ${...} in a prefix, and knows paths as UTF-8 only
+        # SUMO replaces TIME and ${...} in a prefix, and reads paths as UTF-8
         if "TIME" in shown or "$" in shown or not shown.isprintable() or len(shown) > 1000:
             self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="vnetsim-")
             alias = Path(self._scratch.name) / "outputs"
@@ -81,11 +80,11 @@ class SumoOutputs:
         return tuple(options)
 
     def cleaned(self, message: str) -> str:
-        """Return a message of SUMO's with the paths of the outputs as the scenario has them."""
+        """Return a message of SUMO with the scenario's own paths of outputs."""
         return message.replace(self._root, "")
 
     def note(self) -> str:
-        """Return what the user must know, empty when SUMO was asked for no output so far."""
+        """Return a note for the user on where SUMO's outputs are; empty if there are none so far."""
         with suppress(OSError):
             if any(self.folder.iterdir()):
                 where = f"go to {self.folder}" if self._kept else "go to a temporary folder and are discarded"
@@ -93,7 +92,7 @@ class SumoOutputs:
         return ""
 
     def close(self) -> None:
-        """Remove what is temporary, and the folder when nothing was written."""
+        """Remove temporary files, and the folder if it is empty."""
         with suppress(OSError):
             self.folder.rmdir()
         if self._scratch is not None:
@@ -102,7 +101,7 @@ class SumoOutputs:
 
 
 def _refuse_in_the_way(folder: Path) -> None:
-    """Refuse what would lead SUMO's outputs out of the folder."""
+    """Refuse symbolic links, which would lead SUMO's outputs out of the folder, and a file in its place."""
     for path in (folder, *(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ())):
         if path.is_symlink():
             raise InputError(f"{path}: a symbolic link; vnetsim has SUMO write nothing through it. Remove it.")
@@ -111,5 +110,5 @@ def _refuse_in_the_way(folder: Path) -> None:
 
 
 def _plain(prefix: str) -> str:
-    """Return a scenario's own prefix or suffix as a part of a name, which leads into no other folder."""
+    """Return a scenario's own prefix or suffix without slashes, which would lead to other folders."""
     return prefix.replace("/", "_")

@@ -1,6 +1,6 @@
-"""One running SUMO, a process of its own, and the TraCI socket to it.
+"""A running SUMO process and the TraCI socket to it.
 
-What SUMO prints is kept off the terminal, and searched for the reason when it fails.
+SUMO's own messages are kept off the terminal; if it fails, the reason is searched in them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.traffic.sumo.config import options_of
 
 QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
-"""Options that keep a scenario's own verbosity off the terminal; its log files still get everything."""
+"""Options that silence SUMO on the terminal; its log files are not affected."""
 
 _CONNECT_S = 120.0
 _SAYS_NOTHING = (
@@ -30,21 +30,24 @@ _SAYS_NOTHING = (
     "Connection ",
     "[Errno",
 )
-"""How errors of the connection begin, which do not tell why SUMO is gone."""
+"""Prefixes of connection errors, which do not explain why SUMO is gone."""
 EXIT_S = 10.0
-"""How long SUMO may take for what it is at, when it is to end."""
+"""Time (s) that SUMO may take to end."""
 
 
 class SumoSession:
-    """A started SUMO; ``api`` offers the modules ``simulation``, ``vehicle``, ``junction``, ... of TraCI.
+    """A running SUMO; ``api`` has the modules ``simulation``, ``vehicle``, ``junction``, ... of TraCI.
 
     Args:
-        outputs: further options, on where outputs go; not part of ``command``.
-        cleaned: takes from SUMO's messages what ``outputs`` brought in.
+        config: the scenario.
+        gui: whether to show SUMO's window.
+        options: options of the user's settings.
+        outputs: options that redirect outputs; not part of ``command``.
+        cleaned: removes the paths in ``outputs`` from SUMO's messages.
 
     Raises:
-        InputError: when SUMO refuses the scenario; carries SUMO's own reason.
-        RunError: when SUMO cannot be started.
+        InputError: SUMO refuses the scenario; the message has SUMO's reason.
+        RunError: SUMO cannot be started.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class SumoSession:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._open = True
         self.api: Any = None
-        _hear_interrupts()
+        _allow_interrupts()
         try:
             self.api = self._connect()
         except BaseException:
@@ -74,12 +77,12 @@ class SumoSession:
             raise
 
     def failed(self, error: Exception) -> RunError:
-        """Return what to raise when SUMO failed in a step."""
+        """Return the error to raise when SUMO failed in a step."""
         return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
 
     @contextlib.contextmanager
     def answers(self) -> Iterator[None]:
-        """Turn what a SUMO that is gone raises into an error that says why.
+        """Turn errors of a lost connection into one that gives SUMO's reason.
 
         Raises:
             RunError: SUMO does not answer any more.
@@ -92,7 +95,7 @@ class SumoSession:
             raise self.failed(error) from error
 
     def kill(self) -> None:
-        """End SUMO at once, in whatever state the connection is."""
+        """End SUMO at once."""
         if self._process is not None:
             self._process.kill()
 
@@ -104,9 +107,9 @@ class SumoSession:
         if self._process is not None:
             if self.api is not None:
                 with contextlib.suppress(Exception):
-                    self.api._socket.settimeout(EXIT_S)  # noqa: SLF001 - in a long step SUMO does not answer
+                    self.api._socket.settimeout(EXIT_S)  # noqa: SLF001 - SUMO does not answer during a long step
                     self.api.close(wait=False)
-                _hang_up(self.api)
+                _close_socket(self.api)
             try:
                 self._process.wait(EXIT_S if self.api is not None else 0.0)
             except subprocess.TimeoutExpired:
@@ -114,13 +117,13 @@ class SumoSession:
                 self._process.wait()
         self._log.close()
 
-    def _crashed(self, status: int) -> str:
-        """Return what is known of a SUMO that a signal ended."""
+    def _crash_message(self, status: int) -> str:
+        """Return the message for a SUMO that a signal ended."""
         named = options_of(self._config)
         files = [named[key] for key in ("net-file", "net", "n", "additional-files", "additional", "a") if key in named]
         return (
             f"signal {signal.Signals(-status).name} ended SUMO. It crashes without a word on a damaged net or "
-            f"additional file, and was given {', '.join(files) or 'no net'}: write the net anew with netconvert or "
+            f"additional file, and was given {', '.join(files) or 'no net'}: make the net again with netconvert or "
             "netedit. SIGKILL may have been a lack of memory."
         )
 
@@ -130,7 +133,7 @@ class SumoSession:
 
         port = getFreeSocketPort()
         program = binary(self.command[0])
-        # the configuration's own port and number of clients would have SUMO wait for somebody else
+        # with the configuration's own port and number of clients, SUMO would wait for other clients
         command = [str(program), *self.command[1:], *self._outputs]
         command += ["--remote-port", str(port), "--num-clients", "1"]
         try:
@@ -150,7 +153,7 @@ class SumoSession:
                 connection = traci.connect(port, numRetries=0, proc=self._process)
                 connection.getVersion()
             except Exception as error:  # traci's exceptions share no class but Exception
-                _hang_up(connection)
+                _close_socket(connection)
                 if self._process.poll() is None and time.monotonic() < deadline:
                     time.sleep(0.02)
                     continue
@@ -160,12 +163,12 @@ class SumoSession:
             return connection
 
     def _reason(self, error: Exception) -> str:
-        """Return SUMO's own reason in one line: the lines it printed as errors, else the exception's text."""
+        """Return SUMO's reason as one line: the errors that it printed, or else the exception's text."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(EXIT_S)
             if (status := self._process.poll()) is not None and status < 0:
-                return self._crashed(status)
+                return self._crash_message(status)
         self._log.seek(0)
         printed = self._log.read().decode(errors="replace")
         _, _, errors = printed.partition("Error: ")
@@ -177,44 +180,44 @@ class SumoSession:
         return _one_line(self._cleaned(text))
 
 
-def _hear_interrupts() -> None:
-    """Let Ctrl-C end a wait at once: polars, when it is loaded, makes SIGINT restart the system call it comes into."""
-    import polars as pl  # noqa: F401, PLC0415 - so that it is not loaded afterwards, by another thread
+def _allow_interrupts() -> None:
+    """Let Ctrl-C end a wait at once: polars, when loaded, makes system calls restart after SIGINT."""
+    import polars as pl  # noqa: F401, PLC0415 - or another thread could load it later
 
     signal.siginterrupt(signal.SIGINT, True)
 
 
 def binary(name: str) -> Path:
-    """Return a program of the SUMO package."""
+    """Return the path of a program of the SUMO package."""
     import sumo  # noqa: PLC0415 - only for live SUMO
 
     return Path(sumo.SUMO_HOME) / "bin" / name
 
 
 def environment() -> dict[str, str]:
-    """Return the environment that SUMO's programs run in."""
+    """Return the environment variables for SUMO's programs."""
     import sumo  # noqa: PLC0415 - only for live SUMO
 
     return {"SUMO_HOME": sumo.SUMO_HOME, **os.environ}
 
 
 def without(options: Sequence[str], name: str) -> list[str]:
-    """Return a command line without one option and its value: SUMO refuses an option that is given twice."""
+    """Return a command line without one option and its value; SUMO refuses an option given twice."""
     at = [index for index, part in enumerate(options) if part == name]
     return [part for index, part in enumerate(options) if index not in at and index - 1 not in at]
 
 
 def _last_words(printed: str) -> str:
-    """Return the last lines a process printed that are not everyday ones."""
+    """Return the last lines that SUMO printed, without routine ones."""
     everyday = ("Warning: ", "Loading ", "pj_obj_create", "Simulation ", "Step #")
     lines = [line.strip() for line in printed.splitlines() if line.strip() and not line.startswith(everyday)]
     return " ".join(lines[-3:])
 
 
-def _hang_up(connection: Any) -> None:
-    """Close the socket of a connection that cannot be closed in order."""
+def _close_socket(connection: Any) -> None:
+    """Close the socket of a connection."""
     with contextlib.suppress(Exception):
-        connection._socket.close()  # noqa: SLF001 - the package closes it only after a farewell that may fail
+        connection._socket.close()  # noqa: SLF001 - the package first sends a command, which may fail
 
 
 def _one_line(text: str) -> str:

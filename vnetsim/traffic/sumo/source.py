@@ -1,4 +1,4 @@
-"""Live SUMO: coverage windows while the simulation runs, one context subscription per RSU.
+"""Live SUMO: coverage windows while the simulation runs.
 
 Only the modules of ``vnetsim.traffic.sumo`` talk to SUMO.
 """
@@ -27,20 +27,20 @@ from vnetsim.traffic.vehicle_types import TypeFilter
 
 
 class SumoTraffic(OpenedTraffic):
-    """A ``.sumocfg``, played once or, with ``repeat``, again and again under the next seed.
+    """A ``.sumocfg``, played once or, with ``repeat``, again and again with the next seed.
 
-    Pass ``k`` (from 0) uses seed ``seed + k``; from the second pass on, vehicle ids carry the suffix ``#2``, ``#3``
-    and so on, and SUMO's own output files the prefix ``pass2_``, ``pass3_``. Repetition ends with the first pass in
-    which no vehicle meets an RSU.
+    Pass ``k`` (from 0) uses seed ``seed + k``. From the second pass on, vehicle ids have the suffix ``#2``, ``#3`` and
+    so on, and SUMO's own output files the prefix ``pass2_``, ``pass3_``. The last pass is the first in which no vehicle
+    enters a disc.
 
     Args:
         experiment: names the ``.sumocfg``, with seed, RSUs, begin and end.
         repeat: play again when the scenario ends.
-        outputs: folder for the files that the scenario has SUMO write; None for a temporary one.
-        progress: where to say that it is searched for a place for the RSU.
+        outputs: folder for the files that the scenario makes SUMO write; None for a temporary one.
+        progress: shows the search for a place for the RSU.
 
     Raises:
-        InputError: when SUMO refuses the scenario, it is mesoscopic, or an RSU cannot be placed.
+        InputError: SUMO refuses the scenario, it is mesoscopic, or an RSU cannot be placed.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SumoTraffic(OpenedTraffic):
         files = {
             name: _paths(option(name), self._config.parent) for name in ("net-file", "route-files", "additional-files")
         }
-        net = SumoNet(api, self._config, self._chosen(self._settings.seed), self._progress)
+        net = SumoNet(api, self._config, self._options(self._settings.seed), self._progress)
         self.rsus, placed = place_rsus(self._settings, net, str(self._config))
         written = self._outputs.note()
         notes = [written] if written else []
@@ -132,7 +132,7 @@ class SumoTraffic(OpenedTraffic):
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
 
         Raises:
-            RunError: when SUMO fails while running.
+            RunError: SUMO fails while running.
         """
         shift_s, seed = 0.0, self._info.seed
         assert seed is not None
@@ -175,14 +175,14 @@ class SumoTraffic(OpenedTraffic):
         self._session = SumoSession(
             self._config,
             gui=settings.gui,
-            options=self._chosen(seed),
+            options=self._options(seed),
             outputs=self._outputs.options(number),
             cleaned=self._outputs.cleaned,
         )
         return self._session
 
-    def _chosen(self, seed: int | None) -> tuple[str, ...]:
-        """Return SUMO's options for what the user chose: seed, begin and end."""
+    def _options(self, seed: int | None) -> tuple[str, ...]:
+        """Return SUMO's options for the user's settings: seed, begin and end."""
         seeded = () if seed is None else ("--seed", str(seed), "--random", "false")
         times = {"--begin": self._settings.begin_s, "--end": self._settings.end_s}
         timed = [part for name, value in times.items() if value is not None for part in (name, f"{value:.15g}")]
@@ -197,5 +197,5 @@ class SumoTraffic(OpenedTraffic):
 
 
 def _paths(option: str, folder: Path) -> tuple[Path, ...]:
-    """Return the files an option of SUMO lists."""
+    """Return the files that an option of SUMO lists."""
     return tuple(folder / name.strip() for name in option.split(",") if name.strip())

@@ -1,7 +1,6 @@
-"""One pass through a scenario in SUMO: a thread reads its steps, and coverage events are made of many at a time.
+"""One pass through a scenario in SUMO: a thread reads its steps while coverage events are made from earlier ones.
 
-Traffic is only watched here, never influenced. So SUMO always has a further step to compute: the next one is asked for
-before the answer to the last has arrived, and a thread takes the answers in while this process works on those before.
+vnetsim only watches the traffic. So the next step is requested before the last one is answered, and SUMO never waits.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from vnetsim.traffic.sumo.stream import Answer, SumoFrames, SumoSteps
 from vnetsim.traffic.vehicle_types import TypeFilter
 
 _WAKE_S = 2.0
-"""Waiting for SUMO, the process looks for signals so often."""
+"""Time (s) between two looks for signals while waiting for SUMO."""
 _STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 2.0
-"""Steps are looked at together: at most so many, until they have so many bytes or took so long."""
+"""Limits on the steps that are processed together: their number, their bytes, and their wall time."""
 
 _AHEAD = 2
-"""So many steps are asked for at a time. With three, a vehicle could arrive in a disc after two steps, with a window
-between them, before SUMO is asked for its type."""
+"""Number of steps requested at a time. With three, a vehicle could arrive in a disc after two steps, with a window in
+between, before SUMO is asked for its type."""
 _MANY = 100
-"""Vehicles that do not all arrive in one step: while SUMO expects more, there is a further step to ask for."""
+"""More vehicles than arrive in one step: while SUMO expects more, there is certainly another step."""
 
 
 class Pass:
     """One pass through the scenario.
 
     Attributes:
-        duration_s: how long it was, when it is over (s).
+        duration_s: its length (s), set when it is over.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Pass:
     ) -> None:
         self._session = session
         self._warmup_ms = round(warmup_s * 1000)
-        # SUMO tells who teleports; a vehicle may drive far in a step where a net has no internal lanes
+        # SUMO reports teleports; without internal lanes a vehicle may drive far in a step
         self._tracker = Tracker(rsus, infers_jumps=False, glimpsed=glimpsed)
         self.duration_s = 0.0
         api = session.api
@@ -69,24 +68,24 @@ class Pass:
         self._frames = SumoFrames(self._steps, types, suffix)
         self._stopped = False
         self._reader: threading.Thread | None = None
-        # a list of answers is followed by another, by what ended the reading, or by None when there are no more
+        # lists of answers, at last an error that ended the reading, or None
         self._parts: Queue[list[Answer] | Exception | None] = Queue(1)
 
     def batches(self, shift_s: float) -> Iterator[tuple[float, list[CoverageEvent]]]:
-        """Yield, for some steps at a time, the last time on FCD's clock plus ``shift_s``, and what is certain.
+        """Yield, for some steps at a time, the last time on FCD's clock plus ``shift_s``, and the events so far.
 
         Raises:
-            RunError: SUMO failed; what it sent before was yielded.
+            RunError: SUMO failed; all that it sent before is yielded first.
         """
         tracker, time_s = self._tracker, -math.inf
         self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
         self._reader.start()
         try:
             while (part := self._next()) is not None:
-                frames = self._made(part)
+                frames = self._make_frames(part)
                 time_s = float(frames.time_s[-1])
                 yield time_s, tracker.advance(frames, self._frames)
-        except GeneratorExit:  # enough was read: SUMO ends in order
+        except GeneratorExit:  # the caller has read enough
             raise
         except BaseException:  # Ctrl-C does not wait for SUMO
             self._session.kill()
@@ -96,26 +95,26 @@ class Pass:
         yield time_s, tracker.finish(self._frames)
 
     def stop(self) -> None:
-        """Ask for no further step, and wait for those asked for; may be called twice."""
+        """Request no further step, and wait for the awaited ones; may be called twice."""
         self._stopped = True
         with suppress(Empty):
-            self._parts.get_nowait()  # for which the reader may wait
+            self._parts.get_nowait()  # the reader may wait for the free place
         if self._reader is not None:
             self._reader.join(EXIT_S)
-            if self._reader.is_alive():  # in a long step SUMO does not answer
+            if self._reader.is_alive():  # SUMO does not answer during a long step
                 self._session.kill()
                 self._reader.join()
         with suppress(Empty):
-            self._parts.get_nowait()  # what the reader put meanwhile, or this method before: there is one place
-        self._parts.put(RunError("this traffic was closed; open it again."))  # for whoever reads on
+            self._parts.get_nowait()  # put by the reader meanwhile, or by an earlier call
+        self._parts.put(RunError("this traffic was closed; open it again."))  # raised if somebody reads on
 
     def _next(self) -> list[Answer] | Exception | None:
-        """Return what the reader gave; awake now and then, for signals that came together may wake another thread."""
+        """Return the reader's next part; wakes up now and then, because a signal may wake only the other thread."""
         while True:
             with suppress(Empty):
                 return self._parts.get(timeout=_WAKE_S)
 
-    def _made(self, part: list[Answer] | Exception) -> Frames:
+    def _make_frames(self, part: list[Answer] | Exception) -> Frames:
         """Return the frames of answers, or raise what ended the reading."""
         if isinstance(part, RunError):
             raise part
@@ -127,19 +126,19 @@ class Pass:
             raise self._session.failed(error) from error
 
     def _read(self, shift_s: float) -> None:
-        """Put SUMO's answers into ``_parts``, as many together as are worth it."""
+        """Put SUMO's answers into ``_parts``, many at a time."""
         steps, part = self._steps, list[Answer]()
         kept = size = asked = answered = 0
         since_s = time.monotonic()
         ended: Exception | None = None
         try:
             while True:
-                while steps.awaited < _AHEAD and self._goes_on(asked):
+                while steps.awaited < _AHEAD and self._has_next_step(asked):
                     steps.request()
                     asked += 1
                 if not steps.awaited:
                     break
-                # After a step SUMO's clock is at the step's end; FCD labels it with its start.
+                # after a step SUMO's clock is at the end of the step; FCD uses the start
                 time_s = (self._begin_ms + answered * self._step_ms) / 1000 + shift_s
                 warm = answered * self._step_ms >= self._warmup_ms
                 part.append(steps.receive(time_s if warm else None))
@@ -147,12 +146,12 @@ class Pass:
                 kept += warm
                 size += len(part[-1].data)
                 late = kept >= _STEPS or size >= _BYTES or time.monotonic() - since_s >= _WAIT_S
-                if late and kept > _AHEAD:  # of the last ones' vehicles the types are not known yet
+                if late and kept > _AHEAD:  # the types of the newest vehicles are not yet known
                     self._give(part[:-_AHEAD])
                     part = part[-_AHEAD:]
                     kept, size, since_s = _AHEAD, sum(len(answer.data) for answer in part), time.monotonic()
             steps.settle()
-        except Exception as error:  # noqa: BLE001 - raised where the answers are worked on
+        except Exception as error:  # noqa: BLE001 - raised again by the thread that processes the answers
             ended = error
         self.duration_s = answered * self._step_ms / 1000
         if kept:
@@ -160,14 +159,11 @@ class Pass:
         self._give(ended)
 
     def _give(self, part: list[Answer] | Exception | None) -> None:
-        if not self._stopped:  # else nobody takes more than one part
+        if not self._stopped:  # afterwards nobody takes parts
             self._parts.put(part)
 
-    def _goes_on(self, asked: int) -> bool:
-        """Return whether there is a step to ask for, after those ``asked``.
-
-        As SUMO itself does: at least one step, then until the end or, without one, until nobody is expected.
-        """
+    def _has_next_step(self, asked: int) -> bool:
+        """Return whether to request a step after ``asked`` ones: like SUMO, to the end or the last expected vehicle."""
         if self._stopped:
             return False
         if self._end_s >= 0:

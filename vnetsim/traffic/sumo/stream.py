@@ -1,8 +1,8 @@
-"""What SUMO's answers to its steps say: the layout of TraCI's messages, taken apart many steps at a time.
+"""Requests steps from SUMO and decodes its answers (TraCI messages), many steps at a time.
 
-The ``traci`` package waits for each step and takes microseconds for every number it reads. Here answers are rows of one
-known layout. What the vehicles would be asked when a window opens or closes is part of the answer, for SUMO has moved
-on by then. Message formats: SUMO's TraCI protocol.
+The ``traci`` package waits for each step and takes microseconds for every number. Here all answers have one known
+layout and are decoded together. They include all that opening or closing a window needs, because SUMO is already
+further when the answer is decoded. Message formats: SUMO's TraCI protocol.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _KIND = TYPE, CLASS, HEIGHT
 _INTEGER, _REAL = struct.Struct("!i"), struct.Struct("!d")
 _EXPECTED = struct.Struct("!3si")
 _EXPECTED_HEAD = bytes((EXPECTED, 0, 0x09))
-# Of a row: the id; then each variable's number, its status 0, its type, and its value.
+# A row is the id, then for each variable its number, its status 0, its type, and its value.
 _MOTION = {0: POSITION, 1: 0, 2: 0x01, 19: SPEED, 20: 0, 21: 0x0B, 30: ROAD, 31: 0, 32: 0x0C}
 _CHUNK = 1 << 18
 
 
 class Answer(NamedTuple):
-    """SUMO's answer to a step, where in it the vehicles around each place are, and the ids of some others.
+    """SUMO's answer to a step: ``contexts`` are the offsets in ``data`` of the vehicles around each place.
 
-    ``time_s`` is the time of its frame; of a step of the warm-up, of which nobody asks for a frame, it is None.
+    ``time_s`` is the time of its frame; None for a step of the warm-up, which gets no frame.
     """
 
     time_s: float | None
@@ -48,20 +48,18 @@ class Answer(NamedTuple):
 
 
 class SumoSteps:
-    """A SUMO that is asked for steps, and what it answers.
+    """Requests steps from SUMO and receives its answers.
 
-    What SUMO tells in every step it looks up in every step. A vehicle's type, class and height never change: they are
-    asked for once, along with the next step that is asked for after its departure.
+    A vehicle's type, class and height never change: they are requested once, with the next step after its departure.
 
     Args:
-        api: an open connection of the ``traci`` package; not to be used otherwise while an answer is awaited.
-        places: POIs around which to look, and how far (m).
+        api: an open connection of the ``traci`` package; not to be used for anything else while a step is awaited.
+        places: POIs around which vehicles are reported, with radius (m).
 
     Attributes:
-        present: the vehicles of a saved state.
-        kinds: type, class and height (m) of the vehicles: first those of a saved state, then as they depart.
-        awaited: how many steps are asked for and not answered.
-        expected: how many vehicles SUMO expected at the end of the newest step.
+        present: vehicles of a saved state.
+        kinds: type, class and height (m) of vehicles: first those of a saved state, then in order of departure.
+        expected: number of vehicles that SUMO expected at the end of the newest step.
     """
 
     def __init__(self, api: Any, places: Sequence[tuple[str, float]]) -> None:
@@ -70,7 +68,7 @@ class SumoSteps:
         self.expected = 1
         self._same: dict[tuple[str, str, float], tuple[str, str, float]] = {}
         self._new = list(self.present)
-        self._asked: deque[int] = deque()  # for how many vehicles' kinds, by message
+        self._asked: deque[int] = deque()  # for each message the number of vehicles whose kinds it requests
         api.simulation.subscribe([EXPECTED, TELEPORTING, DEPARTED, ARRIVED])
         for place, radius_m in places:
             api.poi.subscribeContext(place, VEHICLES, radius_m, [POSITION, SPEED, ROAD])
@@ -79,27 +77,27 @@ class SumoSteps:
 
     @property
     def awaited(self) -> int:
-        """How many steps are asked for and not answered."""
+        """Number of steps requested and not yet received."""
         return len(self._asked)
 
     def request(self) -> None:
-        """Ask for a step."""
+        """Request a step."""
         self._send(_STEP)
 
     def settle(self) -> None:
-        """Ask for the kinds of those that departed last, when no further step will be asked for."""
+        """Get the kinds of the vehicles that departed last; call it after the last step."""
         if self._new:
             self._send(b"")
             self._learn(self._message())
 
     def receive(self, time_s: float | None) -> Answer:
-        """Wait for the answer to the first of the steps asked for.
+        """Wait for the answer to the oldest step that is awaited.
 
         Args:
-            time_s: the time of its frame; None to forget what it tells.
+            time_s: the time of its frame; None to drop the vehicles' positions.
 
         Raises:
-            ConnectionError: SUMO is gone, or answers in words not understood.
+            ConnectionError: SUMO is gone, or its answer has an unknown format.
         """
         data = self._message()
         at, _ = _command(data, self._learn(data))
@@ -109,7 +107,7 @@ class SumoSteps:
         contexts, simulation = [], 0
         count, at = _integer(data, at), at + 4
         for _ in range(count):
-            # each answer: 0, its length, its kind, the object's id, and then the results
+            # each result: 0, its length, its kind, the object's id, and then the values
             kind, results = data[at + 5], at + 10 + _integer(data, at + 6)
             if kind == 0xEB:
                 simulation = results + 1
@@ -128,13 +126,13 @@ class SumoSteps:
         return Answer(time_s, data, contexts, teleporting, departed, arrived)
 
     def _learn(self, data: bytes) -> int:
-        """Take note of the kinds that were asked for; return where their part of an answer ends."""
+        """Store the requested kinds; return the offset at which their part of an answer ends."""
         at = 0
         for _ in range(self._asked.popleft()):
             values = []
             for _ in _KIND:
                 status, at = _command(data, at)
-                if not data[status + 1]:  # else it has arrived already
+                if not data[status + 1]:  # otherwise the vehicle has already arrived
                     start, at = _command(data, at)
                     values.append(start + 7 + _integer(data, start + 2))
             kind = ("", "", CAR_M)
@@ -162,24 +160,26 @@ class SumoSteps:
 
 
 class SumoFrames:
-    """Makes frames of SUMO's answers (``vnetsim.coverage.frames.Observer``).
+    """Makes frames from SUMO's answers (``vnetsim.coverage.frames.Observer``).
 
     Args:
+        steps: the source of the answers.
+        types: which vehicles take part.
         suffix: appended to the vehicles' ids.
     """
 
     def __init__(self, steps: SumoSteps, types: TypeFilter, suffix: str) -> None:
         self._kinds = steps.kinds
         self._departures = len(steps.present)
-        self._numbers = {name: number for number, name in enumerate(steps.present)}  # those that have not arrived
+        self._numbers = {name: number for number, name in enumerate(steps.present)}  # of vehicles that have not arrived
         self._suffix = suffix
         self._verdicts = Verdicts(types)
 
     def of(self, answers: Sequence[Answer]) -> Frames:
-        """Return the frames of the answers that follow, at least one of which has a time.
+        """Return the frames of the next answers, at least one with a time.
 
         Raises:
-            ConnectionError: SUMO tells of vehicles in words not understood, or of one that never departed.
+            ConnectionError: an answer has an unknown format, or a vehicle that never departed.
         """
         numbers, gone = self._numbers, set[bytes]()
         for answer in answers:
@@ -198,7 +198,7 @@ class SumoFrames:
             vehicle = np.array([numbers[name] for name in rows.ids()], dtype=np.int64)
         except KeyError as error:
             raise ConnectionError(f"it never reported the departure of vehicle {error}.") from error
-        known = vehicle < len(self._kinds)  # SUMO may have failed before it named the types of those departed last
+        known = vehicle < len(self._kinds)  # SUMO may have failed before it sent the kinds of the newest vehicles
         vehicle, rows = vehicle[known], rows.chosen(known)
         taken = self._verdicts.of(vehicle, lambda row: (rows.id(row).decode(), *self._kinds[vehicle[row]]))
         if len(contexts) > len(answers):  # circles overlap: a vehicle may be reported more than once
@@ -209,7 +209,7 @@ class SumoFrames:
         self._vehicle, self._rows = vehicle[taken], rows.chosen(taken)
         moved = np.zeros(len(self._vehicle), dtype=np.bool_)
         for step, answer in enumerate(answers):
-            if answer.teleporting:  # some are already where they are moved to
+            if answer.teleporting:  # some are already at their new place
                 jumped = [numbers[name] for name in answer.teleporting if name in numbers]
                 moved |= (self._rows.instant == step) & np.isin(self._vehicle, jumped)
         self._came = [{numbers[name] for name in answer.departed} for answer in answers]
@@ -244,30 +244,20 @@ class SumoFrames:
         return "departure" if int(self._vehicle[row]) in self._came[self._rows.instant[row]] else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return ``arrival`` for a vehicle that SUMO took out of the net, ``teleport`` for one that it moves."""
+        """Return ``arrival`` for a vehicle that SUMO removed from the net, ``teleport`` for one that it moves."""
         return "arrival" if vehicle in self._went[instant] else "teleport"
 
 
 class _Rows:
-    """The vehicles of some answers, one row a vehicle and step, in the layout of ``SumoSteps``'s subscription.
-
-    Args:
-        contexts: where in it the vehicles around a place begin, with how many they are.
-        steps: to which step each of these belongs.
-
-    Attributes:
-        instant: the step of each row.
-
-    Raises:
-        ConnectionError: the rows have another layout.
-    """
+    """The vehicles of some answers, one row for each vehicle and step; raises ConnectionError for unknown formats."""
 
     def __init__(self, buffer: bytes, contexts: Sequence[int], steps: Sequence[int]) -> None:
+        # contexts: offsets at which the vehicles around a place begin, with their number; steps: the step of each
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer, dtype=np.uint8)
         counts = np.array([_integer(buffer, at) for at in contexts], dtype=np.int64)
         self.instant: Integers = np.repeat(np.array(steps, dtype=np.int64), counts)
-        # The rows differ in length, but the heads of their numbers stand at fixed distances.
+        # rows differ in length, but the heads of their numbers have fixed distances
         motion = np.flatnonzero(self._bytes[: -max(_MOTION)] == POSITION)
         for distance, value in _MOTION.items():
             motion = motion[self._bytes[motion + distance] == value]
@@ -285,7 +275,7 @@ class _Rows:
             raise _unknown_format()
 
     def chosen(self, rows: NDArray[np.bool_]) -> _Rows:
-        """Return some of the rows."""
+        """Return the rows where ``rows`` is true."""
         if rows.all():
             return self
         some = object.__new__(_Rows)
@@ -299,7 +289,7 @@ class _Rows:
         return [self._buffer[start:end] for start, end in pairs]
 
     def id(self, row: int) -> bytes:
-        """Return the id of one."""
+        """Return the id of the vehicle of a row."""
         return self._buffer[self._ids[row] : self._motion[row]]
 
     def motion(self) -> tuple[Floats, Floats, Floats]:
@@ -311,7 +301,7 @@ class _Rows:
         return x_m, y_m, speed_mps
 
     def road(self, row: int) -> str:
-        """Return the edge that a row's vehicle is on."""
+        """Return the edge of a row's vehicle."""
         return _text(self._buffer, int(self._motion[row]) + 33)
 
     def _integers(self, at: Integers) -> Integers:
@@ -324,18 +314,18 @@ def _unknown_format() -> ConnectionError:
 
 
 def _question(name: bytes, variable: int) -> bytes:
-    """Return the command that asks for something of a vehicle."""
+    """Return the command that requests a variable of a vehicle."""
     body = struct.pack("!BBi", 0xA4, variable, len(name)) + name
     return (bytes((len(body) + 1,)) if len(body) < 255 else b"\0" + _INTEGER.pack(len(body) + 5)) + body
 
 
 def _command(data: bytes, at: int) -> tuple[int, int]:
-    """Return where a command of a message begins behind its length, which takes five bytes if it is long; and ends."""
+    """Return the offsets of a command's content (after its length, of one or five bytes) and of its end."""
     return (at + 1, at + data[at]) if data[at] else (at + 5, at + _integer(data, at + 1))
 
 
 def _names(data: bytes, at: int) -> tuple[list[bytes], int]:
-    """Return a variable's value, a list of ids, and where it ends."""
+    """Return the list of ids of a variable, and the offset of its end."""
     names, count, at = [], _integer(data, at + 3), at + 7
     for _ in range(count):
         end = at + 4 + _integer(data, at)
