@@ -1,4 +1,4 @@
-"""What every source of sampled traffic gives: who is where at successive instants, as columns."""
+"""Sampled traffic as columns: the vehicles' positions at successive instants."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frames:
-    """Vehicles at some successive instants. All arrays but ``time_s`` have one entry a row: a vehicle at an instant.
+    """Vehicles at successive instants. A row is one vehicle at one instant.
 
     Args:
         time_s: the instants, strictly increasing (s), shape (T,).
-        instant: index into ``time_s``, shape (N,).
-        vehicle: which vehicle, a number that is its own as long as the traffic lasts; once an instant.
-        x_m: position in net coordinates (m), like ``y_m``.
-        y_m: see ``x_m``.
-        speed_mps: speed (m/s).
-        moved: whether the source knows that it did not drive here since the instant before (a teleport).
-        resumed: whether, before an instant, the traffic was not seen for a while, shape (T,); None where it always was.
+        instant: index into ``time_s`` of each row, shape (N,).
+        vehicle: number of each row's vehicle, unique during the traffic, shape (N,); at most once for each instant.
+        x_m: x in net coordinates (m), shape (N,).
+        y_m: y in net coordinates (m), shape (N,).
+        speed_mps: speed (m/s), shape (N,).
+        moved: whether the source knows that the vehicle teleported since the previous instant, shape (N,).
+        resumed: whether the recording paused before an instant, shape (T,); None if it never did.
     """
 
     time_s: Floats
@@ -39,24 +39,24 @@ class Frames:
 
 
 class Observer(Protocol):
-    """What a source knows of the vehicles of its newest frames, asked only when a window opens or closes."""
+    """A source's knowledge of the vehicles in its newest frames, queried only when a window opens or closes."""
 
     def vehicle_id(self, row: int) -> str:
         """Return the id of the vehicle of a row."""
         ...
 
     def vehicle_type(self, row: int) -> str:
-        """Return the type of the vehicle of a row, ``""`` where unknown."""
+        """Return the type of the vehicle of a row, empty if unknown."""
         ...
 
     def edge(self, row: int) -> str:
-        """Return the edge that the vehicle of a row is on, ``""`` where unknown."""
+        """Return the edge of the vehicle of a row, empty if unknown."""
         ...
 
     def appeared(self, row: int) -> EntryCause:
-        """Return why the vehicle of a row that goes on from no other row is now inside a disc."""
+        """Return why the vehicle of a row, which has no row just before, is inside a disc."""
         ...
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return why a vehicle that was inside a disc an instant before is not among the rows of an instant."""
+        """Return why a vehicle that was in a disc at the previous instant has no row at this one."""
         ...

@@ -1,4 +1,4 @@
-"""Where roadside units are placed: at POIs of a scenario, at junctions, at coordinates."""
+"""Places roadside units: at POIs of a scenario, at junctions, at coordinates."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vnetsim.xml_files import XmlFile
 
 _LISTED = 40
 NO_RSU = "The scenario has no RSU"
-"""How the note begins that tells of a junction taken as one."""
+"""Beginning of the note on a junction that was chosen as RSU."""
 ALL_SIGNALISED = "all-signalised"
 BESIDE_M = 1000.0
-"""A longitude and latitude so far from a net (m), or nearer, is a place of it; one further away is none."""
+"""Largest distance (m) from a net at which a longitude and latitude still counts as a place in it."""
 POSITION = Within(-1e8, 1e8, "m", "the Earth's circumference is 4e7 m")
 ENVIRONMENTS = ("urban", "highway")
-"""What may surround an RSU."""
+"""Possible surroundings of an RSU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +32,10 @@ class Poi:
 
     Args:
         id: its id.
-        x_m: position in net coordinates (m), like ``y_m``.
-        y_m: see ``x_m``.
-        range_text: its parameter ``range``, empty when it has none.
-        environment: its parameter ``environment``, empty when it has none.
+        x_m: x in net coordinates (m).
+        y_m: y in net coordinates (m).
+        range_text: its parameter ``range``, empty if it has none.
+        environment: its parameter ``environment``, empty if it has none.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Poi:
 
 
 class RoadNet(Protocol):
-    """What placing RSUs needs to know of a road net."""
+    """The functions of a road net that placing RSUs needs."""
 
     def junction_ids(self) -> Sequence[str]:
         """Return the ids of the junctions, without the internal ones."""
@@ -57,7 +57,7 @@ class RoadNet(Protocol):
         ...
 
     def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
-        """Return x and y (m) of a place in or beside the net; None elsewhere, and where the net does not say."""
+        """Return x and y (m) of a place in or near the net; None elsewhere, or if the net's place is unknown."""
         ...
 
     def rsu_pois(self) -> Sequence[Poi]:
@@ -65,26 +65,26 @@ class RoadNet(Protocol):
         ...
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Return the id of the busiest junction, and in words by what measure it is the busiest.
+        """Return the id of the busiest junction, and in words why it was chosen.
 
         Raises:
-            InputError: when the net has no junction.
+            InputError: the net has no junction.
         """
         ...
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the ids of the junctions with traffic lights, by name or the busiest first."""
+        """Return the ids of the junctions with traffic lights, sorted by name or the busiest first."""
         ...
 
 
 def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
-    """Return the RSUs of a scenario and the notes a user must see.
+    """Return the RSUs of a scenario, and notes for the user.
 
-    ``traffic.rsu`` decides; without it, the scenario's own POIs; without those, the busiest junction. An RSU that no
-    POI places stands in the environment that the scenario's POIs agree on, if they do.
+    RSUs are those of ``traffic.rsu``; without it, the scenario's own POIs; without those, the busiest junction. An RSU
+    that is not a POI gets the environment of the scenario's POIs if they all have the same.
 
     Raises:
-        InputError: for a specification that cannot be read, an unknown junction, or two RSUs of one id or place.
+        InputError: a malformed specification, an unknown junction, or two RSUs of one id or place.
     """
     range_m = settings.range_m or REACH_M
     listed = _listed_pois(settings.rsu_files)
@@ -126,7 +126,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
 
 def coordinates(spec: str) -> tuple[float, float] | None:
-    """Return x and y (m) of a specification ``x,y[:range_m]``, or None when it names a junction."""
+    """Return x and y (m) of a specification ``x,y[:range_m]``, or None if it names a junction."""
     head, _, _ = spec.partition(":")
     x_m, comma, y_m = head.partition(",")
     if not comma:
@@ -138,7 +138,7 @@ def coordinates(spec: str) -> tuple[float, float] | None:
 
 
 def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
-    """Return an RSU at every signalised junction, or, with a spacing, at the busier of those that are too close."""
+    """Return an RSU at every signalised junction; of junctions closer than ``spacing_m``, only at the busier one."""
     _, colon, tail = spec.partition(":")
     range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
     rsus: list[Rsu] = []
@@ -167,12 +167,12 @@ def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: lis
         return Rsu(id=head.strip(), x_m=position[0], y_m=position[1], range_m=range_m)
     known = set(net.junction_ids())
     junction, range_m = spec, default_m
-    # An id may itself contain colons, so the whole text is tried first.
+    # an id may contain colons, so try the whole text first
     if junction not in known and ":" in spec:
         junction, _, tail = spec.rpartition(":")
         range_m = _range(tail, f"RSU '{spec}'")
     if junction not in known:
-        # A city has thousands of junctions: then only those that look alike are worth a line.
+        # a city has thousands of junctions: list only similar names
         alike = difflib.get_close_matches(junction, known, n=10) if len(known) > _LISTED else known
         raise unknown_name("junction", junction, alike, where)
     x_m, y_m = net.junction_position(junction)
@@ -198,11 +198,7 @@ def _range(text: str, where: str) -> float:
 
 
 def _listed_pois(files: Sequence[str]) -> list[Poi]:
-    """Return the points of interest of type ``rsu`` of SUMO's additional files.
-
-    Raises:
-        InputError: a file is missing, no XML, or has no such point, or one without ``x`` and ``y``.
-    """
+    """Return the POIs of type ``rsu`` in SUMO's additional files; refuse a file without any."""
     found: list[Poi] = []
     for name in files:
         before = len(found)
@@ -213,7 +209,7 @@ def _listed_pois(files: Sequence[str]) -> list[Poi]:
 
 
 def _add_pois(path: Path, found: list[Poi]) -> None:
-    """Add the RSUs of an additional file to those that were found."""
+    """Add the POIs of type ``rsu`` in an additional file to ``found``."""
     inside = False
 
     def start(name: str, attributes: Mapping[str, str]) -> None:

@@ -1,11 +1,11 @@
-"""A roadside unit: where it stands and how far it reaches."""
+"""Roadside units: position and range."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MAP_RADIUS = 1.3
-"""Lanes are drawn within this many ranges of an RSU."""
+"""Maps show the lanes within this many ranges of an RSU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,10 +14,10 @@ class Rsu:
 
     Args:
         id: the POI's id, the junction's id, or ``"x,y"`` for one placed by coordinates.
-        x_m: position in net coordinates (m), like ``y_m``.
-        y_m: see ``x_m``.
+        x_m: x in net coordinates (m).
+        y_m: y in net coordinates (m).
         range_m: coverage radius (m), > 0.
-        environment: what surrounds it, ``urban`` or ``highway``; empty where nobody says.
+        environment: its surroundings, ``urban`` or ``highway``; empty if unknown.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Rsu:
 
 
 def degrees_hint(x_m: float, y_m: float) -> str:
-    """Return what to say of an RSU without traffic whose place looks like longitude and latitude; empty for another."""
+    """Return a hint if the position of an RSU looks like longitude and latitude, else empty."""
     if abs(x_m) <= 180 and abs(y_m) <= 90 and x_m % 1 and y_m % 1:
         return " x,y are metres of the net; this looks like longitude and latitude, which the net does not place."
     return ""

@@ -1,13 +1,11 @@
-"""From sampled positions to coverage windows: the exact crossings of each RSU's circle.
+"""Makes coverage windows from sampled positions, with exact crossings of each RSU's circle.
 
-Between two samples a vehicle is taken to drive the straight segment at linearly changing speed. Where the segment
-crosses the circle is the root of a quadratic; nothing is rounded to the step. A disc is open: a vehicle on the circle
-is outside.
+Between two samples a vehicle is assumed to drive in a straight line with linearly changing speed. The crossing of the
+circle is the root of a quadratic; nothing is rounded to the step. A vehicle on the circle is outside.
 
-A vehicle that vanishes inside a disc was last seen one sample earlier, and its window ends there. The events of the
-last instant are therefore handed out only with the frames that follow: only then is it known who was still there.
-Where vehicles are sampled at times of their own, events wait in the same way for each vehicle's next row, as long as it
-may come.
+The window of a vehicle that vanishes inside a disc ends at its last sample. So the events of the last instant are
+returned only with the next frames, when it is known which vehicles vanished. If each vehicle is sampled at its own
+times, events wait for its next row as long as it may come.
 """
 
 from __future__ import annotations
@@ -41,29 +39,29 @@ _Visit = tuple[int, int, int, int, int, int, bool, bool]
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
-    """Return the displacement (m) beyond which a vehicle did not drive but jump, at most ``speed_mps`` fast.
+    """Return the largest displacement (m) of a vehicle that drives at most at ``speed_mps``; a larger one is a jump.
 
-    It leaves room for acceleration of 5 m/s^2 within a long step, for lanes whose drawn length differs from their
-    nominal one, for lane changes and for junctions without internal lanes.
+    It allows for an acceleration of 5 m/s^2 in a long step, lanes whose drawn length differs from the nominal one, lane
+    changes, and junctions without internal lanes.
     """
     return 1.5 * speed_mps * step_s + 2.5 * step_s * step_s + 50.0
 
 
 def events_order(event: CoverageEvent) -> tuple[float, bool, str, str]:
-    """Return the sorting key of events: time, departures from a disc before entries, RSU, vehicle."""
+    """Return the sorting key of events: time, exits before entries, RSU, vehicle."""
     return event.time_s, isinstance(event, Entered), event.path.rsu_id, event.path.vehicle_id
 
 
 class Tracker:
-    """Turns frames into coverage events; however they are cut into pieces, the events are the same.
+    """Turns frames into coverage events, which do not depend on how the frames are cut into pieces.
 
     Args:
         rsus: the discs.
-        longest_gap_s: rows of a vehicle that are further apart are no path (s).
-        own_clocks: whether rows of a vehicle up to ``longest_gap_s`` apart are a path. Otherwise only those at
-            successive instants are: a vehicle that is missing at one is gone.
-        infers_jumps: whether a vehicle jumped that moved by more than ``largest_move_m``. Otherwise the source knows.
-        glimpsed: counts, by RSU, the visits at one instant only.
+        longest_gap_s: rows of a vehicle further apart than this (s) do not belong to one path.
+        own_clocks: whether each vehicle is sampled at its own times. Otherwise rows of a path are at successive
+            instants, and a vehicle without a row has vanished.
+        infers_jumps: whether a move longer than ``largest_move_m`` is a teleport; False if the source reports them.
+        glimpsed: counter by RSU of visits at one instant only.
     """
 
     def __init__(
@@ -83,17 +81,17 @@ class Tracker:
         self._glimpsed = Counter[str]() if glimpsed is None else glimpsed
         self._open: dict[tuple[int, int], tuple[VehiclePath, _Columns]] = {}  # by disc and vehicle
         self._held: list[CoverageEvent] = []
-        self._last: Frames | None = None  # the last row of each vehicle that may go on, each an instant of its own
-        self._since_s = math.nan  # when the traffic began, or went on after a gap of all vehicles
+        self._last: Frames | None = None  # last row of each vehicle whose path may continue, each as its own instant
+        self._since_s = math.nan  # when the traffic began or, with cause "gap", resumed after a pause
         self._since: EntryCause = "begin"
 
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
-        """Take the frames that follow and return, in order, the events that no later frame can precede.
+        """Process the next frames and return, sorted, all events that later frames can no longer precede.
 
         Args:
-            frames: at least one instant, later than those before; of every vehicle that is in a disc, and at least of
-                those that could have been in one a row earlier or can be in one a row later.
-            observer: the source, when it has read these frames.
+            frames: at least one instant, all later than before, with all vehicles that are in a disc or may be in one a
+                row earlier or later.
+            observer: the source, after it read these frames.
         """
         if self._last is None:
             self._since_s = float(frames.time_s[0])
@@ -105,7 +103,7 @@ class Tracker:
         now_s = float(frames.time_s[-1])
         self._last = Frames(
             time_s=time_s,
-            instant=np.where(time_s == now_s, drives.row[awaited], -1),  # where they are among these frames' rows
+            instant=np.where(time_s == now_s, drives.row[awaited], -1),  # row among these frames, -1 if earlier
             vehicle=drives.vehicle[awaited],
             x_m=x_m,
             y_m=y_m,
@@ -118,7 +116,7 @@ class Tracker:
         return due
 
     def finish(self, observer: Observer) -> list[CoverageEvent]:
-        """Close every open window at its last row with cause ``end`` and return all events still held."""
+        """Close every open window at its last row with cause ``end``, and return all remaining events."""
         if self._last is not None:
             row_of = dict(zip(self._last.vehicle.tolist(), self._last.instant.tolist(), strict=True))
             for (_, vehicle), (path, _) in self._open.items():
@@ -128,10 +126,7 @@ class Tracker:
         return held
 
     def _follow(self, drives: _Drives, time_s: Floats, silent: NDArray[np.bool_], observer: Observer) -> None:
-        """Extend the paths by some drives, and take note of those that begin or end.
-
-        ``time_s`` are the instants, and before those of ``silent`` the traffic was not seen for a while.
-        """
+        """Extend paths by drives, and store entries and exits; the recording paused before the ``silent`` instants."""
         resumed = np.maximum.accumulate(np.where(silent, np.arange(len(time_s)), -1))
         visits, all_points = drives.visits(self._discs)
         points = [memoryview(values).cast("B") for values in all_points]
@@ -142,7 +137,7 @@ class Tracker:
             else:
                 resume = int(resumed[drives.instant[first]])
                 since = (self._since_s, self._since) if resume < 0 else (float(time_s[resume]), "gap")
-                path, columns = self._opened(drives, first, self._rsus[disc].id, observer, since, crossed=came)
+                path, columns = self._open_path(drives, first, self._rsus[disc].id, observer, since, crossed=came)
             for column, values in zip(columns, points, strict=True):
                 column.frombytes(values[8 * begin : 8 * end])
             if drives.instant[first] >= 0:
@@ -160,7 +155,7 @@ class Tracker:
         if resumed[-1] >= 0:
             self._since_s, self._since = float(time_s[resumed[-1]]), "gap"
 
-    def _opened(
+    def _open_path(
         self,
         drives: _Drives,
         first: int,
@@ -170,10 +165,7 @@ class Tracker:
         *,
         crossed: bool,
     ) -> tuple[VehiclePath, _Columns]:
-        """Return a path without points of who is in a disc from a row on, or passed through it just before.
-
-        ``since`` is when (s) the traffic began or went on, and which.
-        """
+        """Return a new, empty path for the vehicle of a row; ``since`` is when (s) and how the traffic (re)started."""
         row = int(drives.row[first])
         cause: EntryCause
         if crossed:
@@ -181,7 +173,7 @@ class Tracker:
         elif drives.seen[first]:
             cause = "teleport"
         else:
-            # The first rows cannot tell who departs from who was there all along.
+            # in the first rows, departures look like vehicles that were there before
             known_s = self._longest_s if self._own_clocks else 0.0
             cause = since[1] if drives.sample[first, 0] - since[0] <= known_s else observer.appeared(row)
         time_s, x_m, y_m, speed_mps = columns = array("d"), array("d"), array("d"), array("d")
@@ -199,37 +191,26 @@ class Tracker:
         return path, columns
 
     def _close(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
-        """Take note of a path that ends at its last point; one without extent never was."""
+        """Store the exit of a path at its last point; a path of zero duration is dropped with its entry."""
         if path.time_s[-1] > path.time_s[0]:
             self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
-        else:  # it began at its last row, which is still held
+        else:  # its entry is at its last row and so not yet returned
             self._glimpsed[path.rsu_id] += 1
             self._held = [event for event in self._held if event.path is not path]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Drives:
-    """All rows of some frames and those before them that may go on, vehicle by vehicle in order of time.
+    """The rows of some frames and the last rows before them, sorted by vehicle and time."""
 
-    Args:
-        instant: of a row, likewise the rest; -1 of those before the frames.
-        vehicle: which vehicle.
-        row: where it is among the rows of the frames; those before the frames are not asked for.
-        sample: time, x, y and speed, shape (N, 4).
-        seen: whether it goes on from the row before, of the same vehicle.
-        driven: whether it drove from there.
-        awaited: whether a row that follows may go on from it.
-        reach_m: the longest drive between two rows (m).
-    """
-
-    instant: Integers
+    instant: Integers  # -1 for rows before the frames
     vehicle: Integers
-    row: Integers
-    sample: Floats
-    seen: NDArray[np.bool_]
-    driven: NDArray[np.bool_]
-    awaited: NDArray[np.bool_]
-    reach_m: float
+    row: Integers  # index among the rows of the frames, -1 for rows before
+    sample: Floats  # time, x, y and speed, shape (N, 4)
+    seen: NDArray[np.bool_]  # whether it continues the previous row, of the same vehicle
+    driven: NDArray[np.bool_]  # whether the vehicle drove from there, without a teleport
+    awaited: NDArray[np.bool_]  # whether a later row may continue it
+    reach_m: float  # the longest drive between two rows
 
     @classmethod
     def of(
@@ -278,16 +259,11 @@ class _Drives:
         )
 
     def visits(self, discs: Floats) -> tuple[Iterator[_Visit], Floats]:
-        """Return who is when in which disc; a row of ``discs`` is x, y and radius (m).
-
-        Returns:
-            of each visit, those of a vehicle to a disc in order: disc; vehicle; of the drives, the first row inside and
-            the last; where its points begin, without that of the instant before, which is known, and end; whether it
-            came across the rim, and whether it leaves across it. The last row of one that does is the row after; of a
-            vehicle that passes through within a step, both rows are. And of the points of all visits time, x, y and
-            speed, each in a row.
-        """
-        disc, row = self._near(discs)
+        """Return the visits to ``discs`` (rows of x, y and radius), and all their points: rows time, x, y, speed."""
+        # A visit is: disc; vehicle; first and last row inside; begin and end of its new points; whether it entered and
+        # whether it leaves across the rim. If it leaves, its last row is the one after; if it passes through within one
+        # step, that is its first row too.
+        disc, row = self._rows_near(discs)
         x_m, y_m = self.sample[row, 1] - discs[disc, 0], self.sample[row, 2] - discs[disc, 1]
         distance_m2 = x_m * x_m + y_m * y_m
         near = np.flatnonzero(
@@ -296,8 +272,8 @@ class _Drives:
         disc, row, x_m, y_m, distance_m2 = disc[near], row[near], x_m[near], y_m[near], distance_m2[near]
         range_m = discs[disc, 2]
         inside = distance_m2 < range_m * range_m
-        # Whether a row's vehicle drove here from the row before it, which is near as well then. Nobody came to the
-        # first row, so that it does not matter that it has the last one before it.
+        # Whether a row's vehicle drove here from the previous row, which is then near as well. False for the first row,
+        # so it does not matter that np.roll puts the last row before it.
         came = self.driven[row]
         came[:1] = False
         came[1:] &= (row[1:] == row[:-1] + 1) & (disc[1:] == disc[:-1])
@@ -308,19 +284,19 @@ class _Drives:
         step_x_m, step_y_m = x_m - np.roll(x_m, 1), y_m - np.roll(y_m, 1)
         receding = x_m * step_x_m + y_m * step_y_m
         length_m2 = step_x_m * step_x_m + step_y_m * step_y_m
-        # Only where the closest approach lies within the step can a segment between two rows outside cut the disc.
+        # a segment between two rows outside can cut the disc only if its closest approach is within the step
         cuts = ~inside & ~was_inside & (receding > 0) & (receding < length_m2)
         at = np.flatnonzero(came & (cuts | (inside != was_inside)))
-        rim, shares = self._rim(row[at], x_m[at - 1], y_m[at - 1], range_m[at])
+        rim, shares = self._crossings(row[at], x_m[at - 1], y_m[at - 1], range_m[at])
         time_s = rim[:, :, 0]
-        # Both ends are outside and the closest approach is between them: the chord lies within the step, and a share
-        # a hair outside [0, 1] (an end on the circle) is rounding, which was taken back.
+        # both ends are outside and the closest approach is between them, so the chord is within the step; shares just
+        # outside [0, 1] (an end on the circle) are rounding and were clipped
         passes = cuts[at] & (shares[:, 0] < shares[:, 1]) & (time_s[:, 0] < time_s[:, 1])
         # a crossing that rounds to the instant of the sample inside is that sample
         enters = inside[at] & (time_s[:, 0] < self.sample[row[at], 0])
         goes = was_inside[at] & (time_s[:, 1] > self.sample[row[at] - 1, 0])
         kept = np.column_stack((enters | passes, goes | passes))
-        # in order of the rows, crossings before the row that they lead to
+        # sorted by row, with crossings before the row at the end of their segment
         place = np.concatenate((np.repeat(at, kept.sum(axis=1)), np.flatnonzero(inside)))
         order = np.argsort(place, kind="stable")
         points = np.concatenate((rim[kept], self.sample[row[inside]]))[order]
@@ -338,11 +314,8 @@ class _Drives:
         )
         return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
-    def _near(self, discs: Floats) -> tuple[Integers, Integers]:
-        """Return discs and the rows that may be in them, or one step away from them, in order.
-
-        Rows are sorted into squares, so that a disc looks at those nearby alone.
-        """
+    def _rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
+        """Return discs and rows (in order) that may be in them or one step away; squares limit the rows to look at."""
         rows = [np.zeros(0, dtype=np.int64) for _ in discs]
         if len(self.vehicle):
             side_m = discs[:, 2].max() + self.reach_m
@@ -364,19 +337,9 @@ class _Drives:
                     rows[disc] = np.sort(np.concatenate(found))
         return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
-    def _rim(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
-        """Return where the segments that end in some rows enter and leave a disc.
-
-        Args:
-            row: the rows.
-            x_m: of the row before each, from the disc's centre (m), like ``y_m``.
-            y_m: see ``x_m``.
-            range_m: the disc's radius (m).
-
-        Returns:
-            time, x, y and speed at entering and leaving, clamped to the segment, shape (S, 2, 4); and at which shares
-            of the segment that is, not clamped, shape (S, 2).
-        """
+    def _crossings(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
+        """Return the crossings of the segments that end at ``row`` and start at x, y from the disc's centre."""
+        # time, x, y and speed at entry and exit, clipped to the segment, shape (S, 2, 4); shares, not clipped, (S, 2)
         before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
         columns = (x_m, y_m, step[:, 1], step[:, 2], range_m)
         shares = np.array([crossings(*line) for line in zip(*(c.tolist() for c in columns), strict=True)])

@@ -1,4 +1,4 @@
-"""Coverage windows: when a vehicle is inside an RSU's disc, to the exact crossing of the circle."""
+"""Coverage windows: the times at which a vehicle is inside an RSU's disc, with exact crossings of the circle."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ ExitCause = Literal["crossing", "arrival", "teleport", "end", "gap"]
 
 
 def crossings(x_m: float, y_m: float, dx_m: float, dy_m: float, radius_m: float) -> tuple[float, float]:
-    """Return at which shares of a segment its line enters and leaves a disc; equal when it misses.
+    """Return the shares of a segment at which its line enters and leaves a disc; equal if the line misses the disc.
 
-    |f + s d|^2 = r^2 with f from the centre to the start and d along the segment. The discriminant is written with
-    the cross product, and each root in the form that does not subtract nearly equal numbers: shares keep their digits
-    at the rim and at grazing incidence.
+    Solves |f + s d|^2 = r^2 with f from the centre to the start and d along the segment. The discriminant uses the
+    cross product, and no root subtracts nearly equal numbers, so that shares are exact at the rim and at grazing
+    incidence.
 
     Args:
-        x_m: start of the segment as seen from the circle's centre (m), like ``y_m``.
-        y_m: see ``x_m``.
-        dx_m: from its start to its end (m), like ``dy_m``.
-        dy_m: see ``dx_m``.
-        radius_m: of the circle (m).
+        x_m: x of the segment's start relative to the centre (m).
+        y_m: y of the segment's start relative to the centre (m).
+        dx_m: x from its start to its end (m).
+        dy_m: y from its start to its end (m).
+        radius_m: radius of the disc (m).
     """
     a = dx_m * dx_m + dy_m * dy_m
     b = x_m * dx_m + y_m * dy_m
-    # (|f| - r)(|f| + r) keeps the digits of a start close to the circle
+    # (|f| - r)(|f| + r) is exact for a start close to the circle
     distance_m = math.hypot(x_m, y_m)
     c = (distance_m - radius_m) * (distance_m + radius_m)
     cross = x_m * dy_m - y_m * dx_m
     discriminant = a * radius_m * radius_m - cross * cross
     if a == 0 or discriminant <= 0:
-        # A miss, a tangent, or rounding at the circle: both crossings at the closest point.
+        # a miss, a tangent, or rounding at the circle: both crossings are the closest point
         closest = -b / a if a > 0 else 0.0
         return closest, closest
     root = math.sqrt(discriminant)
@@ -55,10 +55,10 @@ def crossings(x_m: float, y_m: float, dx_m: float, dy_m: float, radius_m: float)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class VehiclePath:
-    """The path of a vehicle inside one disc, growing while the traffic is read.
+    """The path of a vehicle inside one disc; it grows while the traffic is read.
 
-    The columns always reach at least to the simulated present: a source yields an event only after it appended every
-    point up to that event's time. The first point is the exact entry.
+    The first point is the exact entry. Before a source yields an event it appends all points up to the event's time, so
+    the path always covers the simulated present.
     """
 
     vehicle_id: str
@@ -73,11 +73,7 @@ class VehiclePath:
 
 
 def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
-    """Return where a vehicle is at a time its path already covers: linear between points, the end points beyond them.
-
-    Returns:
-        x and y in net coordinates (m).
-    """
+    """Return x and y (m, net coordinates) of a vehicle at a time, interpolated linearly; beyond the ends, the end."""
     times = path.time_s
     after = bisect_right(times, time_s)
     if after == 0:
@@ -92,11 +88,10 @@ def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Window:
-    """A vehicle inside an RSU's disc, from entry to exit: the half-open interval ``[enter_s, exit_s)``.
+    """A vehicle's stay inside an RSU's disc: the half-open interval ``[enter_s, exit_s)``.
 
-    Windows of one vehicle at one RSU are disjoint. The path arrays have one length >= 2; the first point is the
-    entry, the last the exit. ``exit_edge`` is empty unless the vehicle was still there to be asked: after a crossing,
-    or when the traffic ended.
+    Windows of one vehicle at one RSU are disjoint. The path arrays have the same length >= 2; the first point is the
+    entry, the last the exit. ``exit_edge`` is known only after a crossing or at the end of the traffic, else empty.
     """
 
     vehicle_id: str
@@ -146,14 +141,14 @@ def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Windo
 
 
 def cut_window(path: VehiclePath, time_s: float) -> Window:
-    """Return an open window as if the traffic had ended at the first point of its path after ``time_s``.
+    """Return the window of an unfinished path, cut at the first point after ``time_s``.
 
-    The path keeps the source's own points, also the one that a source read ahead of the clock gives beyond the end: a
-    replay of the recording then interpolates the very same numbers.
+    All points are the source's own, also the last one, which may be later than ``time_s``: a replay then interpolates
+    the same numbers.
 
     Args:
         path: the path so far.
-        time_s: the end of the run (s); taken as the exit when the path is shorter, contrary to its contract.
+        time_s: the end of the run (s); it becomes the exit if the path ends before, which a correct source avoids.
     """
     known = max(2, bisect_right(path.time_s, time_s) + 1)
     times, xs, ys, speeds = (list(v[:known]) for v in (path.time_s, path.x_m, path.y_m, path.speed_mps))
@@ -176,7 +171,7 @@ class Entered:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Left:
-    """A vehicle left a disc at ``time_s``; ``path`` is the object its ``Entered`` carried, ``window`` the result."""
+    """A vehicle left a disc at ``time_s``; ``path`` is the same object as in its ``Entered``."""
 
     time_s: float
     path: VehiclePath
@@ -188,27 +183,27 @@ CoverageEvent = Entered | Left
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficInfo:
-    """What the run's record says of the traffic.
+    """The traffic's entry in the manifest.
 
     Args:
         kind: ``"sumo"``, ``"fcd"``, ``"replay"``, or the name of a traffic source, such as ``"gaussian"``.
-        begin_s: first instant (s); ``end_s``: last instant if known beforehand, else None.
-        end_s: see ``begin_s``.
+        begin_s: first instant (s).
+        end_s: last instant (s), None if not known beforehand.
         step_s: sampling step (s), None for exact sources.
-        seed: the seed the traffic was made with, None for recordings.
-        command: the simulator's command line, empty for others.
-        version: the simulator's version, empty for others.
-        inputs: files the traffic was read from, absolute paths; hashed into the manifest.
-        notes: lines a user must see, e.g. which junction was chosen as RSU and why.
-        vehicles: which vehicles take part, in words; empty where nothing distinguishes them.
-        lanes: polylines of the road net near the RSUs, each an array (points, 2) in m; empty when unknown.
-        heights_m: of vehicles by type (m), for the types seen so far: it grows while the traffic is read.
-        whole_paths: whether a path is known to its end when it begins.
-        plugin: name, citation and settings of a traffic source that is not built in; empty for others.
-        chosen_rsu: the junction that was taken as RSU because nobody named one; empty where somebody did.
-        left_out: how many vehicles near the RSUs do not take part, by their type.
-        silences: how often a recording says nothing of a vehicle for longer than ``traffic.longest_gap_s``.
-        glimpsed: by RSU, how often a vehicle was inside at one instant only, which makes no window.
+        seed: the seed of the traffic, None for recordings.
+        command: SUMO's command line, else empty.
+        version: SUMO's version, else empty.
+        inputs: absolute paths of the files that the traffic is read from; the manifest has their hashes.
+        notes: lines for the user, for example which junction was chosen as RSU and why.
+        vehicles: in words which vehicles take part; empty if all do.
+        lanes: polylines of the road net near the RSUs, each an array (points, 2) in m; empty if unknown.
+        heights_m: height of vehicles (m) by type, for types seen so far: it grows while the traffic is read.
+        whole_paths: whether each path is complete when its vehicle enters.
+        plugin: name, citation and settings of a traffic source; empty for other kinds.
+        chosen_rsu: the junction that was chosen as RSU because the user named none; empty if one was named.
+        left_out: number of vehicles near the RSUs that do not take part because of their type.
+        silences: number of gaps of vehicles in a recording longer than ``traffic.longest_gap_s``.
+        glimpsed: by RSU, the number of visits seen at one instant only; they make no window.
     """
 
     kind: str
@@ -232,7 +227,7 @@ class TrafficInfo:
 
 
 class TrafficStream(Protocol):
-    """An opened scenario: RSUs and the stream of coverage events. Simulation never influences traffic."""
+    """An opened scenario: its RSUs and its coverage events. The simulation never influences the traffic."""
 
     @property
     def rsus(self) -> tuple[Rsu, ...]:
@@ -241,20 +236,19 @@ class TrafficStream(Protocol):
 
     @property
     def info(self) -> TrafficInfo:
-        """What the record says of this traffic."""
+        """The traffic's entry in the manifest."""
         ...
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield events by non-decreasing time; at equal times departures from a disc come before entries.
+        """Yield events sorted by time; at equal times, exits come before entries.
 
-        When the traffic ends, every open window is closed with cause ``"end"``. An entry without a later exit never
-        happens unless the consumer stops early.
+        At the end of the traffic every open window is closed with cause ``"end"``, so each entry has an exit.
         """
         ...
 
     @property
     def time_s(self) -> float:
-        """How far the traffic has been read (s), for progress displays."""
+        """Time (s) up to which the traffic was read, for progress displays."""
         ...
 
     def close(self) -> None:

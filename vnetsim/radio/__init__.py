@@ -1,7 +1,7 @@
-"""Radio: models of the rates between RSUs and vehicles and among vehicles, and the channel that transfers share.
+"""Radio: models of the rates of links, and the channel that transfers share.
 
-A model says how fast two antennas could exchange data if they had the channel for themselves, from where they are and
-from what was drawn for them. The airtime is shared in time (``channel``), so transfers at one RSU do not interfere.
+A model returns the rate that a link would have with the channel for itself. Transfers share the channel in time
+(``channel``), so transfers at one RSU do not interfere.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ RateBps = Annotated[float, Within(1e-9, 1e15, "bit/s", "0 would never end; a tho
 
 
 class RadioModel(Protocol):
-    """Gives rates: a frozen keyword-only dataclass, whose fields stand in the table ``radio`` of an experiment.
+    """Returns rates: a frozen keyword-only dataclass whose fields are the table ``radio`` of an experiment.
 
-    Every rate must be a finite number above 0, in bit/s, and the same whenever it is asked for again.
+    Every rate must be a finite number above 0, in bit/s, and the same for the same arguments.
 
-    Class attributes name it: ``name``; ``source``, a citation; ``update_s``, how often a transfer looks its rate up
-    anew (s), None where rates depend on no position. One more attribute is optional: ``cap_bps``, the highest rate that
-    it can give (bit/s) or None; the record then says how often it was reached.
+    Class attributes: ``name``; ``source``, a citation; ``update_s``, the time (s) after which a transfer looks up its
+    rate again, None if rates do not depend on positions. Optional: ``cap_bps``, the highest possible rate (bit/s) or
+    None; the manifest then has the number of times that it was reached.
     """
 
     name: ClassVar[str]
@@ -38,59 +38,59 @@ class RadioModel(Protocol):
 
     @optional
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Any:
-        """Return what the model wants to know of the place, once a run; ``draw`` gets it back as ``memory``.
+        """Prepare a run; the result is passed to ``entered`` and ``draw`` as ``memory``.
 
         Args:
             rsus: all RSUs.
-            lanes: polylines of the road net near them, each an array (points, 2) in m; empty where unknown.
+            lanes: polylines of the road net near them, each an array (points, 2) in m; empty if unknown.
 
         Returns:
-            anything. Its attributes ``notes``, lines for the page, and ``state``, in words that of the link whose rate
-            was told last, are read where it has them.
+            any object. Two attributes of it are used if they exist: ``notes``, lines for the page, and ``state``, the
+            channel state, in words, of the link whose rate was returned last.
         """
         ...
 
     @optional
     def entered(self, height_m: float, memory: Any) -> None:
-        """Take note that a vehicle of some height (m) came into coverage for the first time."""
+        """Handle the first entry into coverage of a vehicle with a height (m)."""
         ...
 
     @optional
     def draw(self, generator: np.random.Generator, memory: Any, heights_m: tuple[float, ...]) -> Any:
-        """Draw the state of one coverage window, or of two vehicles in one round's exchange, such as its shadowing.
+        """Draw the state of a link, such as its shadowing; without this method states are None.
 
-        Each has a random stream of its own; without this method states are None. ``heights_m`` has the height of the
-        vehicle, or of both (m).
+        A link is one coverage window, or two vehicles in one round's exchange, and has its own random stream.
+        ``heights_m`` has the height of the vehicle, or of both vehicles (m).
         """
         ...
 
     @optional
     def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> float:
-        """Return the power that a vehicle receives of an RSU (dBm), by which ``association.rule`` may choose."""
+        """Return the power that a vehicle receives from an RSU (dBm); needed by ``association.rule = "strongest"``."""
         ...
 
     def downlink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
         """Return the rate from RSU to vehicle with the whole airtime (bit/s).
 
         Args:
-            rsu: where the window is.
-            vehicle_m: where the vehicle is.
+            rsu: the RSU of the window.
+            vehicle_m: position of the vehicle.
             state: what ``draw`` returned for the window.
         """
         ...
 
     def uplink_bps(self, rsu: Rsu, vehicle_m: PositionM, state: Any) -> RateBps:
-        """Return the rate from vehicle to RSU."""
+        """Return the rate from vehicle to RSU; see ``downlink_bps``."""
         ...
 
     def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: Any) -> RateBps:
         """Return the rate between two vehicles with the whole airtime (bit/s).
 
         Args:
-            rsu: the one that schedules them, in whose coverage the sender is.
-            sender_m: where the sender is.
-            receiver_m: where the receiver is.
-            state: what ``draw`` returned for the two, both ways.
+            rsu: the RSU that schedules them; it covers the sender.
+            sender_m: position of the sender.
+            receiver_m: position of the receiver.
+            state: what ``draw`` returned for the two; the same in both directions.
         """
         ...
 

@@ -1,10 +1,10 @@
-"""The radio channel of one RSU: its airtime is shared equally among the transfers that are active.
+"""The radio channel of one RSU: active transfers share its airtime equally.
 
-A fluid model of processor sharing. With n active transfers each moves at rate / n, in both directions alike. The state
-is kept in *virtual time*, the airtime that one transfer has received since the channel was last idle: it advances by
-dt / n. A transfer of b bits at r bit/s ends when the virtual time has grown by b / r, whatever joins or leaves
-meanwhile, so that a join or a leave touches no other transfer and nothing drifts (A. K. Parekh and R. G. Gallager,
-IEEE/ACM Trans. Networking 1(3), 1993, define virtual time this way).
+This is a fluid model of processor sharing: with n active transfers each moves at rate / n, in both directions alike.
+*Virtual time* is the airtime that one transfer has received since the channel was last idle; it advances by dt / n. A
+transfer of b bits at r bit/s ends when virtual time has grown by b / r, whatever other transfers join or leave. So a
+join or leave changes no other transfer, and rounding does not accumulate (A. K. Parekh and R. G. Gallager, IEEE/ACM
+Trans. Networking 1(3), 1993, define virtual time this way).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import simpy
 
 @dataclass(kw_only=True)
 class RateUse:
-    """How often transfers looked rates up, and how often the cap decided them.
+    """Counts the rates that transfers look up.
 
     Args:
-        cap_bps: the highest rate there can be (bit/s); None where there is none.
-        looked_up: number of rates, one at the start of a transfer and one at each of its updates.
+        cap_bps: the highest possible rate (bit/s); None if there is none.
+        looked_up: number of rates: one at the start of a transfer and one at each of its updates.
         capped: how many of them were the cap.
-        states: how many were of a link in each state; empty where the model has none.
-        state: returns that of the link whose rate was told last, empty for none.
-        notes: what the model has to say of the place, line by line.
+        states: how many of them were for a link in each state; empty if the model has no states.
+        state: returns the state of the link whose rate was returned last, empty for none.
+        notes: the model's notes for the user.
     """
 
     cap_bps: float | None = None
@@ -40,7 +40,7 @@ class RateUse:
     notes: Sequence[str] = ()
 
     def count(self, rate_bps: float) -> float:
-        """Take note of a rate that is used (bit/s), and return it."""
+        """Count a rate (bit/s), and return it."""
         self.looked_up += 1
         self.capped += self.cap_bps is not None and rate_bps >= self.cap_bps
         if state := self.state():
@@ -50,15 +50,15 @@ class RateUse:
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """Bytes on their way over a channel; made by ``Channel.send``.
+    """A transfer over a channel; made by ``Channel.send``.
 
     Args:
-        size_bytes: how much is sent.
+        size_bytes: number of bytes to send.
         rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
-        on_done: called once, at the instant the last byte arrives; None for nobody.
-        active: whether it is on the channel.
+        on_done: called once, when the last byte arrives; None for no call.
+        active: whether the transfer uses the channel now.
         due_s: virtual time at which the last byte arrives (s).
-        arrived_bytes: how much had arrived when the rate was looked up last, or in the end (B).
+        arrived_bytes: bytes that had arrived at the last change of the rate, or at the end.
     """
 
     size_bytes: float
@@ -71,13 +71,13 @@ class Transfer:
     _mark_s: float = 0.0  # virtual time up to which arrived_bytes counts
 
     def moved_bytes(self, virtual_s: float) -> float:
-        """Return how much has arrived by a virtual time of the channel (B)."""
+        """Return the bytes that have arrived by a virtual time of the channel."""
         if not self.active:
             return self.arrived_bytes
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def settle(self, virtual_s: float, time_s: float) -> bool:
-        """Book what has arrived, look the rate up anew, and return whether the end moved in virtual time."""
+        """Look the rate up again; if it changed, update ``arrived_bytes`` and ``due_s``. Return whether it changed."""
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
             return False
@@ -92,16 +92,16 @@ class Transfer:
 class Channel:
     """One RSU's airtime.
 
-    Callbacks run inside the SimPy event that ends a transfer, so an exception of a callback leaves the event loop as
-    it was raised. They may send and abort on the same channel.
+    Callbacks run inside the SimPy event that ends a transfer, so the event loop raises their exceptions unchanged. They
+    may send and abort on the same channel.
 
     Args:
-        env: the SimPy environment whose clock is in seconds.
-        rates: takes note of the rates that transfers look up; several channels may have the same.
+        env: the SimPy environment, with its clock in seconds.
+        rates: counts the rates that transfers look up; channels may share it.
 
     Attributes:
         active: number of transfers that share the airtime now.
-        carried_bytes: bytes moved by the transfers that have ended, completed or not (B).
+        carried_bytes: bytes moved by transfers that have ended, completed or not.
         busy_s: airtime used (s).
     """
 
@@ -113,7 +113,7 @@ class Channel:
         self.active = 0
         self._virtual_s = 0.0
         self._now_s: float = env.now
-        self._due: list[tuple[float, int, Transfer]] = []  # holds outdated entries too, see _next
+        self._due: list[tuple[float, int, Transfer]] = []  # also contains outdated entries, see _next
         self._entries = 0
         self._alarm = 0
 
@@ -128,10 +128,10 @@ class Channel:
         """Start a transfer now.
 
         Args:
-            size_bytes: how much, >= 0.
+            size_bytes: number of bytes, >= 0.
             rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
-            on_done: called at the instant the last byte arrives.
-            update_s: how often ``rate_bps`` is looked up again, counted from now (s); None for never.
+            on_done: called when the last byte arrives.
+            update_s: time (s) between look-ups of ``rate_bps``, from now on; None for one look-up now.
         """
         self._advance()
         count = self._rates.count
@@ -145,7 +145,7 @@ class Channel:
         return transfer
 
     def abort(self, transfer: Transfer) -> float:
-        """End a transfer now, if it has not ended, and return how much of it arrived (B)."""
+        """End a transfer now, if it has not ended, and return the bytes that arrived."""
         transfer.on_done = None
         if transfer.active:
             self._advance()
@@ -168,12 +168,12 @@ class Channel:
         transfer.arrived_bytes, transfer.active = moved_bytes, False
         self.carried_bytes += moved_bytes
         self.active -= 1
-        if self.active == 0:  # start afresh: virtual time stays small, so differences keep their digits
+        if self.active == 0:  # restart virtual time: differences of small numbers are more exact
             self._virtual_s = 0.0
             self._due.clear()
 
     def _next(self) -> Transfer | None:
-        """Return the transfer that ends first, dropping entries whose transfer has ended or changed its rate."""
+        """Return the transfer that ends first; drop entries of transfers that ended or changed their rate."""
         while self._due:
             due_s, _, transfer = self._due[0]
             if transfer.active and transfer.due_s == due_s:
@@ -182,7 +182,7 @@ class Channel:
         return None
 
     def _set_alarm(self) -> None:
-        self._alarm += 1  # an alarm set earlier finds that it is no longer the newest
+        self._alarm += 1  # an earlier alarm is now outdated and does nothing
         transfer = self._next()
         if transfer is not None and transfer.due_s < math.inf:
             delay_s = max(0.0, transfer.due_s - self._virtual_s) * self.active
@@ -194,7 +194,7 @@ class Channel:
         self._advance()
         transfer = self._next()
         assert transfer is not None
-        # The clock rounds: the alarm was set for this transfer, so its last byte is here.
+        # the clock rounds, but the alarm was set for this transfer: its last byte has arrived
         self._virtual_s = virtual_s = max(self._virtual_s, transfer.due_s)
         done = []
         while transfer is not None and transfer.due_s <= virtual_s:

@@ -1,4 +1,4 @@
-"""Radio models: the path loss of 3GPP TR 37.885 with Shannon capacity, and the same rate everywhere."""
+"""Radio models: path loss of 3GPP TR 37.885 with Shannon capacity, and a constant rate."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NoiseFigureDb = Annotated[float, Within(0, 50, "dB", "0 adds no noise; receivers
 
 @dataclass(kw_only=True)
 class Place:
-    """What a model knows of where it is used.
+    """A model's memory of a run.
 
     Args:
-        sight: who sees whom; None where no lane is known, or states are a matter of neither streets nor buildings.
-        rsus: all RSUs, which interfere where that is asked for.
-        notes: lines that the user must see.
-        state: of the link whose rate was told last, in words.
-        heights_m: of the vehicles that have been covered so far, each once (m).
+        sight: lines of sight; None if they do not depend on streets or buildings, or no lane is known.
+        rsus: all RSUs; they may interfere.
+        notes: notes for the user.
+        state: in words the channel state of the link whose rate was returned last.
+        heights_m: heights of all vehicles covered so far (m).
     """
 
     sight: Streets | Buildings | None
@@ -54,21 +54,21 @@ class Place:
     heights_m: list[float] = field(default_factory=list)
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
-        """Return whether no building stands between two places (m); outside of towns there is none."""
+        """Return whether no building is between two places (m); there are buildings only in ``urban`` environments."""
         return environment != "urban" or self.sight is None or self.sight.clear(one_m, other_m)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLink:
-    """What is drawn for a link, and holds for as long as it lives.
+    """The random draws of a link; ``uniform``, ``blocker_m`` and ``deviate`` are NaN if no vehicle can block it.
 
     Args:
         place: see ``Place``.
-        heights_m: of the vehicle, or of both where it is between two (m).
-        shadowing: standard normal, by position and the distance over which it changes (m).
-        uniform: behind a vehicle where the probability of line of sight is smaller than this.
+        heights_m: height of the vehicle, or of both vehicles (m).
+        shadowing: standard normal, by x, y and decorrelation distance (m).
+        uniform: a vehicle blocks where the probability of line of sight is smaller than this.
         blocker_m: height of that vehicle (m).
-        deviate: of its loss, see ``blockage_db``. Like the two before NaN, which blocks nothing, where none is drawn.
+        deviate: deviate of its loss, see ``blockage_db``.
     """
 
     place: Place
@@ -81,7 +81,7 @@ class DrawnLink:
 
 @dataclass(frozen=True, kw_only=True)
 class Tr37885:
-    """Rates follow the vehicle, as far as 3GPP TR 37.885 says, with a share of the Shannon capacity.
+    """Rates from the vehicle's position by 3GPP TR 37.885, with a share of the Shannon capacity.
 
     With d the distance of the antennas (m), at least 1 m, f the carrier in GHz, P the sender's power, G the gains of
     both antennas, B the bandwidth, F the receiver's noise figure, and sigma the deviation of the shadowing X::
@@ -92,43 +92,45 @@ class Tr37885:
         SNR = P + G - PL - blockage - X - (-174 dBm/Hz + 10 log10(B) + F)   dB,  X ~ N(0, sigma^2)
         R   = B min(efficiency log2(1 + SNR), max_spectral_efficiency)   bit/s, SNR here as a ratio
 
-    A vehicle in between blocks with a probability that grows with the distance; whether it does, who of those covered
-    so far it is and what it takes is drawn once a window, or once a pair and round, as is the field of the shadowing.
+    The probability that a vehicle blocks the link grows with the distance. Once for each window, or for each pair of
+    vehicles and round, it is drawn whether one blocks, which of the vehicles covered so far it is, how much it blocks,
+    and the field of the shadowing.
 
-    Vehicles are as high as SUMO says, and have their antennas on the roof; where no type is known, 1.6 m. Nothing is
-    drawn of fast fading: the share of the Shannon capacity is a mean over it.
+    Vehicles have SUMO's heights, with antennas on the roof; 1.6 m if no type is known. There is no fast fading: the
+    share of the Shannon capacity is a mean over it.
 
-    The cap is what the highest scheme with 64QAM of an NR sidelink carries; see ``sidelink_efficiency``. The share of
-    the Shannon capacity is that of 3GPP's system simulations for a downlink (TR 36.942, Annex A.2).
+    The cap is the highest rate of an NR sidelink with 64QAM; see ``sidelink_efficiency``. The share of the Shannon
+    capacity is that of 3GPP's system simulations for a downlink (TR 36.942, Annex A.2).
 
     Args:
-        state: ``streets``, behind buildings wherever the line of sight leaves the streets of an urban net, else in line
-            of sight or behind a vehicle, with a shadowing that changes along the path (10 m urban, 25 m highway);
-            ``polygons``, the same with the buildings of ``file``; ``probability``, without any; or ``los``, always in
-            line of sight, with one draw of the shadowing a window. Where no lane is known, as for the Gaussian,
-            ``streets`` is ``probability``.
-        file: SUMO additional file whose polygons of a type that begins with "building" are the buildings of
-            ``polygons``, as polyconvert writes it; empty takes that of the SUMO scenario's additional files.
-        environment: whose path loss holds, also between vehicles: ``urban``, ``highway``, or ``scenario`` for what the
-            scenario's RSU says, the one that serves the vehicle; ``urban`` where it says nothing.
+        state: ``streets``: behind buildings wherever the line of sight leaves the streets of an urban net, otherwise in
+            line of sight or behind a vehicle, with shadowing that changes along the path (over 10 m urban, 25 m
+            highway); ``polygons``: the same with the buildings of ``file``; ``probability``: the same without
+            buildings; ``los``: always in line of sight, with one shadowing value for each window. If no lane is known,
+            as with the Gaussian, ``streets`` means ``probability``.
+        file: SUMO additional file for ``polygons``, as polyconvert writes it: polygons with a type that begins with
+            "building" are the buildings. If empty, the SUMO scenario's additional file with buildings is used.
+        environment: environment of the path loss, also between vehicles: ``urban``, ``highway``, or ``scenario`` for
+            that of the RSU that serves the vehicle; ``urban`` if it has none.
         carrier_hz: carrier frequency (Hz).
         bandwidth_hz: channel bandwidth (Hz).
         rsu_power_dbm: transmit power of the RSU (dBm).
         vehicle_power_dbm: transmit power of a vehicle (dBm).
         rsu_antenna_dbi: gain of the RSU's antenna (dBi); the TR's element.
         vehicle_antenna_dbi: gain of a vehicle's antenna (dBi); the TR's element.
-        rsu_noise_figure_db: of the RSU's receiver (dB); the TR's for RSUs that are built like a vehicle's unit, and 5
-            for those that are built like a base station.
-        vehicle_noise_figure_db: of a vehicle's receiver (dB).
-        rsu_height_m: of the RSU's antenna above the ground (m).
-        shadowing_db: standard deviation of the shadowing (dB), drawn per window and, between vehicles, per pair and
-            round; behind buildings a third more. The TR specifies 3 dB and there 4.
-        truck_share: share of vehicles of 3 m among those that block, all others being 1.6 m high. None takes the
+        rsu_noise_figure_db: noise figure of the RSU's receiver (dB). The TR has 9 for RSUs built like a vehicle's unit
+            and 5 for those built like a base station.
+        vehicle_noise_figure_db: noise figure of a vehicle's receiver (dB).
+        rsu_height_m: height of the RSU's antenna above the ground (m).
+        shadowing_db: standard deviation of the shadowing (dB); behind buildings a third more. The TR has 3 dB, and 4
+            behind buildings.
+        truck_share: share of trucks (3 m high) among blocking vehicles; the others are cars (1.6 m). None uses the
             heights of the vehicles covered so far.
-        interference: ``none``, RSUs have a channel each; or ``co-channel``, all others always send on the same one.
+        interference: ``none``: each RSU has its own channel; ``co-channel``: all other RSUs always send on the same
+            channel.
         efficiency: share of the Shannon capacity that is reached, in (0, 1].
-        max_spectral_efficiency: cap of the spectral efficiency (bit/s/Hz); None is a sidelink's, 3.0 below 20 MHz and
-            3.4 from there on.
+        max_spectral_efficiency: cap of the spectral efficiency (bit/s/Hz); None for that of a sidelink: 3.0 below
+            20 MHz, else 3.4.
     """
 
     name: ClassVar[str] = "tr37885"
@@ -176,11 +178,11 @@ class Tr37885:
         return sidelink_efficiency(self.bandwidth_hz) if given is None else given
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
-        """Return who sees whom, and who interferes."""
+        """Return the memory of a run, with its lines of sight."""
         known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
         if not known:
             return Place(sight=None, rsus=rsus)
-        from vnetsim.radio.sight import Buildings, Streets  # noqa: PLC0415 - brings shapely, which others do without
+        from vnetsim.radio.sight import Buildings, Streets  # noqa: PLC0415 - loads shapely, which other models do not need
 
         places = {rsu.id: (rsu.x_m, rsu.y_m) for rsu in rsus}
         if self.state == "streets":
@@ -189,11 +191,11 @@ class Tr37885:
         return Place(sight=buildings, rsus=rsus, notes=buildings.notes)
 
     def entered(self, height_m: float, memory: Place) -> None:
-        """Take note of a vehicle's height, for it may block."""
+        """Add the height of a vehicle: it may block links."""
         memory.heights_m.append(height_m)
 
     def draw(self, generator: np.random.Generator, memory: Place, heights_m: tuple[float, ...]) -> DrawnLink:
-        """Return what holds for a link; always in line of sight nothing but one shadowing."""
+        """Return the draws of a link; with ``state = "los"`` only one value of the shadowing."""
         if self.state == "los":
             drawn = float(generator.standard_normal())
             return DrawnLink(place=memory, heights_m=heights_m, shadowing=lambda *_: drawn)
@@ -227,22 +229,22 @@ class Tr37885:
         return self.capacity_bps(received_dbm, self.vehicle_noise_figure_db)
 
     def received_dbm(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink) -> float:
-        """Return the power that a vehicle receives of the RSU (dBm)."""
+        """Return the power that a vehicle receives from the RSU (dBm)."""
         loss_db = self.loss_db((rsu.x_m, rsu.y_m), vehicle_m, self.environment_of(rsu), state)
         return self.rsu_power_dbm + self.rsu_antenna_dbi + self.vehicle_antenna_dbi - loss_db
 
     def environment_of(self, rsu: Rsu) -> str:
-        """Return whose path loss holds around an RSU: that of the setting, else of the scenario, else ``urban``."""
+        """Return the environment of an RSU: that of the setting, else of the scenario, else ``urban``."""
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
-        """Return what a link loses (dB).
+        """Return the loss of a link (dB).
 
         Args:
-            one_m: where the RSU is, or one of two vehicles.
-            other_m: where the vehicle is, or the other one; the shadowing is that of the vehicle, or of the middle.
+            one_m: position of the RSU, or of the first of two vehicles.
+            other_m: position of the vehicle, or of the second one.
             environment: see ``path_loss_db``.
-            state: what was drawn.
+            state: the draws of the link. The shadowing is taken at the vehicle, or midway between two.
         """
         place, between_vehicles = state.place, len(state.heights_m) > 1
         one_height_m, other_height_m = state.heights_m if between_vehicles else (self.rsu_height_m, *state.heights_m)
@@ -273,7 +275,7 @@ class Tr37885:
         )
 
     def _interference_mw(self, own: Rsu, receiver_m: PositionM, place: Place, *, uplink: bool) -> float:
-        """Return what all other RSUs, always sending, give to a receiver (mW), without shadowing and blockage."""
+        """Return the power that all other RSUs, always sending, add at a receiver (mW); no shadowing or blockage."""
         if self.interference == "none":
             return 0.0
         total_mw = 0.0
@@ -292,9 +294,9 @@ class Tr37885:
         """Return the rate of a receiver (bit/s).
 
         Args:
-            received_dbm: power at it (dBm).
+            received_dbm: received power of the signal (dBm).
             noise_figure_db: its noise figure (dB).
-            interference_mw: what others send to it (mW).
+            interference_mw: received power of other senders (mW).
         """
         below_dbm = noise_dbm(self.bandwidth_hz, noise_figure_db)
         if interference_mw:

@@ -1,8 +1,7 @@
-"""What a radio wave loses between two antennas: path loss, blockage by vehicles and shadowing of 3GPP TR 37.885.
+"""Losses between two antennas: path loss, blockage by vehicles and shadowing of 3GPP TR 37.885.
 
-A link is in line of sight (``los``), behind other vehicles (``nlosv``) or behind buildings (``nlos``). On one street it
-is one of the first two, drawn with a probability that falls with the distance; whether it is ``nlos`` is a matter of
-geometry and never drawn (``vnetsim.radio.sight``).
+A link is in line of sight (``los``), behind other vehicles (``nlosv``) or behind buildings (``nlos``). Geometry decides
+about ``nlos`` (``vnetsim.radio.sight``). Otherwise ``los`` is drawn with a probability that falls with the distance.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 MIN_DISTANCE_M = 1.0
 CAR_M, TRUCK_M = 1.6, 3.0
-"""Heights of the vehicles that block (TR 37.885, 6.1.2)."""
+"""Heights of blocking vehicles (TR 37.885, 6.1.2)."""
 
 
 PATH_LOSS: Mapping[tuple[str, bool], tuple[float, float, float]] = {
@@ -24,21 +23,21 @@ PATH_LOSS: Mapping[tuple[str, bool], tuple[float, float, float]] = {
     ("urban", False): (36.85, 30.0, 18.9),
     ("highway", False): (36.85, 30.0, 18.9),
 }
-"""A constant, what is added for each decade of the distance in m, and of the carrier in GHz (dB); by environment, and
-whether the link is on one street (``los`` and ``nlosv`` have the same row); Table 6.2.1-1."""
+"""Path loss (dB) of Table 6.2.1-1: a constant, and the loss per decade of the distance in m and of the carrier in GHz;
+by environment and whether the link is on one street (``los`` and ``nlosv``) or behind buildings (``nlos``)."""
 
 NLOS_SHADOWING = 4 / 3
-"""Standard deviation of the shadowing behind buildings, 4 dB, over that on one street, 3 dB; Table 6.2.1-2."""
+"""Ratio of the shadowing's deviations behind buildings (4 dB) and on one street (3 dB); Table 6.2.1-2."""
 
 DECORRELATION_M: Mapping[str, float] = {"urban": 10.0, "highway": 25.0}
-"""Distance over which the shadowing's correlation falls to 1/e; 3GPP TR 36.885, A.1.4, to which TR 37.885 refers."""
+"""Distance at which the shadowing's correlation is 1/e; 3GPP TR 36.885, A.1.4, to which TR 37.885 refers."""
 
 
 def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_street: bool = True) -> float:
     """Return the path loss of an environment (dB); see ``PATH_LOSS``.
 
     Args:
-        distance_m: distance between the antennas in space (m); taken as 1 m when shorter, where no far field exists.
+        distance_m: distance between the antennas in space (m); below 1 m there is no far field, and 1 m is used.
         carrier_hz: carrier frequency (Hz).
         environment: ``urban`` or ``highway``.
         one_street: False behind buildings.
@@ -49,10 +48,10 @@ def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_
 
 
 def line_of_sight_probability(distance_m: float, environment: str) -> float:
-    """Return the probability that no vehicle stands between two antennas on one street (TR 37.885, Table 6.2-1).
+    """Return the probability that no vehicle is between two antennas on one street (TR 37.885, Table 6.2-1).
 
     Args:
-        distance_m: on the ground (m).
+        distance_m: distance on the ground (m).
         environment: ``urban`` or ``highway``.
     """
     if environment == "urban":
@@ -63,15 +62,16 @@ def line_of_sight_probability(distance_m: float, environment: str) -> float:
 
 
 def blockage_db(distance_m: float, antennas_m: tuple[float, float], blocker_m: float, deviate: float) -> float:
-    """Return what a vehicle between two antennas takes from a signal (dB, >= 0); TR 37.885, 6.2.1.
+    """Return the loss by a vehicle between two antennas (dB, >= 0); TR 37.885, 6.2.1.
 
-    The standard's "log-normal random variable" is normal in dB; otherwise its maximum with 0 dB would do nothing.
+    The standard's "log-normal random variable" is taken as normal in dB: otherwise its maximum with 0 dB would have no
+    effect.
 
     Args:
-        distance_m: between the antennas (m).
+        distance_m: distance between the antennas (m).
         antennas_m: their heights (m).
-        blocker_m: height of the vehicle (m). A car's roof and an antenna on a car's roof are equally high, which is the
-            third case of the standard and costs 5 dB, not its first, which costs nothing.
+        blocker_m: height of the vehicle (m). An antenna on a car's roof is as high as a blocking car: that is the
+            standard's third case (5 dB), not its first (no loss).
         deviate: a standard normal deviate.
     """
     if min(antennas_m) > blocker_m:
@@ -82,15 +82,15 @@ def blockage_db(distance_m: float, antennas_m: tuple[float, float], blocker_m: f
 
 
 class ShadowingField:
-    """A Gaussian field over the plane with correlation exp(-distance / decorrelation), as of one link.
+    """The shadowing of one link: a Gaussian field over the plane with correlation exp(-distance / decorrelation).
 
-    TR 37.885 updates the shadowing along a path from its last value. A field gives the same correlation and says at
-    every place the same whenever it is asked, so that nothing depends on when rates were looked up. It is a sum of
-    waves whose numbers are drawn from the spectrum of that correlation, (1 + k^2)^(-3/2) in two dimensions.
+    TR 37.885 updates the shadowing along a path from its last value. The field has the same correlation, and its value
+    depends only on the place, not on when rates are looked up. It is a sum of waves; their wave numbers are drawn from
+    the spectrum of that correlation, (1 + k^2)^(-3/2) in two dimensions.
     """
 
     WAVES = 64
-    """So many that the kurtosis differs from a Gaussian's by 0.02."""
+    """With this number of waves the kurtosis differs from a Gaussian's by 0.02."""
 
     __slots__ = ("_phase", "_wave")
 

@@ -1,4 +1,4 @@
-"""Whether buildings stand between two antennas, by the streets of the net or by the polygons of SUMO."""
+"""Decides whether buildings block the line between two antennas, from the net's streets or SUMO's polygons."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vnetsim.errors import InputError
 from vnetsim.xml_files import XmlFile
 
 STREET_M = 10.0
-"""Free space beside the middle of a lane: half of it, a pavement, and what keeps houses from the road."""
+"""Free space (m) on each side of a lane's middle: half of the lane, a pavement, and a gap to the houses."""
 
 BUILDING = "building"
-"""What the types of SUMO's polygons of buildings begin with, as polyconvert writes them from OpenStreetMap."""
+"""Prefix of the types of SUMO's polygons of buildings, as polyconvert writes them from OpenStreetMap."""
 
 Point = tuple[float, float]
 
 
 class Streets:
-    """Buildings stand wherever there is no street: a line of sight must stay within ``STREET_M`` of lanes.
+    """Assumes buildings wherever there is no street: a line of sight must stay within ``STREET_M`` of lanes.
 
-    So a street that meets the RSU's junction is seen to its first bend or, straight on, through further junctions; side
-    streets are seen into from a junction's middle alone. It needs the shapes of the lanes and no more, which recordings
-    keep, and holds between two vehicles as well. An RSU further away from the road sees the nearest of it.
+    So an RSU at a junction sees its streets to their first bend, and straight on through further junctions; only from
+    the middle of a junction does it see into side streets. An RSU away from the road sees the nearest part of the road.
+    The same applies between two vehicles. Only the shapes of lanes are needed, which recordings contain.
 
     Args:
         lanes: polylines, each an array (points, 2) in m; at least one.
-        rsus_m: where RSUs stand (x and y in m).
+        rsus_m: positions of RSUs (x and y in m).
     """
 
     def __init__(self, lanes: Sequence[Floats], rsus_m: Sequence[Point]) -> None:
@@ -46,17 +46,17 @@ class Streets:
 
 
 class Buildings:
-    """Buildings stand where polygons of SUMO do. One that holds an RSU, also at its wall, carries it and hides nothing.
+    """Buildings from SUMO's polygons. A building with an RSU in it or at its wall is ignored: it carries the RSU.
 
     Args:
         file: SUMO additional file with ``poly`` elements in the net's coordinates.
-        rsus_m: where RSUs stand (x and y in m) by id.
+        rsus_m: positions of RSUs (x and y in m) by id.
 
     Attributes:
-        notes: a line for each RSU that a building carries.
+        notes: a line for each RSU on a building.
 
     Raises:
-        InputError: the file cannot be read, has no building, or one that is no polygon or intersects itself.
+        InputError: the file is unreadable, has no building, or one that is not a polygon or intersects itself.
     """
 
     def __init__(self, file: Path, rsus_m: Mapping[str, Point]) -> None:
@@ -94,5 +94,5 @@ class Buildings:
         self._tree = shapely.STRtree([shape for index, shape in enumerate(found) if index not in carrying])
 
     def clear(self, one_m: Point, other_m: Point) -> bool:
-        """Return whether no building stands on the line between two places."""
+        """Return whether no building is on the line between two places."""
         return not len(self._tree.query(shapely.LineString([one_m, other_m]), predicate="intersects"))
