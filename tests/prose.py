@@ -49,7 +49,6 @@ NOT_YET = (
     "vnetsim/learners",
     "vnetsim/learning",
     "vnetsim/plugins",
-    "vnetsim/runs",
     "vnetsim/simulation",
     "vnetsim/study",
 )

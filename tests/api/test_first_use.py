@@ -88,7 +88,7 @@ def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
         run(out, learner=Mine)
     assert run(out, learner=Mine, overwrite=True).rounds.height == 2
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(vnetsim.InputError, match=r"holds notes\.txt, of which no record says"):
+    with pytest.raises(vnetsim.InputError, match=r"contains notes\.txt, which vnetsim did not write"):
         run(out, learner=Mine, overwrite=True)
     assert vnetsim.load(out).status == "finished"
     assert not (out / "report.html").exists()

@@ -92,9 +92,8 @@ class Tr37885:
         SNR = P + G - PL - blockage - X - (-174 dBm/Hz + 10 log10(B) + F)   dB,  X ~ N(0, sigma^2)
         R   = B min(efficiency log2(1 + SNR), max_spectral_efficiency)   bit/s, SNR here as a ratio
 
-    The probability that a vehicle blocks the link grows with the distance. Once for each window, or for each pair of
-    vehicles and round, it is drawn whether one blocks, which of the vehicles covered so far it is, how much it blocks,
-    and the field of the shadowing.
+    The probability that a vehicle blocks the link grows with the distance. Drawn once for each window, or for each pair
+    of vehicles and round, are: whether a vehicle blocks, which of those covered so far, its loss, and the shadowing.
 
     Vehicles have SUMO's heights, with antennas on the roof; 1.6 m if no type is known. There is no fast fading: the
     share of the Shannon capacity is a mean over it.

@@ -1,1 +1,1 @@
-"""One run from its settings to a complete run directory: resumable at any instant."""
+"""One run, from its settings to a complete run directory; it can be stopped and resumed at any time."""

@@ -1,4 +1,4 @@
-"""What a run is made of: every plug-in that its experiment names, found once, with its settings checked once."""
+"""Finds all plug-ins that an experiment names, and checks their settings, once for each run."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from vnetsim.traffic.sumo.config import held_to_files
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """What a run is made of, found and checked once.
+    """The plug-ins and settings of a run.
 
     Args:
-        experiment: the settings, with the defaults of the learner, and of the schedule's, spelt out.
-        learner: the run's.
-        schedule: the learner whose payload and work decide who commits; None for the run's own.
+        experiment: all settings, with the defaults of the run's and the schedule's learner.
+        learner: the learner of the run.
+        schedule: the learner whose payload and work decide which vehicles commit; None for the run's own.
         simulation: selection policy, pace and radio model.
-        others: data set, encoder and aggregation rule, by their tables; left out where the learner's own default holds.
-        source: of the traffic, where the scenario names one.
-        given: dotted keys of the settings that the user gave with the call, which must have an effect.
+        others: data set, encoder and aggregation rule, by their tables; without those that are the learner's default.
+        source: the traffic source, if the scenario names one.
+        given: dotted keys of the settings of the call; they must have an effect.
     """
 
     experiment: Experiment
@@ -61,7 +61,7 @@ class Assembly:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the manifest says of plug-ins, and of computers; of data set, encoder and rule if not left out."""
+        """The manifest's entries on plug-ins and computers."""
         compute = self.experiment.compute
         own = {table: other.record for table, other in {**self.simulation.chosen, **self.others}.items()}
         return {
@@ -93,7 +93,7 @@ class Assembly:
         districts: int = 1,
         pictures: bool = True,
     ) -> LearnerContext:
-        """Return what learners are built from, on a device that is there; ``fetch`` allows downloads."""
+        """Return the context from which learners are made; ``fetch`` allows downloads."""
         given = self.experiment
         own = {table: other.settings for table, other in self.others.items()}
         return LearnerContext(
@@ -112,21 +112,21 @@ class Assembly:
         )
 
     def made(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
-        """Return the learner, and payload and work by silo where they are not its own, but the schedule's or a model's.
+        """Make the learner, and return it with costs by silo; they are empty if they are the learner's own.
 
-        Timing never depends on weights: payload and work alone decide who commits. So a schedule's learner is made,
-        asked for its costs, and let go again; it trains nothing. The model on the clock is never made at all.
+        Only payload and work decide which vehicles commit, never weights. So the schedule's learner is made only to
+        get its costs, and trains nothing. The model of ``cost.model`` is not made at all.
 
         Raises:
-            InputError: data and settings do not fit, what the two learners exchange between vehicles is not of the
-                same kind, or the learner does not say of what model its costs are.
-            RunError: one of them cannot be made.
+            InputError: data and settings do not match, the two learners exchange in different ways, or the learner does
+                not declare the model of its costs.
+            RunError: a learner cannot be made.
         """
-        learner = _made(self.learner, context)
+        learner = _make_learner(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
         if self.schedule is not None:
             its_own = replace(context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,), joint=False)
-            reference = _made(self.schedule, its_own)
+            reference = _make_learner(self.schedule, its_own)
         elif model is None:
             return learner, {}
         costs = {silo: reference.cost(silo) for silo in range(self.experiment.silos.count)}
@@ -137,7 +137,7 @@ class Assembly:
                     "set cost.model to 'trained'."
                 )
             costs = {silo: cost.of(*model) for silo, cost in costs.items()}
-        own, given = _manner(learner.cost(0).exchange), _manner(costs[0].exchange)
+        own, given = _describe_exchange(learner.cost(0).exchange), _describe_exchange(costs[0].exchange)
         if own != given:
             raise InputError(
                 f"schedule.learner: {short_name(self.experiment.schedule.learner)} {given}, but {learner.name} {own}; "
@@ -146,20 +146,19 @@ class Assembly:
         return learner, costs
 
 
-def _made(learner: Chosen, context: LearnerContext) -> Learner:
-    """Return a new learner whose every answer is held to the protocol, and so is that of its class."""
+def _make_learner(learner: Chosen, context: LearnerContext) -> Learner:
+    """Make a learner, wrapped so that each result is checked against the protocol."""
     with seeded(context.streams.integer("creation"), context.device):
         made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)
     return checked(made, LEARNERS.name, Learner)
 
 
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
-    """Find everything that an experiment names, but a learner that was found to read it, and check its settings.
+    """Find all plug-ins that an experiment names, and check their settings; ``learner`` is its class, if known.
 
     Raises:
-        InputError: there is none of a name, a file or its class is at fault, settings are wrong, or two do not go
-            together.
-        RunError: an installed plug-in is at fault.
+        InputError: a plug-in does not exist, its file is faulty, or settings are wrong or contradict each other.
+        RunError: an installed plug-in is faulty.
     """
     experiment = located(experiment)
     if is_sumo(experiment.scenario):
@@ -180,7 +179,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
             )
         spelt_out["schedule.learning"] = schedule.spelt_out
     experiment = experiment.placed(spelt_out)
-    named = _named(experiment, chosen_learner.found)
+    named = _other_plugins(experiment, chosen_learner.found)
     return Assembly(
         experiment=experiment,
         learner=chosen_learner,
@@ -191,17 +190,13 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     )
 
 
-def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield data set, encoder and aggregation rule, but for those where the learner's own default holds.
-
-    Raises:
-        InputError: settings of one that the learner does not have, or it folds uploads in its own way.
-    """
+def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
+    """Yield data set, encoder and aggregation rule, if not the learner's default; refuse those it does not support."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]
         if not values and (not name or (not is_class(name) and name not in kind.names())):
-            continue  # none at all, or what the learner itself knows or refuses
+            continue  # not set, or a name that the learner itself knows or refuses
         if not name:
             raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
         yield kind, values, name
@@ -216,8 +211,8 @@ def _named(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kin
     yield AGGREGATIONS, values, rule
 
 
-def _manner(exchange: Exchange | None) -> str:
-    """Return in words all that a learner may rely on about who its peers are and when it has them."""
+def _describe_exchange(exchange: Exchange | None) -> str:
+    """Return in words how vehicles exchange; two learners can share a schedule only if this is equal."""
     if exchange is None:
         return "exchanges nothing between vehicles"
     when = "before" if exchange.before_training else "after"
@@ -227,16 +222,16 @@ def _manner(exchange: Exchange | None) -> str:
 
 
 def plugin_files(experiment: Experiment) -> dict[str, str]:
-    """Return the files that settings of plug-ins name as ``file``, by the tables they stand in."""
+    """Return the files in the settings ``file`` of plug-ins, by table."""
     named = {table: experiment.value(f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 
 
 def located(experiment: Experiment) -> Experiment:
-    """Return the experiment with paths that hold from any working directory.
+    """Return the experiment with absolute paths.
 
     Raises:
-        InputError: one of them could never exist; whether it does is said by who opens it.
+        InputError: a path is impossible; a missing file is reported only when it is opened.
     """
     found: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
     for path in sorted(FILES):
@@ -251,7 +246,7 @@ def located(experiment: Experiment) -> Experiment:
 
 
 def seen_from(folder: Path, experiment: Experiment) -> Experiment:
-    """Return an experiment that replays traffic, with the paths of that and of plug-ins' files as ``folder`` sees."""
+    """Return an experiment that replays traffic, with paths of traffic and plug-ins relative to ``folder``."""
     seen = {
         key: f"{relative(file, folder)}:{short_name(name)}"
         for key, name in experiment.plugins().items()

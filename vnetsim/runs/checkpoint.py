@@ -1,7 +1,7 @@
-"""Checkpoints: at the end of a round, everything a killed run needs to go on to the same bits.
+"""Checkpoints: everything that a stopped run needs to continue with the same results, bit for bit.
 
-Only results of learning are kept. Timing never depends on weights, so a resumed run simulates traffic and radio again
-from the start, takes the recorded results for the rounds that were finished, and trains from there.
+A checkpoint contains only results of learning. Timing never depends on weights, so a resumed run simulates traffic and
+radio again from the start, uses the recorded results of finished rounds, and trains from there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 FOLDER = "checkpoint"
 _PROGRESS = f"{FOLDER}/progress.json"
 BLOCK_ROUNDS = 64
-"""So many finished rounds have a file of their own, which is written once: the work of saving does not grow."""
+"""Number of finished rounds in one file. It is written only once, so saving does not get slower with more rounds."""
 _OWNER = re.compile(r"silo\.(\d+)\.|(.+/)")
-"""Beginning of the name of what belongs to a silo, or to one of several aggregators."""
+"""Prefix of the names of tensors that belong to a silo, or to one of several aggregators."""
 _CURE = "the run cannot be resumed; start it again with `vnetsim run`."
 
 
@@ -36,14 +36,14 @@ class FinishedRound:
     """The results of one round, or of one average of several aggregators' models.
 
     Args:
-        participants: digest of the participants it trained, so that a resumed simulation is checked against it.
+        participants: digest of the participants, to check that a resumed simulation has the same ones.
         rejected: positions of the non-finite updates among the participants.
-        weights: weight of each participant in the aggregate, None where rejected.
+        weights: weight of each participant in the aggregate, None if rejected.
         losses: mean training loss of each participant.
-        metrics: what aggregation and evaluation reported.
-        exchanges: sender, receiver and the learner's figure for exchanges between vehicles.
-        mixing: whether it is an average.
-        figures: what the selection policy asked of each update; empty where it asks nothing.
+        metrics: metrics of aggregation and evaluation.
+        exchanges: sender, receiver and the learner's value of exchanges between vehicles.
+        mixing: whether it is an average of models.
+        figures: the value of each update that the selection policy requested; empty if it requested none.
     """
 
     participants: str
@@ -57,13 +57,13 @@ class FinishedRound:
 
 
 def digest(participants: Sequence[Participant]) -> str:
-    """Return a fingerprint of who takes part and with what."""
+    """Return a digest of the participants with all their fields."""
     return hashlib.sha256(json.dumps([asdict(one) for one in participants], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingHistory:
-    """What a checkpoint holds besides the learner's state.
+    """The content of a checkpoint, without the learner's state.
 
     Args:
         initial: metrics of the untrained model.
@@ -76,14 +76,14 @@ class TrainingHistory:
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
-    """``rounds-000000.json`` and so on."""
+    """The content of ``rounds-000000.json`` and so on."""
 
     rounds: tuple[FinishedRound, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Progress(_Block):
-    """``progress.json``: what follows the blocks, and the names of all that belongs to it."""
+    """The content of ``progress.json``: the rounds after the blocks, and the names of all files of the checkpoint."""
 
     initial: dict[str, float]
     blocks: list[str]
@@ -92,18 +92,18 @@ class _Progress(_Block):
 
 
 def copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a learner's state as it is now; what belongs to a silo or an aggregator is never changed in place."""
+    """Copy a learner's state; tensors of silos and aggregators are not cloned because they never change in place."""
     return {name: tensor if _OWNER.match(name) else tensor.clone() for name, tensor in state.items()}
 
 
 class Checkpoint:
-    """The newest round that was saved, in the folder ``checkpoint`` of a run directory.
+    """The newest saved round, in the folder ``checkpoint`` of a run directory.
 
-    Results of rounds stand in ``progress.json`` until they fill a file of their own, ``rounds-000000.json`` and so on.
-    The state is written under a new name before ``progress.json`` names it, so a kill at any instant leaves files
-    that belong together. What belongs to a silo (``silo.N.*``), or to one of several aggregators (``NAME/*``), has a
-    file of its own, named by its content and written only when a tensor is another object than at the last call: a
-    round changes few of many silos, and one aggregator.
+    ``progress.json`` has the results of rounds until they fill a file ``rounds-000000.json`` and so on. New state files
+    are written before ``progress.json`` names them, so the checkpoint is consistent whenever the run is killed. The
+    tensors of a silo (``silo.N.*``), or of one of several aggregators (``NAME/*``), have their own file, named by its
+    content. It is written only if a tensor is a different object than at the last call, because a round changes only a
+    few silos and one aggregator.
     """
 
     def __init__(self, run: Folder) -> None:
@@ -113,7 +113,7 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether a round (or the untrained model) was saved."""
+        """Whether a round, or the untrained model, was saved."""
         return self._run.holds(_PROGRESS)
 
     def save(self, progress: TrainingHistory, state: Mapping[str, Any]) -> None:
@@ -154,17 +154,17 @@ class Checkpoint:
         self._parts = {owner: (parts[owner], names[owner]) for owner in parts}
 
     def _unused(self, used: set[str]) -> list[str]:
-        """Return the states and silos that no checkpoint names any more."""
+        """Return the state files that are not in ``used``."""
         return [f"{FOLDER}/{path.name}" for path in self.folder.glob("*.safetensors") if path.name not in used]
 
     def load(self) -> tuple[TrainingHistory, dict[str, Any]]:
-        """Return what ``save`` wrote.
+        """Return the history and the learner's state that ``save`` wrote.
 
         Raises:
-            InputError: missing, damaged or altered.
+            InputError: a file is missing, damaged or altered.
         """
         from safetensors import SafetensorError  # noqa: PLC0415
-        from safetensors.torch import load  # noqa: PLC0415 - brings torch, which the traffic commands never load
+        from safetensors.torch import load  # noqa: PLC0415 - loads torch, which the traffic commands never need
 
         path = self.folder / "progress.json"
         if not self.exists:
@@ -184,7 +184,7 @@ class Checkpoint:
                 raise InputError(f"{error} It belongs to the checkpoint: without it, {_CURE}") from error
             except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
                 raise InputError(f"{self.folder / name}: unreadable checkpoint: {error}; {_CURE}") from error
-        self._run.put({}, remove=self._unused({Path(name).name for name in names}))  # a kill may have come before that
+        self._run.put({}, remove=self._unused({Path(name).name for name in names}))  # left by a kill during save
         return TrainingHistory(initial=record.initial, rounds=tuple(rounds)), state
 
     def _read(self, name: str, kind: type[T]) -> T:

@@ -1,4 +1,4 @@
-"""Where a run's wall time goes."""
+"""Measures the wall time of a run's stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Wall time by stage (s): stages one after the other, and parts of them that count by themselves."""
+    """Wall time by stage (s): successive stages, and parts inside them that are counted separately."""
 
     def __init__(self) -> None:
         self._stages: dict[str, float] = defaultdict(float)
@@ -17,18 +17,18 @@ class Clock:
 
     @property
     def stages(self) -> dict[str, float]:
-        """The time of each stage so far, to the millisecond."""
+        """The time of each stage so far (s), rounded to milliseconds."""
         return {stage: round(seconds, 3) for stage, seconds in self._stages.items()}
 
     def mark(self, stage: str) -> None:
-        """End a stage that began at the previous mark; its parts do not count."""
+        """End a stage that began at the previous mark; its parts are not included."""
         now = time.perf_counter()
         self._stages[stage] += now - self._last
         self._last = now
 
     @contextmanager
     def part(self, stage: str) -> Iterator[None]:
-        """Count what is done inside as a stage of its own, however often; no part lies inside another."""
+        """Count the time of a block as a separate stage; times of the same stage add up. Parts must not be nested."""
         begin = time.perf_counter()
         try:
             yield

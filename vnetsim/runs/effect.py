@@ -1,4 +1,4 @@
-"""Settings that a user gives and that have no effect in a run: found by what their declarations say they need."""
+"""Finds settings of the user that have no effect in a run, from the conditions that settings declare (``Acts``)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ OF_DATA_SET = ("data.root", "data.download", "data.image_px")
 
 
 def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Override]) -> Assembly:
-    """Return what a run is made of, with the settings that its call gave.
+    """Return the assembly with the settings of the call in ``given``; refuse settings without effect.
 
     Args:
-        assembly: what the run is made of.
-        scenario: where its other settings may come from; None for an experiment, whose were looked at before.
+        assembly: the plug-ins and settings of the run.
+        scenario: the experiment file or other scenario; None for an experiment that was checked before.
         overrides: the call's settings.
 
     Raises:
-        InputError: one of them, or of those in the file, has no effect. Of those in a file that is not said where only
-            the call's settings took it away.
+        InputError: a setting of the call, or of the file, has no effect. A setting of the file is allowed if it has an
+            effect without the call's settings.
     """
     given = {".".join(path) for path, value in overrides if value is not None and value != {}}
     refuse_idle(idle(assembly, given, {}))
@@ -37,7 +37,7 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 
 
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
-    """Return those settings of an experiment file that have no effect with those of a call, nor by themselves."""
+    """Return the settings of a file that have no effect, neither with the settings of a call nor without, and why."""
     lacking = idle(assembly, keys_in_file(scenario).difference(given), {})
     if not lacking or not given:
         return lacking
@@ -49,7 +49,7 @@ def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> d
 
 
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
-    """Return settings that have no effect in any of several runs that have them, and why; of each its ``idle`` ones."""
+    """Return settings without effect in all runs that set them, and why; a case is a run's settings and idle ones."""
     seen = list(cases)
     acting = {key for keys, lacking in seen for key in keys if key not in lacking}
     return {key: why for _, lacking in seen for key, why in lacking.items() if key not in acting}
@@ -58,12 +58,12 @@ def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) 
 def facts_of(
     experiment: Experiment, *, timing_only: bool, rsus: int | None = None, exchanges: bool | None = None
 ) -> dict[str, bool]:
-    """Return the facts of a run that do not follow from its settings, by ``Acts.key``.
+    """Return the facts of a run that do not follow from its settings, by ``Acts.key``; unknown ones are left out.
 
     Args:
         experiment: its settings.
-        timing_only: whether nobody is trained.
-        rsus: how many RSUs the traffic has; None before it is open.
+        timing_only: whether the run trains nothing.
+        rsus: number of RSUs; None before the traffic is open.
         exchanges: whether vehicles exchange with each other; None before the learner is made.
     """
     facts = {TRAINS.key: not timing_only}
@@ -75,12 +75,12 @@ def facts_of(
 
 
 def idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
-    """Return those of some settings that have no effect, and why.
+    """Return the settings among ``keys`` that have no effect, and why.
 
     Args:
-        assembly: what the run is made of.
-        keys: dotted keys of the settings.
-        facts: those of the run that are known beside the settings, by ``Acts.key``; of others the best is hoped for.
+        assembly: the plug-ins and settings of the run.
+        keys: dotted keys of settings.
+        facts: known facts of the run by ``Acts.key``; unknown ones count as true.
     """
     known = {**_facts(assembly), **facts}
     values = to_plain(assembly.experiment)
@@ -100,10 +100,10 @@ def idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -
 
 
 def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
-    """Refuse the first setting that has no effect; ``where`` stands before its key in the message.
+    """Refuse the first setting that has no effect; ``where`` precedes its key in the message.
 
     Raises:
-        InputError: naming it, and what it needs.
+        InputError: names the setting, and what it needs.
     """
     for key, why in lacking.items():
         raise InputError(f"{where}{key}: {why}")
@@ -119,14 +119,14 @@ def _facts(assembly: Assembly) -> dict[str, bool]:
     }
     for by, table, keys in (("pace", "pace", OF_PACE), ("data set", "data", OF_DATA_SET)):
         plugin = assembly.chosen.get(table)
-        # what a class inherits says nothing of what it adds
+        # only the class's own declaration counts: a subclass may need more than its base
         needs = vars(plugin.found).get("needs", keys) if plugin else keys
         found |= {needed(by, key).key: key in needs for key in keys}
     return found
 
 
 def _conditions(kind: type, table: str = "") -> Iterator[tuple[str, tuple[Acts, ...]]]:
-    """Yield what the settings of a class, and of the tables below it, need, by dotted key."""
+    """Yield the conditions of a class's settings and of its nested tables, by dotted key."""
     dot = f"{table}." if table else ""
     for name, acts in acts_of(kind).items():
         yield f"{dot}{name}", acts

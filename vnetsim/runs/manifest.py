@@ -1,4 +1,4 @@
-"""What produced a run: versions, machine, input hashes."""
+"""Writes ``manifest.json``: versions, machine, hashes of inputs, traffic, learner, results of a run."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SPREAD = Series(
     "averaged, right before.",
     result=False,
 )
-"""Measured where there are several models."""
+"""The metric of runs with several models."""
 
 
 def _processor() -> str:
-    """Return the processor's model: kernels round by it. Linux tells it in a file alone; empty where nothing does."""
+    """Return the processor's model, which affects rounding; empty if unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
@@ -52,7 +52,7 @@ def _processor() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Return the host and the versions of the packages that decide a result."""
+    """Return the host, and the versions of the packages that affect results."""
     packages = {}
     for name in PACKAGES:
         try:
@@ -73,7 +73,7 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-        InputError: when it cannot be read.
+        InputError: it cannot be read.
     """
     try:
         return file_sha256(path)
@@ -82,30 +82,30 @@ def sha256_of(path: Path) -> str:
 
 
 def input_hashes(inputs: Iterable[str], seen_from: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 of every input file that is still there, by absolute path or as seen from a folder."""
+    """Return the SHA-256 of every existing input file by its path; relative to ``seen_from``, if given."""
     files = [Path(name) for name in inputs if Path(name).is_file()]
     return {str(path) if seen_from is None else relative(path, seen_from): sha256_of(path) for path in files}
 
 
 def changed_inputs(recorded: dict[str, str], folder: Path) -> dict[Path, str]:
-    """Return the input files recorded in ``folder`` that are gone or changed, with the digests that they had."""
+    """Return the recorded input files of a run in ``folder`` that are missing or changed, with the recorded digests."""
     files = {Path(os.path.normpath(folder / name)): digest for name, digest in recorded.items()}
     return {path: digest for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest}
 
 
 def relative(path: Path, folder: Path) -> str:
-    """Return ``path`` as seen from ``folder``, also where that means going up."""
+    """Return ``path`` relative to ``folder``, with ``..`` if necessary."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 def traffic_record(info: TrafficInfo) -> dict[str, Any]:
-    """Return what the manifest says of the traffic."""
+    """Return the manifest's entry on the traffic."""
     entries = {one.name: getattr(info, one.name) for one in fields(TrafficEntry)}
     return {name: value for name, value in entries.items() if name != "plugin" or value}
 
 
 def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
-    """Return what rates came to as JSON values: the cap, how often it decided, states; empty where none has a cap."""
+    """Return the manifest's entry on rates: the cap, how often it was reached, states; empty if there is no cap."""
     if links.cap_bps is None:
         return {}
 
@@ -121,14 +121,16 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
 
 
 class Manifest:
-    """``manifest.json`` of a run under way; written at once, then at its end.
+    """The manifest of a run; written when it is made, and at the end of the run.
 
     Args:
-        experiment: written beside it, resolved, as ``experiment.toml``.
+        run: the run directory.
+        experiment: all settings; also written, as ``experiment.toml``.
         traffic: the opened traffic.
+        command: the command line.
         kind: ``"run"``, ``"timing"`` or ``"mobility"``.
         more: further entries.
-        others: files to be there before the manifest is, by name; among those of ``FIRST``.
+        others: files by name to write before the manifest; must be in ``FIRST``.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class Manifest:
     ) -> None:
         self._run = run
         self._traffic = traffic
-        # which folder it is depends on the machine, and so stands here alone
+        # the folders of plug-ins depend on the machine: only the manifest has them, not experiment.toml
         named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
         plugin_files = {key: str(code_file(name)) for key, name in named.items()}
         experiment = experiment.placed({key: without_folder(name) for key, name in named.items()})
@@ -179,11 +181,11 @@ class Manifest:
         radio: Mapping[str, Any] | None = None,
         facts: Mapping[str, str] | None = None,
     ) -> None:
-        """Record how it ended: status, simulated time (s), wall time by stage (s), rates, the most memory it held.
+        """Record the end of the run: status, simulated time (s), wall time by stage (s), rates, peak memory.
 
-        ``facts`` are the learner's, which may tell more than at the beginning.
+        ``facts`` replace those of the learner from the start of the run.
         """
-        # what the traffic tells may have grown while it was read
+        # the traffic's entry may have changed while it was read
         ending: dict[str, Any] = {
             "status": status,
             "finished": _now(),
@@ -211,7 +213,7 @@ def _now() -> str:
 def learner_record(
     learner: Learner, settings: Mapping[str, Any], device: str, *, several: bool = False
 ) -> dict[str, Any]:
-    """Return the manifest's entries on learner, series and device; ``several`` tells of several models."""
+    """Return the manifest's entries on learner, series and device; ``several`` if the run has several models."""
     from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
 
     description = learner.describe()

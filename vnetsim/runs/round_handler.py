@@ -1,7 +1,7 @@
-"""Between simulation and learner: trains and aggregates at the close of a round, evaluates, and keeps what came of it.
+"""Trains, aggregates and evaluates with the learner when the simulation closes a round, and records the results.
 
-A resumed run gets here twice: for rounds that were finished before, the recorded results are returned and nothing is
-trained; from the first unfinished round on, the learner continues from its saved state.
+In a resumed run, rounds that were finished before return the recorded results without training; from the first
+unfinished round on, the learner continues from its saved state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, one_line
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Newest(NamedTuple):
-    """What made an aggregator's newest model, and its metrics."""
+    """The round or average that made an aggregator's newest model, and its metrics."""
 
     round: int
     time_s: float
@@ -40,20 +40,20 @@ class Training:
     """A ``RoundHandler`` around a learner.
 
     Args:
-        learner: freshly created; its state is replaced when ``checkpoint`` holds one.
+        learner: a new learner; its state is loaded from ``checkpoint`` if that exists.
         checkpoint: read once, then written by ``save``.
         evaluate_every: rounds between evaluations.
         begin_s: simulated time of the untrained model's evaluation (s).
-        clock: measures how long training, evaluation and checkpoints take.
-        costs: payload and work by silo where they are not the learner's own (``equal_schedule``); else empty.
-        aggregators: all that have a model.
-        streams: seed the global generators whenever the learner is asked to train or to measure.
-        device: whose generator is among them.
+        clock: measures the time of training, evaluation and checkpoints.
+        costs: payload and work by silo if they are not the learner's own; else empty.
+        aggregators: names of all aggregators with a model.
+        streams: seed the global random generators before each training and evaluation.
+        device: the device with one of these generators.
 
     Attributes:
         metric_rows: rows of the table ``metrics`` so far.
         finished: number of rounds whose results are known.
-        closed: rounds gone through so far, by aggregator.
+        closed: number of rounds closed so far, by aggregator.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class Training:
             try:
                 learner.load_state_dict(state)
             except (KeyError, ValueError, RuntimeError) as error:
-                message = " ".join(str(error).split())
+                message = one_line(error)
                 raise InputError(
                     f"{checkpoint.folder}: unreadable checkpoint: it is not of this learner: {message}."
                 ) from error
         else:
-            self._progress = TrainingHistory(initial=self._measured(aggregators[0], 0, final=False))
+            self._progress = TrainingHistory(initial=self._evaluate(aggregators[0], 0, final=False))
             state = learner.state_dict()
             checkpoint.save(self._progress, state)
         self._unsaved: tuple[TrainingHistory, Mapping[str, Any]] | None = None
@@ -102,33 +102,33 @@ class Training:
 
     @property
     def finished(self) -> int:
-        """Rounds whose results are known."""
+        """Number of rounds with known results."""
         return sum(not one.mixing for one in self._progress.rounds)
 
     @property
     def replaying(self) -> bool:
-        """Whether the results on disk reach further than what was gone through."""
+        """Whether the next round was finished before the run was resumed."""
         return self._replayed < len(self._progress.rounds)
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation; the learner is asked once per silo."""
+        """Return payload and work of a participation; the learner is called once for each silo."""
         if silo not in self._costs:
             self._costs[silo] = self._learner.cost(silo)
         return self._costs[silo]
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
-        """Return the round's results: recorded ones if it was finished before, else by training.
+        """Return the round's results: recorded ones if it was finished before, otherwise by training.
 
         Raises:
-            InputError: the simulation of a resumed run came to other participants than the recorded one.
+            InputError: a resumed run has other participants than recorded.
             RunError: the learner failed, or the disk is full.
         """
         who = digest(participants)
-        finished = self._recorded(who, f"round {summary.round}")
+        finished = self._next_recorded(who, f"round {summary.round}")
         if finished is None:
             if self._models is not None:
                 self._models.keep(summary.needed())
-            finished = self._add(self._results(summary, participants, who))
+            finished = self._add(self._train_round(summary, participants, who))
         self.closed[summary.aggregator] += 1
         self._newest[summary.aggregator] = _Newest(summary.round + 1, summary.close_s, finished.metrics, summary.final)
         self.metric_rows.extend(_rows(summary.round + 1, summary.close_s, finished.metrics, summary.aggregator))
@@ -141,14 +141,14 @@ class Training:
         )
 
     def mix(self, mixing: Mixing) -> None:
-        """Average models of several aggregators, unless that was done before the run was stopped, and measure them.
+        """Average models of several aggregators and evaluate them, unless the results are recorded.
 
         Raises:
-            InputError: the simulation of a resumed run came to another average than the recorded one.
+            InputError: a resumed run has another average than recorded.
             RunError: the learner failed, or the disk is full.
         """
         who = hashlib.sha256(repr([(into, [*sources.items()]) for into, sources in mixing.means]).encode()).hexdigest()
-        finished = self._recorded(who, f"average {mixing.round} of {mixing.aggregator}")
+        finished = self._next_recorded(who, f"average {mixing.round} of {mixing.aggregator}")
         if finished is None:
             assert self._models is not None
             due = mixing.final or (mixing.round + 1) % self._evaluate_every == 0
@@ -159,7 +159,7 @@ class Training:
                     self._models.merge(sources, into)
             if due:
                 with self._clock.part("evaluation"):
-                    metrics |= self._measured(mixing.aggregator, mixing.round + 1, final=mixing.final)
+                    metrics |= self._evaluate(mixing.aggregator, mixing.round + 1, final=mixing.final)
             finished = self._add(FinishedRound(participants=who, metrics=metrics, mixing=True))
         if mixing.aggregator == CLOUD:
             self.closed[CLOUD] += 1
@@ -167,9 +167,9 @@ class Training:
         self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
 
     def measure_last(self) -> None:
-        """Measure the last models of a run that ended between two rounds, where nobody knew that they were the last.
+        """Evaluate the last models of a run that ended between two rounds, unless that is already done.
 
-        Below a cloud it is the cloud's alone: by now the RSUs have that one, and their own went into it.
+        With a cloud, only the cloud's model is evaluated: the RSUs now have it too.
 
         Raises:
             RunError: the learner failed.
@@ -178,12 +178,12 @@ class Training:
             if newest.final or (self._cloud and name != CLOUD):
                 continue
             with self._clock.part("evaluation"):
-                found = self._measured(name, newest.round, final=True)
+                found = self._evaluate(name, newest.round, final=True)
             metrics = {metric: value for metric, value in found.items() if metric not in newest.metrics}
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
-    def _recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return what is recorded of this step, None where the record ends."""
+    def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
+        """Return this step's recorded results, None if there are none; refuse other participants than recorded."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]
@@ -196,7 +196,7 @@ class Training:
         return finished
 
     def save(self) -> None:
-        """Write a checkpoint of the newest round, also while a later one is trained.
+        """Write a checkpoint of the newest round; may be called while a later one is being trained.
 
         Raises:
             RunError: the disk is full or the folder not writable; the previous checkpoint stays.
@@ -209,13 +209,16 @@ class Training:
     def _add(self, finished: FinishedRound) -> FinishedRound:
         progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
         with self._clock.part("checkpoints"):
-            self._unsaved = progress, copied(self._learner.state_dict())  # in one step: Ctrl-C may come anywhere
+            self._unsaved = (
+                progress,
+                copied(self._learner.state_dict()),
+            )  # one assignment, because Ctrl-C may come anywhere
         self._progress = progress
         self._replayed += 1
         return finished
 
-    def _results(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
-        with self._clock.part("training"), self._seeded("training", summary.aggregator, summary.round):
+    def _train_round(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
+        with self._clock.part("training"), self._seed_generators("training", summary.aggregator, summary.round):
             updates = train_checked(self._learner, participants, self._shapes) if participants else []
             aggregation = aggregate_checked(
                 self._learner,
@@ -226,10 +229,10 @@ class Training:
         given, figures = iter(aggregation.weights), tuple(update.figure for update in updates)
         metrics = {name: float(value) for name, value in aggregation.metrics.items()}
         due = summary.final or (summary.round + 1) % self._evaluate_every == 0
-        if due and (self._cloud or not summary.mixed):  # neighbours' averages are measured once they are made
+        if due and (self._cloud or not summary.mixed):  # averages with neighbours are evaluated in mix
             with self._clock.part("evaluation"):
                 final = summary.final and not self._cloud
-                metrics |= self._measured(summary.aggregator, summary.round + 1, final=final)
+                metrics |= self._evaluate(summary.aggregator, summary.round + 1, final=final)
             metrics |= {} if self._cloud else self._spread()
         return FinishedRound(
             participants=who,
@@ -242,21 +245,21 @@ class Training:
         )
 
     def _spread(self) -> dict[str, float]:
-        """Return how far the RSUs' models are from their mean; nothing where there is one model."""
+        """Return how far the RSUs' models are from their mean; empty for a single model."""
         if self._models is None:
             return {}
         with self._clock.part("evaluation"):
             return {SPREAD.name: self._models.spread(self._rsus)}
 
-    def _measured(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
-        """Return the metrics of an aggregator's newest model; a learner of one model is not asked whose."""
-        with self._seeded("evaluation", aggregator, round_):
+    def _evaluate(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
+        """Return the metrics of an aggregator's newest model."""
+        with self._seed_generators("evaluation", aggregator, round_):
             if aggregator == AGGREGATOR:
                 return self._learner.evaluate(final=final)
             return self._learner.evaluate(final=final, aggregator=aggregator)
 
-    def _seeded(self, *names: object) -> AbstractContextManager[None]:
-        """Return a block in which what draws from the global generators follows from the run's seed and ``names``."""
+    def _seed_generators(self, *names: object) -> AbstractContextManager[None]:
+        """Return a context in which the global random generators are seeded from the run's seed and ``names``."""
         return seeded(self._streams.integer(*names), self._device)
 
 

@@ -1,4 +1,4 @@
-"""Runs from the settings to the run directory: start or resume."""
+"""Starts and resumes runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 PARTITION = "partition.csv"
-"""Which silo holds which image."""
+"""File with the silo of each image."""
 OnRound = Callable[[int, Mapping[str, float]], object]
 """Called after every round; see ``vnetsim.run``."""
 
@@ -60,22 +60,29 @@ def start_run(
     on_round: OnRound | None = None,
     timing_only: bool = False,
 ) -> None:
-    """Simulate and train, from the beginning or from where it was stopped.
+    """Simulate and train, from the beginning or, with ``began``, from the last checkpoint.
 
-    Its ``folder`` is empty or not there yet, but for a resumed run, of whose manifest the entries ``began`` stay. One
-    that is ``portable`` moves together with replayed traffic and learner's file only: the two are then recorded as seen
-    from it. ``fetch`` allows downloads. All else is as of ``vnetsim.run``.
+    Args:
+        assembly: plug-ins and settings.
+        folder: must be empty or missing, unless the run is resumed.
+        command: the command line, for the manifest.
+        progress: shows progress.
+        portable: whether to record paths of replayed traffic and plug-ins relative to ``folder``, to move all together.
+        began: when resuming, the entries of the old manifest to keep.
+        fetch: whether downloads are allowed.
+        on_round: see ``vnetsim.run``.
+        timing_only: see ``vnetsim.run``.
 
     Raises:
-        InputError: the input is at fault; nothing was written, unless it showed after a round had finished.
-        RunError: the run failed; what was finished is in the directory, the way to resume in the message.
-        KeyboardInterrupt: with the way to resume as its message.
+        InputError: the input is wrong; nothing was written, unless a round had already finished.
+        RunError: the run failed; finished rounds are saved, and the message says how to resume.
+        KeyboardInterrupt: the message says how to resume.
     """
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
 
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("loading")
-    experiment = assembly.experiment  # the record holds the defaults too
+    experiment = assembly.experiment  # with all defaults
     if timing_only:
         refuse_losses(assembly)
     _refuse_idle(assembly, timing_only=timing_only)
@@ -99,7 +106,9 @@ def start_run(
         )
         learner, costs = assembly.made(context)
         files = [code_file(name) for name in experiment.plugins().values()]
-        data_files = [file for table, file in plugin_files(experiment).items() if table != "source"]  # it names its own
+        data_files = [
+            file for table, file in plugin_files(experiment).items() if table != "source"
+        ]  # listed in traffic.info.inputs
         data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = seen_from(run.path, experiment) if portable else experiment
@@ -116,7 +125,7 @@ def start_run(
         if costs:
             charged = short_name(experiment.schedule.learner or experiment.learner)
             simulation.check_learner(charged, costs[0], experiment.handover)
-            # what the participations of this run moved and computed
+            # the participations of this run have the schedule's payload and work
             record["learner"]["cost"] = dataclasses.asdict(costs[0])
         clock.mark("data")
         more = {**record, **assembly.record, "inputs": inputs, **(began or {})}
@@ -148,7 +157,7 @@ def start_run(
 def _refuse_idle(
     assembly: Assembly, *, timing_only: bool, rsus: int | None = None, learner: Learner | None = None
 ) -> None:
-    """Refuse settings of the call that have no effect, as far as the run is known."""
+    """Refuse settings of the call without effect; ``rsus`` and ``learner`` are None while unknown."""
     exchanges = None if learner is None else learner.cost(0).exchange is not None
     facts = facts_of(assembly.experiment, timing_only=timing_only, rsus=rsus, exchanges=exchanges)
     refuse_idle(idle(assembly, assembly.given, facts))
@@ -164,20 +173,26 @@ def resume_run(
     accept_changed_plugin: bool = False,
     experiment: Experiment | None = None,
 ) -> None:
-    """Continue an interrupted or killed run or recording of traffic; one that has finished stays as it is.
+    """Continue a stopped run or recording of traffic; does nothing if it has finished.
 
-    What the folder may name with ``trust``, or where ``learner`` is named, says ``scenario.trust``. The manifest
-    tells of a changed plug-in. Its settings are those that it records, unless the caller has an ``experiment``.
+    Args:
+        folder: the run directory.
+        command: the command line, for the manifest.
+        progress: shows progress.
+        learner: the learner that the user names; see ``vnetsim.scenario.trust``.
+        trust: whether the folder may name code and SUMO scenarios, and downloads are allowed.
+        accept_changed_plugin: whether files of plug-ins may have changed; the manifest then lists them.
+        experiment: the settings, if not those of the folder.
 
     Raises:
-        InputError: no run directory, changed input files, a missing or unreadable checkpoint, or
-            code that only the folder names.
+        InputError: not a run directory, changed input files, a missing or unreadable checkpoint, or code that only the
+            folder names.
         RunError: the run failed.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()
     if manifest["status"] == "finished":
-        if run.leftovers():  # of a kill after its last change; the folder may also be one that cannot be written
+        if run.leftovers():  # of a kill after the end; the folder may be read-only
             with suppress(VnetsimError, OSError), locked(run, fresh=False):
                 pass
         return
@@ -186,7 +201,7 @@ def resume_run(
     inputs = manifest["inputs"]
     file = run.checked("experiment.toml")
     experiment = experiment or load_experiment(str(file))
-    accepted = _accepted(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
+    accepted = _changed_plugins(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
     timing_only = manifest["kind"] == "timing"
     if run.has("rounds") and not timing_only and not Checkpoint(run).exists:
         raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
@@ -203,14 +218,10 @@ def resume_run(
     start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
 
 
-def _accepted(
+def _changed_plugins(
     experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
 ) -> dict[str, str]:
-    """Return the plug-ins' files that changed since the run began and may, with the SHA-256 that they had.
-
-    Raises:
-        InputError: another input changed or is gone, or a plug-in's file changed and the user does not say that it may.
-    """
+    """Return changed files of plug-ins with their old SHA-256, if accepted; refuse other changed or missing inputs."""
     code = {resolved(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
     accepted = {}
     for path, digest in changed_inputs(inputs, folder).items():
@@ -248,7 +259,7 @@ class _Session:
 
     @property
     def rounds(self) -> int | None:
-        """Of all aggregators together; None where time alone ends the run."""
+        """Rounds of all aggregators together; None if only time ends the run."""
         rounds = self.assembly.experiment.rounds
         return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
 
@@ -263,20 +274,20 @@ class _Session:
 
     def close(self, status: str) -> None:
         if self.log is not None and self.training is not None:
-            self._make_safe(self.log, self.training)
+            self._save(self.log, self.training)
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
-    def _make_safe(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then the tables: what they hold beyond it is not always made again to the bit."""
+    def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
+        """Write the checkpoint, then the tables: a resumed run may not repeat rows after the checkpoint bit for bit."""
         training.save()
         with self.clock.part("tables"):
             self.tables.append(log, training.metric_rows)
-            if not training.replaying:  # else they were written before this run was stopped
+            if not training.replaying:  # otherwise the stopped run wrote them
                 self.tables.save()
 
     def play(self, images: Mapping[int, int]) -> None:
         from vnetsim.runs.round_handler import Training  # noqa: PLC0415
-        from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - see _learn
+        from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - loaded when needed, like Training
 
         experiment, progress = self.assembly.experiment, self.progress
         if self.training is None:
@@ -301,7 +312,7 @@ class _Session:
             nonlocal seen, safe_s
             self.log = log
             if time.monotonic() - safe_s >= SAFE_EVERY_S:
-                self._make_safe(log, training)
+                self._save(log, training)
                 safe_s = time.monotonic()
             if self.on_round is None:
                 return True
@@ -311,7 +322,7 @@ class _Session:
 
         result = simulate(
             experiment,
-            cast("TrafficStream", _Timed(self.traffic, self.clock)),
+            cast("TrafficStream", _TimedTraffic(self.traffic, self.clock)),
             training,
             self.assembly.streams,
             progress=self._show_progress,
@@ -359,8 +370,8 @@ class _Session:
         )
 
 
-class _Timed:
-    """Traffic whose reading is timed; all else is its own."""
+class _TimedTraffic:
+    """A wrapper of traffic that measures the time of reading events."""
 
     def __init__(self, traffic: TrafficStream, clock: Clock) -> None:
         self._traffic = traffic

@@ -1,4 +1,4 @@
-"""The tables of a run, which grow with its rounds: from the log of the simulation into the run directory."""
+"""Writes the tables of a run from the simulation's log into the run directory."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from vnetsim.storage.run_directory import RunDirectory
 
 MetricRow = tuple[int, float, str, float, str]
-"""Of the table ``metrics``: round, time (s), name, value, aggregator."""
+"""Row of the table ``metrics``: round, time (s), name, value, aggregator."""
 WHERE_ANY = ("exchanges", "handovers", "merges")
-"""Tables that a run has only where there is a row."""
+"""Tables that are written only if they have rows."""
 
 
 class RunTables:
-    """The tables of a run that grow: windows, participations, exchanges, handovers, merges, metrics and rounds.
+    """The tables that grow during a run: windows, participations, exchanges, handovers, merges, metrics and rounds.
 
     Attributes:
-        entry_speeds_mps: speed of each coverage window at its entry (m/s), in order of exit.
+        entry_speeds_mps: speed at entry of each coverage window (m/s), in order of exit.
     """
 
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
@@ -46,17 +46,17 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        """Those to be written: of what never happened there is no table."""
+        """The tables to write."""
         written = [table for name, table in self._others.items() if name not in WHERE_ANY or table.rows]
         return [self._windows, *written]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
-        """Append what is new; the log may forget it then, so that memory does not grow with the traffic.
+        """Append all new rows, and let the log forget them, so that memory does not grow with the traffic.
 
         Args:
-            log: of the simulation.
+            log: the simulation's log.
             metrics: all rows of the table ``metrics`` so far.
-            last: whether the open round's rows, which are not complete before, come as well.
+            last: whether to append the rows of open rounds too, at the end of the run.
 
         Raises:
             RunError: the disk is full or the folder not writable.
@@ -74,12 +74,12 @@ class RunTables:
             table, growing = self._others[name], getattr(log, name)
             for row in growing.since(table.rows):
                 if not last and row.round >= finished[row.aggregator]:
-                    break  # so that the table keeps its order
+                    break  # keeps the order of the table
                 table.append(row)
             growing.forget(table.rows)
 
     def save(self) -> None:
-        """Make all appended rows safe.
+        """Save all appended rows.
 
         Raises:
             RunError: the disk is full or the folder not writable.
@@ -90,7 +90,7 @@ class RunTables:
         self._run.put(files)
 
     def join(self) -> None:
-        """Write every table as one file, in place of its pieces.
+        """Replace the pieces of every table by one file.
 
         Raises:
             RunError: the disk is full or the folder not writable.
@@ -105,7 +105,7 @@ class RunTables:
 
 
 def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Window]:
-    """Return the table ``windows`` of a run, to append to."""
+    """Return the table ``windows`` of a run, for appending rows."""
 
     def values(window: Window) -> int:
         return 4 * len(window.path_time_s)
@@ -114,7 +114,7 @@ def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Wind
 
 
 def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> pl.DataFrame:
-    """Return rows of the ``windows`` table, one a window, in the order given; ``first`` is the index of the first."""
+    """Return rows of the table ``windows``; ``first`` is the index of the first window."""
     columns: dict[str, object] = {"window": range(first, first + len(windows))}
     for column in WINDOWS[1:]:
         if column.name == "level_px":
@@ -127,18 +127,18 @@ def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> 
 
 
 def _lists(rows: Sequence[Floats]) -> pl.Series:
-    """Return a column of lists; polars itself would look at one after the other."""
+    """Return a column of lists; faster than polars, which would convert one list after the other."""
     ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     return pl.Series(list_array(Array.from_numpy(ends), Array.from_numpy(np.concatenate([[], *rows]))))
 
 
 def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
-    """Return the ``map`` table: the lanes near the RSUs."""
+    """Return the rows of the table ``map``: the lanes near the RSUs."""
     return [(index, lane[:, 0].tolist(), lane[:, 1].tolist()) for index, lane in enumerate(info.lanes)]
 
 
 def backhaul_rows(wires: Mapping[str, RsuWire]) -> list[tuple[object, ...]]:
-    """Return the ``backhaul`` table: what crossed the wire of each RSU."""
+    """Return the rows of the table ``backhaul``: what crossed the wire of each RSU."""
     return [
         (rsu_id, one.down_bytes, one.up_bytes, one.down_messages, one.up_messages, one.down.busy_s, one.up.busy_s)
         for rsu_id, one in wires.items()
@@ -146,13 +146,13 @@ def backhaul_rows(wires: Mapping[str, RsuWire]) -> list[tuple[object, ...]]:
 
 
 def images_of(description: Description) -> dict[int, int]:
-    """Return the number of images by silo; empty for a task that does not tell."""
+    """Return the number of images by silo; empty if the task does not declare it."""
     counts = np.asarray(description.silo_label_counts)
     return {silo: int(row.sum()) for silo, row in enumerate(counts)} if counts.size else {}
 
 
 def silo_rows(description: Description) -> list[tuple[object, ...]]:
-    """Return the ``silos`` table: images per silo and class; empty for a task without classes."""
+    """Return the rows of the table ``silos``: images by silo and class; empty for a task without classes."""
     counts = np.asarray(description.silo_label_counts)
     return [
         (silo, label, name, int(counts[silo, label]))

@@ -1,7 +1,7 @@
-"""Who takes part, when and with what, over all of the traffic, without training anybody.
+"""Simulates which vehicles take part, when and with what, without training.
 
-When a participation begins and ends depends on traffic, radio, computers, payload and work, never on weights. So all
-rounds can be played in seconds, and a learner replays them later (``docs/how-to/timing.md``).
+The times of participations depend on traffic, radio, computers, payload and work, never on weights. So all rounds can
+be simulated in seconds, and trained later (``docs/how-to/timing.md``).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ COLUMNS = (
     "round", "base_round", "vehicle_id", "rsu_id", "silo", "images", "weight", "start_s", "end_s", "download_s",
     "train_s", "upload_s", "work_share", "speed_mps", "level_px", "aggregator", "base_aggregator",
 )  # fmt: skip
-"""Of the schedule: those of the table ``participations``, and the silo's number of images. Where nobody trained, the
-weight is the silo's share of the round's images, which is FedAvg's."""
+"""Columns of the schedule: those of the table ``participations``, and the silo's number of images. Without training,
+the weight is that of FedAvg: the silo's share of the round's images."""
 
 
 def refuse_losses(assembly: Assembly) -> None:
-    """Refuse a selection policy that asks for training losses."""
+    """Refuse a selection policy that needs training losses."""
     selection = assembly.simulation.selection
     if getattr(selection, "uses_losses", False):
         what = "updates" if getattr(selection, "figure", "") else "training losses"
@@ -37,9 +37,9 @@ def refuse_losses(assembly: Assembly) -> None:
 
 
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
-    """Return who trains for which round, with ``COLUMNS``, in the order in which rounds close, then by end.
+    """Return the committed participations with ``COLUMNS``, sorted by the closing of their round, then by their end.
 
-    ``images`` are those of each silo; where a task tells none, all weigh the same.
+    ``images`` is the number of images by silo; if it is empty, all weights of a round are equal.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = (
@@ -53,15 +53,16 @@ def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping
 
 
 class Untrained:
-    """A ``RoundHandler`` that knows what a participation costs, and trains nobody.
+    """A ``RoundHandler`` that returns costs and trains nothing.
 
     Args:
-        costs: those of the schedule's learner by silo, where it has one; else empty.
+        learner: the run's learner.
+        costs: costs by silo of the schedule's learner, if there is one; else empty.
 
     Attributes:
-        metric_rows: none, as nothing is measured.
-        finished: none, as no round has to be trained only once.
-        replaying: never, for the same reason.
+        metric_rows: empty: nothing is measured.
+        finished: 0: no round is trained.
+        replaying: False: no round is trained.
     """
 
     metric_rows: Sequence[MetricRow] = ()
@@ -73,7 +74,7 @@ class Untrained:
         self._costs = dict(costs)
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation; the learner is asked once per silo."""
+        """Return payload and work of a participation; the learner is called once for each silo."""
         if silo not in self._costs:
             self._costs[silo] = self._learner.cost(silo)
         return self._costs[silo]

@@ -1,7 +1,4 @@
-"""Recordings of traffic: the coverage windows of one pass, in durable pieces, also of a recording that goes on.
-
-How traffic is opened, and what is kept of what ends early, runs have from here too.
-"""
+"""Records the coverage windows of traffic; also opens the traffic of runs, and saves runs that fail."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from vnetsim.traffic import open_traffic
 
 REPORT_EVERY = 64  # windows between two updates of the progress line
 SAFE_EVERY_S = 5.0
-"""Wall time after which what a run or a recording has come to is made safe: saving takes longer than a quick round."""
+"""Wall time (s) between two saves of a run or recording; saving takes longer than a quick round."""
 
 
 def record_mobility(
@@ -40,16 +37,20 @@ def record_mobility(
     began: Mapping[str, Any] | None = None,
     go_on: str | None = None,
 ) -> Path:
-    """Write the coverage windows of one pass of the traffic into a folder, and return that. Imports no torch.
+    """Write the coverage windows of one pass of the traffic into a folder, and return the folder. Imports no torch.
 
-    The folder is new, or that of a recording that goes on, of whose manifest the entries ``began`` stay: the traffic is
-    played again, and what is there stays too. ``go_on`` is the command that goes on after a failure; None for
-    ``vnetsim resume``.
+    Args:
+        experiment: the settings.
+        folder: must be empty or missing, unless the recording is resumed.
+        command: the command line, for the manifest.
+        progress: shows progress.
+        began: when resuming, the entries of the old manifest to keep; the traffic is played again from the start.
+        go_on: the command that continues after a failure; None for ``vnetsim resume``.
 
     Raises:
-        InputError: the input is at fault, or is no longer what was recorded.
-        RunError: the simulator failed, or the disk is full; the windows so far are kept.
-        KeyboardInterrupt: with the way to go on as its message.
+        InputError: the input is wrong or has changed.
+        RunError: SUMO failed, or the disk is full; the windows so far are saved.
+        KeyboardInterrupt: the message says how to continue.
     """
     experiment = located(experiment.placed({"traffic.repeat": False}))
     clock, run = Clock(), RunDirectory(folder)
@@ -83,7 +84,7 @@ def record_mobility(
 
 
 def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
-    """Show how much of the traffic has passed."""
+    """Show how much of the traffic was read."""
     info = traffic.info
     total_s = None if info.end_s is None else info.end_s - info.begin_s
     progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total_s)
@@ -97,11 +98,11 @@ def opened(
     traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress, source=source)
     try:
         shown = traffic.info.notes
-        if traffic.info.kind != "replay":  # what was said of it when it was recorded stands in the record
+        if traffic.info.kind != "replay":  # the user saw these notes when the traffic was recorded
             for note in shown:
                 progress.note(note)
         yield traffic
-        for note in traffic.info.notes[len(shown) :]:  # what showed while it was read
+        for note in traffic.info.notes[len(shown) :]:  # notes that were added while it was read
             progress.note(note)
     finally:
         traffic.close()
@@ -115,19 +116,23 @@ def kept(
     how_far: Callable[[], str],
     go_on: str | None = None,
 ) -> Iterator[None]:
-    """Keep what there is of a run, or a recording, that ends early, and say how to go on.
+    """Save a run or recording that fails or is interrupted inside the block, and say how to continue.
 
-    ``close`` makes safe what there is, and records how it ended: ``interrupted`` or ``failed``. ``how_far`` says where.
-    ``go_on`` is the command that goes on; None for ``vnetsim resume``.
+    Args:
+        run: the run directory.
+        experiment: the settings.
+        close: saves all results; its argument is ``interrupted`` or ``failed``.
+        how_far: returns in words how far the run got.
+        go_on: the command that continues; None for ``vnetsim resume``.
 
     Raises:
-        RunError: what failed, with the way to go on.
-        KeyboardInterrupt: with the way to go on as its message.
+        RunError: the failure, with the command that continues.
+        KeyboardInterrupt: the message has the command that continues.
     """
     try:
         yield
     except BaseException as error:
-        with suppress(VnetsimError):  # the disk may be what failed
+        with suppress(VnetsimError):  # the disk may have failed
             close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         trust = " --trust" if asks_for_trust(experiment) else ""
         command = go_on or f"vnetsim resume {shlex.quote(str(run.path))}{trust}"

@@ -1,4 +1,4 @@
-"""What a run writes besides its results: folder, lock, manifest, samples, weights, wall times."""
+"""Makes and locks a run's folder, and writes its samples and models."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from vnetsim.storage.folder import LOCK, Folder
 from vnetsim.storage.run_directory import RunDirectory
 
 SUMO = "sumo"
-"""Folder of what SUMO writes."""
+"""Subfolder of SUMO's output files."""
 SAMPLES = 8  # example images a row of the report shows
 QUARTILES = (0.25, 0.5, 0.75)
 BEGUN = ("manifest.json", "comparison.json")
-"""What tells that a folder is a run directory or a comparison."""
+"""Files that mark a folder as a run directory or a comparison."""
 
 
 def choose_folder(experiment: Experiment, what: str) -> Path:
-    """Return a new folder below ``runs/`` named after scenario, ``what`` and seed."""
+    """Return the path of a new folder below ``runs/``, named after scenario, ``what`` and seed."""
     stem = resolved(experiment.scenario).name.split(".")[0] or "run"
     base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
     folder, number = base, 2
@@ -45,21 +45,20 @@ def choose_folder(experiment: Experiment, what: str) -> Path:
 
 @contextmanager
 def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
-    """Make the directory and hold it against a second process that would write to it.
+    """Make a run directory, and lock it against other processes that would write to it.
 
-    Where a run starts (``fresh``), the directory must be empty, also when another process has filled it since it was
-    chosen, but for what a run that was killed at its very start may have left. What ends it before its manifest is
-    there, and wrong input that shows before a round was finished, leaves nothing behind, nor the folders that were made
-    to hold it.
+    For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If the
+    block fails before the manifest is written, or with an InputError before a round has finished, all that was made is
+    removed again.
 
     Raises:
-        InputError: it cannot be made, another process holds it, or it is not empty.
+        InputError: it cannot be made, another process has locked it, or it is not empty.
     """
     refuse_forked()
     resolved(run.path)
     try:
         run.make()
-        file, new_lock = _opened_lock(run.path / LOCK)
+        file, new_lock = _open_lock(run.path / LOCK)
     except OSError as error:
         run.unmake()
         why = _NO_LOCK.get(error.errno or 0, error.strerror)
@@ -69,7 +68,7 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         try:
             filled = f"{run.path}: the output directory is not empty; name a new one with --out."
             require(not fresh or run.has_not_begun(), filled)
-            if fresh or any((run.path / name).is_file() for name in BEGUN):  # else it may be anybody's folder
+            if fresh or any((run.path / name).is_file() for name in BEGUN):  # other folders may be the user's
                 run.remove_leftovers()
             begins = fresh
             if begins:
@@ -90,15 +89,10 @@ def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
 _NO_LOCK = {errno.ELOOP: f"{LOCK} is a symbolic link", errno.ENXIO: f"{LOCK} is a pipe"}
 
 
-def _opened_lock(path: Path) -> tuple[IO[str], bool]:
-    """Return the lock, held, and whether it was made here.
-
-    Raises:
-        InputError: another process holds it.
-        OSError: it cannot be made, or is a symbolic link.
-    """
+def _open_lock(path: Path) -> tuple[IO[str], bool]:
+    """Open and lock a file; return it and whether it is new. OSError if it cannot be made or is a link."""
     new = not os.path.lexists(path)
-    # never through a link, without cutting what is there, and without waiting for who reads a pipe
+    # do not follow links, truncate the file, or wait for the reader of a pipe
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +105,7 @@ def _opened_lock(path: Path) -> tuple[IO[str], bool]:
 def write_samples(
     run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float]
 ) -> None:
-    """Write example images: sharp, then blurred as at the quartiles of the vehicles' speeds at entry (m/s)."""
+    """Write example images: sharp, then blurred for the quartiles of the vehicles' speeds at entry (m/s)."""
     if not entry_speeds_mps:
         return
     speeds = [0.0, *np.quantile(entry_speeds_mps, QUARTILES).tolist()]
@@ -126,14 +120,15 @@ def write_samples(
 
 
 def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:
-    """Write the one model, or the cloud's, as ``model.safetensors``, else each RSU's, and in its metadata what it is.
+    """Write the single or the cloud's model as ``model.safetensors``, otherwise one model for each RSU.
 
-    ``rounds`` are those that were aggregated, by aggregator; the cloud's last.
+    The metadata of a file describe its model. ``rounds`` is the number of aggregated rounds by aggregator, with the
+    cloud last.
 
     Raises:
-        RunError: the learner keeps no tensors under ``model.``.
+        RunError: the learner's state has no tensors under ``model.``.
     """
-    from safetensors.torch import save  # noqa: PLC0415 - brings torch
+    from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
     last = [*rounds][-1]
     files = {last: MODEL_FILE} if last in (AGGREGATOR, CLOUD) else model_files([*rounds])
@@ -152,21 +147,21 @@ def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int])
 
 
 PAGES = ("report.html", "beside.html", "figures")
-"""What is made of a run's files, and stands in no record."""
+"""Pages and figures, which are made from a run's files and not recorded."""
 
 
 def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
-    """Return the folder that was asked for; with ``overwrite``, clear the run directory that is there.
+    """Return ``folder``; with ``overwrite``, clear an existing run directory first.
 
     Raises:
-        InputError: it is none, it holds something that vnetsim did not write, or another process writes to it.
+        InputError: the folder is not a run directory, contains other files, or another process writes to it.
     """
     if not overwrite or folder is None or not folder.is_dir() or Folder(folder).has_not_begun():
         return folder
     run = RunDirectory(folder)
     run.manifest_record()
     for name in run.others(PAGES):
-        raise InputError(f"{folder}: holds {name}, of which no record says that vnetsim wrote it; take it away first.")
+        raise InputError(f"{folder}: contains {name}, which vnetsim did not write; move it elsewhere first.")
     with locked(run, fresh=False):
         for name in PAGES:
             run.remove(name)

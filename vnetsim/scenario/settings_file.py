@@ -189,13 +189,13 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
     given: Mapping[str, Any] = getattr(learner, "defaults", {})
     for key, value in given.items():
         if key.partition(".")[0] in ("scenario", "learner", "learning"):
-            raise RunError(f"{_fault_of(learner)}: {key} is not among what they may set.")
+            raise RunError(f"{_fault_prefix(learner)}: {key} is not among what they may set.")
         if isinstance(value, Mapping):
-            raise RunError(f"{_fault_of(learner)}: {key}: expected dotted keys, got the table {value!r}.")
+            raise RunError(f"{_fault_prefix(learner)}: {key}: expected dotted keys, got the table {value!r}.")
     return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
 
 
-def _fault_of(learner: type[Learner]) -> str:
+def _fault_prefix(learner: type[Learner]) -> str:
     return f"learner '{learner.name}': its own defaults are wrong"
 
 
@@ -288,7 +288,7 @@ def _recorded_name(key: str, name: str, folder: Path) -> str:
     return f"{path}:{short_name(name)}" if isinstance(path, str) and Path(path).name == file.name else name
 
 
-def _as_data(values: dict[str, Any], overrides: Sequence[Override], file: Path) -> dict[str, Any]:
+def _without_code(values: dict[str, Any], overrides: Sequence[Override], file: Path) -> dict[str, Any]:
     """Return a run directory's settings with downloads off; refuse code files that ``overrides`` do not name."""
     given = {".".join(path) for path, _ in overrides}
     for key in PLUGIN_KEYS:
@@ -354,7 +354,7 @@ def read_experiment(
     values, file = _read(scenario)
     recorded = file is not None and file.parent == Path(scenario)
     if file is not None and recorded and not trust:
-        values = _as_data(values, overrides, file)
+        values = _without_code(values, overrides, file)
     before = values.get("learner", Experiment.learner)
     name = dict(overrides).get(("learner",), before)
     if not isinstance(name, str):
@@ -374,20 +374,20 @@ def read_experiment(
 
 
 def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | None) -> Experiment:
-    result = _of_other_plugins(values, overrides)
+    result = _without_replaced(values, overrides)
     try:
         for key, value in overrides:
             # an empty table changes nothing in a table
             if value != {} or key in WHOLE_TABLES or not isinstance(at(result, ".".join(key)), Mapping):
                 result = merge(result, key, value)
-        return _structured(result, "")
+        return _build_experiment(result, "")
     except InputError:
         if file is not None:
-            _structured(values, str(file))  # if the file itself is wrong, name it and not an option
+            _build_experiment(values, str(file))  # if the file itself is wrong, name it and not an option
         raise
 
 
-def _structured(values: dict[str, Any], where: str) -> Experiment:
+def _build_experiment(values: dict[str, Any], where: str) -> Experiment:
     experiment = structure(values, Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
@@ -407,7 +407,7 @@ def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment
     return _build(to_plain(experiment), overrides, None)
 
 
-def _of_other_plugins(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
+def _without_replaced(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
     """Return the values of a file without the settings of plug-ins that ``overrides`` replace."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
     tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}

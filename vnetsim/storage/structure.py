@@ -29,7 +29,7 @@ from vnetsim.errors.bounds import BESIDE, check_bounds
 T = TypeVar("T")
 
 
-def _names(value: Any, _: Any) -> tuple[str, ...]:
+def _tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise TypeError('expected a list of strings such as ["a", "b"]')
     return tuple(value)
@@ -43,21 +43,21 @@ def _converter(*, forbid_extra_keys: bool) -> cattrs.Converter:
     converter.register_structure_hook(int, _scalar(int, "a whole number", int))
     converter.register_structure_hook(bool, _scalar(bool, "true or false", bool))
     converter.register_structure_hook(str, _scalar(str, "a string", str))
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
-    converter.register_structure_hook_factory(lambda kind: bool(_gathering(kind)), _gatherer)
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _tuple_of_strings)
+    converter.register_structure_hook_factory(lambda kind: bool(_beside_fields(kind)), _hook_with_beside)
     configure_union_passthrough(str | int | None, converter)
     return converter
 
 
-def _gathering(kind: Any) -> list[str]:
+def _beside_fields(kind: Any) -> list[str]:
     """Return the fields (one or none) of a settings class marked with ``BESIDE``: they collect all other keys."""
     fields = dataclasses.fields(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else ()
     return [field.name for field in fields if field.metadata == BESIDE]
 
 
-def _gatherer(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
     plain = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
-    (gathers,) = _gathering(kind)
+    (gathers,) = _beside_fields(kind)
     names = {field.name for field in dataclasses.fields(kind)} - {gathers}
 
     def convert(values: Any, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A Ray cluster: refused before anything begins where it cannot be had, connected to, and left again."""
+"""Connects to a Ray cluster, or starts one; refuses an unreachable one before a run begins."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Cluster = Mapping[str, Any]
 """Arguments of ``ray.init``."""
 
 PATIENCE_S, JOIN_S = 5.0, 60.0
-"""How long to wait for a machine to answer, and for a cluster to be joined."""
+"""Time limits (s) for a machine to answer, and for joining a cluster."""
 
 
 def cluster_of(workers: int, engine: str, address: str | None) -> Cluster | None:
-    """Return the cluster that the options ask for, None for this machine without Ray.
+    """Return the cluster that the options describe, None for this machine without Ray.
 
     Args:
-        workers: CPUs of a cluster of this machine; a cluster with an address knows its size itself.
+        workers: CPUs of a new cluster on this machine; must be 1 with an address.
         engine: ``"local"`` or ``"ray"``.
-        address: HOST:PORT of its head, or ``auto``; None for a new one.
+        address: HOST:PORT of the cluster's head, or ``auto``; None for a new cluster.
 
     Raises:
-        InputError: Ray is not installed, the options do not go together, or nothing listens at the address.
+        InputError: Ray is not installed, the options contradict each other, or no cluster is at the address.
     """
     if engine == "ray":
-        _loaded()
+        _import_ray()
     elif address is not None:
         raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
     if workers < 1:
@@ -44,17 +44,17 @@ def cluster_of(workers: int, engine: str, address: str | None) -> Cluster | None
     if workers != 1:
         raise InputError(f"--workers {workers}: the cluster of --address decides how many cells run at once.")
     if address != "auto":
-        _refuse_others(address)
+        _refuse_unreachable(address)
     return {"address": address}
 
 
-def _loaded() -> Any:
-    """Return Ray, with the settings that it reads as it is loaded."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
+def _import_ray() -> Any:
+    """Import Ray, with the environment variables that it reads at import; refuse if it is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
-    # Ray gives workers the lowest priority but four, at which a machine with other work starves them
+    # by default Ray gives workers such a low priority that other work on the machine starves them
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # Ray prints a page of a lost raylet, and a line of every worker that it starts anew: nothing of it is for the user
+    # silences a page of text for a lost raylet and a line for every restarted worker
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
@@ -64,8 +64,8 @@ def _loaded() -> Any:
     return ray
 
 
-def _refuse_others(address: str) -> None:
-    """Refuse an address at which nothing listens, or something else than Ray: Ray itself would try without end."""
+def _refuse_unreachable(address: str) -> None:
+    """Refuse an address without a Ray cluster; Ray itself would try forever."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in address:
         raise InputError(f"--address {address}: write HOST:PORT of the cluster's head (ray start --head), or auto.")
@@ -92,9 +92,9 @@ def connected(cluster: Cluster) -> Iterator[None]:
     Raises:
         InputError: no cluster answers.
     """
-    ray = _loaded()
+    ray = _import_ray()
     try:
-        with _nothing_said():
+        with _silence_stderr():
             ray.init(**cluster, logging_level="error", log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = f"--address {cluster.get('address')}"
@@ -106,8 +106,8 @@ def connected(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def _nothing_said() -> Iterator[None]:
-    """Keep what Ray's own libraries write into standard error from the user: which level of its log it was told."""
+def _silence_stderr() -> Iterator[None]:
+    """Discard what Ray's libraries write to standard error, such as the log level."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
