@@ -98,6 +98,20 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", words).lower().replace(" ", "-") for words in headings}, anchor
 
 
+FOLDERS = ("analysis", "docs", "learners", "scenarios", "tests", "vnetsim")
+NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
+"""A path from the root of the repository in backticks; a name in capitals in it is a placeholder."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_pages_name_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        return  # of other versions too
+    named = {path for path in NAMED.findall(page.read_text(encoding="utf-8")) if not re.search(r"\b[A-Z]+\b", path)}
+    missing = {path for path in named if not (ROOT / path).exists()}
+    assert missing <= {"analysis/plots/entry.py"}, "a file that a reader is told to write"
+
+
 def test_the_readme_is_two_screens_with_a_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, links = text.split("## Where to go on")
