@@ -20,7 +20,7 @@ from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scenario_anywhere
-from vnetsim.scenario.settings_file import Chosen, chosen, learner_defaults
+from vnetsim.scenario.settings_file import Chosen, learner_defaults, resolve_plugin
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.traffic.sumo.config import held_to_files
@@ -165,13 +165,13 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         experiment = held_to_files(experiment)
     source = None
     if names_source(experiment.scenario):
-        source = chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
-    chosen_learner = chosen(LEARNERS, experiment.learning, experiment.learner, found=learner)
+        source = resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
+    chosen_learner = resolve_plugin(LEARNERS, experiment.learning, experiment.learner, found=learner)
     if experiment.topology.kind != "single":
         require_several_models(chosen_learner.found, f"topology.kind = '{experiment.topology.kind}'")
     schedule, spelt_out = None, {"learning": chosen_learner.spelt_out}
     if name := experiment.schedule.learner:
-        schedule = chosen(LEARNERS, experiment.schedule.learning, name, below=("schedule",))
+        schedule = resolve_plugin(LEARNERS, experiment.schedule.learning, name, below=("schedule",))
         own, its = chosen_learner.found, schedule.found
         if its.task != own.task:
             raise InputError(
@@ -185,7 +185,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         learner=chosen_learner,
         schedule=schedule,
         simulation=simulation_plugins(experiment),
-        others={kind.table: chosen(kind, values, name) for kind, values, name in named},
+        others={kind.table: resolve_plugin(kind, values, name) for kind, values, name in named},
         source=source,
     )
 

@@ -64,7 +64,7 @@ class Chosen:
         return {"name": self.found.name, "source": self.found.source, "settings": self.spelt_out}
 
 
-def chosen(
+def resolve_plugin(
     kind: Kind,
     values: Mapping[str, Any],
     name: str = "",

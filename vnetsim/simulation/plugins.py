@@ -12,7 +12,7 @@ from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
-from vnetsim.scenario.settings_file import Chosen, chosen
+from vnetsim.scenario.settings_file import Chosen, resolve_plugin
 from vnetsim.simulation.pace import PACES, Pace
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
@@ -60,9 +60,9 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
         InputError: there is none of that name, or its settings are wrong.
         RunError: an installed one is at fault.
     """
-    selection = chosen(SELECTIONS, experiment.selection)
-    pace = chosen(PACES, experiment.pace)
-    radio = chosen(RADIO_MODELS, experiment.radio)
+    selection = resolve_plugin(SELECTIONS, experiment.selection)
+    pace = resolve_plugin(PACES, experiment.pace)
+    radio = resolve_plugin(RADIO_MODELS, experiment.radio)
     if experiment.schedule.learner and getattr(selection.found, "uses_losses", False):
         what = "updates" if getattr(selection.found, "figure", "") else "training losses"
         raise InputError(

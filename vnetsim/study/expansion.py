@@ -25,12 +25,12 @@ from vnetsim.runs.effect import idle, idle_everywhere, idle_in_file, refuse_idle
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import (
-    chosen,
     keys_in_file,
     leaves,
     load_experiment,
     names_most,
     read_experiment,
+    resolve_plugin,
     to_plain,
     to_toml,
 )
@@ -376,7 +376,7 @@ class Expansion:
         def build(options: Sequence[Override]) -> Experiment:
             experiment = load_experiment(condition.settings[SCENARIO], [*settings, *options])
             if names_source(experiment.scenario):
-                chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
+                resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
             elif not Path(experiment.scenario).exists():
                 raise InputError(f"{experiment.scenario}: no such file or folder.")
             elif kind_of(experiment.scenario) is None:

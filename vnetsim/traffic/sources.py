@@ -15,7 +15,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
-from vnetsim.scenario.settings_file import Chosen, chosen
+from vnetsim.scenario.settings_file import Chosen, resolve_plugin
 from vnetsim.traffic.paths import PathSpeeds, check_path
 
 _UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"
@@ -30,7 +30,7 @@ def open_source(experiment: Experiment, *, repeat: bool, source: Chosen | None =
         InputError: there is no source of that name, or its settings or its input are wrong.
         RunError: the source failed.
     """
-    source = source or chosen(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
+    source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
     reads, unsaid = getattr(source.found, "traffic_settings", None), list[str]()
