@@ -20,7 +20,7 @@ from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scenario_anywhere
-from vnetsim.scenario.settings_file import Chosen, learner_defaults, resolve_plugin
+from vnetsim.scenario.settings_file import ResolvedPlugin, learner_defaults, resolve_plugin
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.traffic.sumo.config import held_to_files
@@ -41,15 +41,15 @@ class Assembly:
     """
 
     experiment: Experiment
-    learner: Chosen
-    schedule: Chosen | None
+    learner: ResolvedPlugin
+    schedule: ResolvedPlugin | None
     simulation: SimulationPlugins
-    others: Mapping[str, Chosen]
-    source: Chosen | None = None
+    others: Mapping[str, ResolvedPlugin]
+    source: ResolvedPlugin | None = None
     given: Collection[str] = ()
 
     @property
-    def chosen(self) -> dict[str, Chosen]:
+    def chosen(self) -> dict[str, ResolvedPlugin]:
         """All plug-ins of the run, by their tables."""
         source = {} if self.source is None else {"source": self.source}
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
@@ -146,7 +146,7 @@ class Assembly:
         return learner, costs
 
 
-def _make_learner(learner: Chosen, context: LearnerContext) -> Learner:
+def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
     """Make a learner, wrapped so that each result is checked against the protocol."""
     with seeded(context.streams.integer("creation"), context.device):
         made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)

@@ -18,7 +18,7 @@ from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest
 from vnetsim.runs.tables import window_pieces
 from vnetsim.runs.writer import SUMO, locked
-from vnetsim.scenario.settings_file import Chosen
+from vnetsim.scenario.settings_file import ResolvedPlugin
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
@@ -92,7 +92,7 @@ def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 
 @contextmanager
 def opened(
-    experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: Chosen | None = None
+    experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
     """Open the traffic of a run, and show its notes; see ``vnetsim.traffic.open_traffic``."""
     traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress, source=source)

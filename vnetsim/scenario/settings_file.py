@@ -42,7 +42,7 @@ Override = tuple[tuple[str, ...], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ResolvedPlugin:
     """A plug-in that an experiment names.
 
     Args:
@@ -71,7 +71,7 @@ def resolve_plugin(
     *,
     found: type[Any] | None = None,
     below: tuple[str, ...] = (),
-) -> Chosen:
+) -> ResolvedPlugin:
     """Find a plug-in and check its settings.
 
     Args:
@@ -93,7 +93,7 @@ def resolve_plugin(
         plugin: Any = found or kind.find(name)
     except InputError as error:
         raise InputError(f"{'.'.join((*below, kind.key))}: {error}") from error
-    return Chosen(found=plugin, settings=structure(own, kind.settings_of(plugin), "", (*below, kind.table)))
+    return ResolvedPlugin(found=plugin, settings=structure(own, kind.settings_of(plugin), "", (*below, kind.table)))
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:

@@ -12,7 +12,7 @@ from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
-from vnetsim.scenario.settings_file import Chosen, resolve_plugin
+from vnetsim.scenario.settings_file import ResolvedPlugin, resolve_plugin
 from vnetsim.simulation.pace import PACES, Pace
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
@@ -28,7 +28,7 @@ class SimulationPlugins:
     selection: SelectionPolicy
     pace: Pace
     radio: RadioModel
-    chosen: Mapping[str, Chosen]
+    chosen: Mapping[str, ResolvedPlugin]
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
         """Refuse a learner that the pace, or what becomes of handed-over vehicles, does not suit.
@@ -87,5 +87,5 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
     )
 
 
-def _made(kind: Kind, plugin: Chosen) -> Any:
+def _made(kind: Kind, plugin: ResolvedPlugin) -> Any:
     return checked(plugin.settings, kind.name, kind.protocol)

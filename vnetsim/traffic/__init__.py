@@ -12,7 +12,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.scenario.kinds import kind_of, refuse_unread, unknown_kind
 
 if TYPE_CHECKING:
-    from vnetsim.scenario.settings_file import Chosen
+    from vnetsim.scenario.settings_file import ResolvedPlugin
 
 
 def open_traffic(
@@ -21,7 +21,7 @@ def open_traffic(
     repeat: bool | None = None,
     outputs: Path | None = None,
     progress: ProgressDisplay | None = None,
-    source: Chosen | None = None,
+    source: ResolvedPlugin | None = None,
 ) -> TrafficStream:
     """Open the experiment's scenario; imports only what its kind of traffic needs.
 

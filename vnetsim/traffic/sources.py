@@ -15,7 +15,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
-from vnetsim.scenario.settings_file import Chosen, resolve_plugin
+from vnetsim.scenario.settings_file import ResolvedPlugin, resolve_plugin
 from vnetsim.traffic.paths import PathSpeeds, check_path
 
 _UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"
@@ -23,7 +23,9 @@ _ROUNDING = 1.01
 """Largest distance of a path from its RSU, in ranges; more than 1 because computed entries and exits are rounded."""
 
 
-def open_source(experiment: Experiment, *, repeat: bool, source: Chosen | None = None, **_: object) -> TrafficStream:
+def open_source(
+    experiment: Experiment, *, repeat: bool, source: ResolvedPlugin | None = None, **_: object
+) -> TrafficStream:
     """Open the traffic source that an experiment names; ``source`` is it, if already found.
 
     Raises:
