@@ -27,7 +27,7 @@ from vnetsim.runs.effect import facts_of, idle, refuse_idle
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
-from vnetsim.runs.traffic_recording import SAFE_EVERY_S, kept, opened, record_mobility, show
+from vnetsim.runs.traffic_recording import SAFE_EVERY_S, open_run_traffic, record_mobility, saved_on_failure, show
 from vnetsim.runs.writer import locked, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.scenario.trust import check_resumed
@@ -92,7 +92,7 @@ def start_run(
     with (
         experiment.arithmetic.applied(),
         locked(run, fresh=began is None),
-        opened(experiment, progress, run, assembly.source) as traffic,
+        open_run_traffic(experiment, progress, run, assembly.source) as traffic,
     ):
         clock.mark("traffic set-up")
         progress.stage("preparing the data")
@@ -150,7 +150,7 @@ def start_run(
             names,
             device,
         )
-        with kept(run, experiment, session.close, session.how_far):
+        with saved_on_failure(run, experiment, session.close, session.how_far):
             session.play(images_of(description))
 
 

@@ -55,7 +55,7 @@ def record_mobility(
     experiment = located(experiment.placed({"traffic.repeat": False}))
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("opening the traffic")
-    with locked(run, fresh=began is None), opened(experiment, progress, run) as traffic:
+    with locked(run, fresh=began is None), open_run_traffic(experiment, progress, run) as traffic:
         progress.stage("recording the traffic")
         manifest = Manifest(run, experiment, traffic, command, kind="mobility", more=began)
         windows = window_pieces(run, experiment)
@@ -64,7 +64,7 @@ def record_mobility(
             run.put(windows.unsaved())
             manifest.close(status, time_s=traffic.time_s, wall_s=clock.stages)
 
-        with kept(run, experiment, close, lambda: f"at {traffic.time_s:g} s of the traffic", go_on):
+        with saved_on_failure(run, experiment, close, lambda: f"at {traffic.time_s:g} s of the traffic", go_on):
             safe_s = time.monotonic()
             for event in traffic.events():
                 if not isinstance(event, Left):
@@ -91,7 +91,7 @@ def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 
 
 @contextmanager
-def opened(
+def open_run_traffic(
     experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
     """Open the traffic of a run, and show its notes; see ``vnetsim.traffic.open_traffic``."""
@@ -109,7 +109,7 @@ def opened(
 
 
 @contextmanager
-def kept(
+def saved_on_failure(
     run: RunDirectory,
     experiment: Experiment,
     close: Callable[[str], None],
