@@ -43,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], vnetsim
 def learner_of(run: vnetsim.Run) -> Any:
     """Return the run's learner, made anew."""
     assembly = assemble(vnetsim.Experiment(run.path / "experiment.toml"))
-    return assembly.made(assembly.context("cpu"))[0]
+    return assembly.make_learner(assembly.context("cpu"))[0]
 
 
 def images_like(model: TrainedModel) -> torch.Tensor:

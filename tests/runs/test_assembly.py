@@ -55,7 +55,7 @@ def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner()
         cost = {"cost.model": model, "cost.images": images}
         experiment = vnetsim.Experiment("gaussian", learner="flsimco", settings={**given, **cost})
         assembly = assemble(experiment)
-        learner, costs[model] = assembly.made(assembly.context("cpu"))
+        learner, costs[model] = assembly.make_learner(assembly.context("cpu"))
         assert learner.name == "flsimco"
     trained, charged = costs["trained"][0], costs["resnet18"][0]
     model = trained.model

@@ -111,7 +111,7 @@ class Assembly:
             aggregation=own.get(AGGREGATIONS.table),
         )
 
-    def made(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
+    def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
         """Make the learner, and return it with costs by silo; they are empty if they are the learner's own.
 
         Only payload and work decide which vehicles commit, never weights. So the schedule's learner is made only to
@@ -160,7 +160,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
         InputError: a plug-in does not exist, its file is faulty, or settings are wrong or contradict each other.
         RunError: an installed plug-in is faulty.
     """
-    experiment = located(experiment)
+    experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
         experiment = held_to_files(experiment)
     source = None
@@ -227,7 +227,7 @@ def plugin_files(experiment: Experiment) -> dict[str, str]:
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 
 
-def located(experiment: Experiment) -> Experiment:
+def with_absolute_paths(experiment: Experiment) -> Experiment:
     """Return the experiment with absolute paths.
 
     Raises:
@@ -245,7 +245,7 @@ def located(experiment: Experiment) -> Experiment:
     return experiment.placed(found)
 
 
-def seen_from(folder: Path, experiment: Experiment) -> Experiment:
+def with_relative_paths(folder: Path, experiment: Experiment) -> Experiment:
     """Return an experiment that replays traffic, with paths of traffic and plug-ins relative to ``folder``."""
     seen = {
         key: f"{relative(file, folder)}:{short_name(name)}"

@@ -20,7 +20,7 @@ from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import Cost, Learner
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
-from vnetsim.runs.assembly import Assembly, assemble, plugin_files, seen_from
+from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relative_paths
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.effect import facts_of, idle, refuse_idle
@@ -104,14 +104,14 @@ def start_run(
             districts=len(traffic.rsus),
             pictures=not timing_only,
         )
-        learner, costs = assembly.made(context)
+        learner, costs = assembly.make_learner(context)
         files = [code_file(name) for name in experiment.plugins().values()]
         data_files = [
             file for table, file in plugin_files(experiment).items() if table != "source"
         ]  # listed in traffic.info.inputs
         data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
-        recorded = seen_from(run.path, experiment) if portable else experiment
+        recorded = with_relative_paths(run.path, experiment) if portable else experiment
         info = traffic.info
         lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
         refuse_slow_wires(experiment, lasts_s, (costs or {0: learner.cost(0)})[0].download_bytes)

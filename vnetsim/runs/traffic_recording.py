@@ -13,7 +13,7 @@ from vnetsim.coverage.windows import Left, TrafficStream
 from vnetsim.errors import NotFiniteError, RunError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
-from vnetsim.runs.assembly import located
+from vnetsim.runs.assembly import with_absolute_paths
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest
 from vnetsim.runs.tables import window_pieces
@@ -52,7 +52,7 @@ def record_mobility(
         RunError: SUMO failed, or the disk is full; the windows so far are saved.
         KeyboardInterrupt: the message says how to continue.
     """
-    experiment = located(experiment.placed({"traffic.repeat": False}))
+    experiment = with_absolute_paths(experiment.placed({"traffic.repeat": False}))
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("opening the traffic")
     with locked(run, fresh=began is None), open_run_traffic(experiment, progress, run) as traffic:

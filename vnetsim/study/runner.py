@@ -150,7 +150,7 @@ def _refuse_common_fault(plan: Plan) -> None:
 def _make(cell: Cell, *, pictures: bool = False) -> Learner:
     """Return the learner of a cell, made as there but for the pictures, which take seconds."""
     assembly = assemble(cell.experiment)
-    return assembly.made(assembly.context("cpu", pictures=pictures))[0]
+    return assembly.make_learner(assembly.context("cpu", pictures=pictures))[0]
 
 
 def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) -> None:
