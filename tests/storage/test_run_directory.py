@@ -12,7 +12,7 @@ import pytest
 
 from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
-from vnetsim.runs.writer import locked
+from vnetsim.runs.writer import lock_directory
 from vnetsim.storage.run_directory import RunDirectory, damage_as_input_error
 from vnetsim.storage.tables import TABLES, to_parquet
 
@@ -51,7 +51,7 @@ def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in
             (tmp_path / "there" / "a" / "b").symlink_to("elsewhere")
         raise InputError("wrong")
 
-    with pytest.raises(InputError, match="wrong"), locked(run, fresh=True):
+    with pytest.raises(InputError, match="wrong"), lock_directory(run, fresh=True):
         fault()
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     more = {"nothing": set(), "a file of another": {"there/a", "there/a/mine"}}
@@ -61,7 +61,7 @@ def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in
 
 def test_a_folder_that_cannot_be_made_leaves_none_above_it(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "a" / "b" / ("n" * 300))
-    with pytest.raises(InputError, match="cannot be made or written"), locked(run, fresh=True):
+    with pytest.raises(InputError, match="cannot be made or written"), lock_directory(run, fresh=True):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -73,7 +73,7 @@ def test_a_lock_that_is_no_file_is_told_and_waited_for_by_nobody(what: str, tmp_
         os.mkfifo(tmp_path / ".lock")
     else:
         (tmp_path / ".lock").symlink_to("mine")
-    with pytest.raises(InputError, match=rf"\.lock is a {what}"), locked(RunDirectory(tmp_path), fresh=False):
+    with pytest.raises(InputError, match=rf"\.lock is a {what}"), lock_directory(RunDirectory(tmp_path), fresh=False):
         pass
     assert (tmp_path / "mine").read_text() == "dear"
 
@@ -109,11 +109,11 @@ def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path: Path)
     (tmp_path / "sumo").mkdir()
     (tmp_path / "sumo" / "mine").write_text("dear")
     run = RunDirectory(tmp_path)
-    with pytest.raises(InputError, match="the output directory is not empty"), locked(run, fresh=True):
+    with pytest.raises(InputError, match="the output directory is not empty"), lock_directory(run, fresh=True):
         pass
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".lock", "mine", "sumo"]
     run.claim()  # as a run does that is killed while SUMO opens its outputs
-    with suppress(RunError), locked(run, fresh=True):
+    with suppress(RunError), lock_directory(run, fresh=True):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checksums.sha256"]
         raise RunError("x")
 

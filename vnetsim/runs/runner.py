@@ -28,7 +28,7 @@ from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learne
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, open_run_traffic, record_mobility, saved_on_failure, show
-from vnetsim.runs.writer import locked, write_models, write_samples
+from vnetsim.runs.writer import lock_directory, write_models, write_samples
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.backhaul import refuse_slow_wires
@@ -91,7 +91,7 @@ def start_run(
     progress.stage("opening the traffic")
     with (
         experiment.arithmetic.applied(),
-        locked(run, fresh=began is None),
+        lock_directory(run, fresh=began is None),
         open_run_traffic(experiment, progress, run, assembly.source) as traffic,
     ):
         clock.mark("traffic set-up")
@@ -193,7 +193,7 @@ def resume_run(
     manifest = run.manifest()
     if manifest["status"] == "finished":
         if run.leftovers():  # of a kill after the end; the folder may be read-only
-            with suppress(VnetsimError, OSError), locked(run, fresh=False):
+            with suppress(VnetsimError, OSError), lock_directory(run, fresh=False):
                 pass
         return
     if manifest["vnetsim"] != __version__:

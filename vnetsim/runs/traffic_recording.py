@@ -17,7 +17,7 @@ from vnetsim.runs.assembly import with_absolute_paths
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest
 from vnetsim.runs.tables import window_pieces
-from vnetsim.runs.writer import SUMO, locked
+from vnetsim.runs.writer import SUMO, lock_directory
 from vnetsim.scenario.settings_file import ResolvedPlugin
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
@@ -55,7 +55,7 @@ def record_mobility(
     experiment = with_absolute_paths(experiment.placed({"traffic.repeat": False}))
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("opening the traffic")
-    with locked(run, fresh=began is None), open_run_traffic(experiment, progress, run) as traffic:
+    with lock_directory(run, fresh=began is None), open_run_traffic(experiment, progress, run) as traffic:
         progress.stage("recording the traffic")
         manifest = Manifest(run, experiment, traffic, command, kind="mobility", more=began)
         windows = window_pieces(run, experiment)

@@ -44,7 +44,7 @@ def choose_folder(experiment: Experiment, what: str) -> Path:
 
 
 @contextmanager
-def locked(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
+def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
     """Make a run directory, and lock it against other processes that would write to it.
 
     For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If the
@@ -162,7 +162,7 @@ def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
     run.manifest_record()
     for name in run.others(PAGES):
         raise InputError(f"{folder}: contains {name}, which vnetsim did not write; move it elsewhere first.")
-    with locked(run, fresh=False):
+    with lock_directory(run, fresh=False):
         for name in PAGES:
             run.remove(name)
         run.clear()

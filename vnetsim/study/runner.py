@@ -31,7 +31,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import facts_of, idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
-from vnetsim.runs.writer import locked
+from vnetsim.runs.writer import lock_directory
 from vnetsim.storage.folder import is_own
 from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
@@ -74,7 +74,7 @@ def compare(
     _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
-    with locked(run, fresh=False):
+    with lock_directory(run, fresh=False):
         begun = run.holds(COMPARISON)
         if not begun and not all(is_own(path.name) for path in folder.iterdir()):
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
