@@ -86,7 +86,7 @@ def _refuse_unreachable(address: str) -> None:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[None]:
+def connect(cluster: Cluster) -> Iterator[None]:
     """Connect to a cluster or start one, and leave or end it afterwards.
 
     Raises:

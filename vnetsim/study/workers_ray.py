@@ -16,7 +16,7 @@ from vnetsim.errors import one_line
 from vnetsim.process import RETRIES, prepare_process
 from vnetsim.storage.records import COMPARISON
 from vnetsim.study.cells import CellJob, CellResult, play
-from vnetsim.study.ray_cluster import PATIENCE_S, Cluster, connected
+from vnetsim.study.ray_cluster import PATIENCE_S, Cluster, connect
 from vnetsim.study.workers import CellProgress, StudyProgress
 
 SHOW_EVERY_S = 1.0
@@ -31,7 +31,7 @@ def run_on_ray(
 
     if not jobs:
         return
-    with connected(cluster):
+    with connect(cluster):
         gpus = 1 if ray.cluster_resources().get("GPU") and all(job.may_use_gpu for job in jobs) else 0
         task = ray.remote(_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
         news = Queue(actor_options={"num_cpus": 0})  # not to wait for a cell that ends
