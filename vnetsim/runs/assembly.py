@@ -23,7 +23,7 @@ from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scena
 from vnetsim.scenario.settings_file import ResolvedPlugin, learner_defaults, resolve_plugin
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
-from vnetsim.traffic.sumo.config import held_to_files
+from vnetsim.traffic.sumo.config import check_scenario_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
     """
     experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
-        experiment = held_to_files(experiment)
+        experiment = check_scenario_files(experiment)
     source = None
     if names_source(experiment.scenario):
         source = resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)

@@ -91,7 +91,7 @@ class _Progress(_Block):
     parts: dict[str, str]
 
 
-def copied(state: Mapping[str, Any]) -> dict[str, Any]:
+def copy_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a learner's state; tensors of silos and aggregators are not cloned because they never change in place."""
     return {name: tensor if _OWNER.match(name) else tensor.clone() for name, tensor in state.items()}
 

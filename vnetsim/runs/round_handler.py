@@ -17,7 +17,7 @@ from vnetsim.learning import Cost, Learner, Participant
 from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.random_streams import Streams
-from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copied, digest
+from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copy_state, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import SPREAD
 from vnetsim.runs.tables import MetricRow
@@ -211,7 +211,7 @@ class Training:
         with self._clock.part("checkpoints"):
             self._unsaved = (
                 progress,
-                copied(self._learner.state_dict()),
+                copy_state(self._learner.state_dict()),
             )  # one assignment, because Ctrl-C may come anywhere
         self._progress = progress
         self._replayed += 1

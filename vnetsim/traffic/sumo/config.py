@@ -94,7 +94,7 @@ def building_files(config: Path) -> list[Path]:
     return list(found)
 
 
-def held_to_files(experiment: Experiment) -> Experiment:
+def check_scenario_files(experiment: Experiment) -> Experiment:
     """Check a SUMO experiment against the scenario's files, and set ``radio.file`` if it needs buildings.
 
     ``radio.file`` becomes the additional file with buildings, so that a replay, which has no additional files, uses the
