@@ -19,7 +19,7 @@ from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
-from vnetsim.scenario.settings_file import changed, leaves, load_experiment, read_experiment, to_plain
+from vnetsim.scenario.settings_file import leaves, load_experiment, read_experiment, to_plain, with_overrides
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 
@@ -231,7 +231,7 @@ def experiment_of(
     for path, value in overrides:
         if path == ("learner",) and value != scenario.learner:
             raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
-    return changed(scenario, overrides), None
+    return with_overrides(scenario, overrides), None
 
 
 def refuse_given_classes(experiments: Iterable[Settings]) -> None:

@@ -398,7 +398,7 @@ def _build_experiment(values: dict[str, Any], where: str) -> Experiment:
     return experiment
 
 
-def changed(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
+def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
     """Return a copy of an experiment with ``overrides`` applied.
 
     Raises:
