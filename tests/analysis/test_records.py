@@ -10,7 +10,7 @@ from analysis.comparison.loading import load_comparison
 from vnetsim.errors import InputError
 from vnetsim.storage.records import FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.structure import structured
+from vnetsim.storage.structure import build_record
 
 COMPARISON = {
     "vnetsim": "0.1.0", "format": FORMAT, "title": "t", "notes": ["n"], "command": ["vnetsim"],
@@ -47,9 +47,9 @@ WHOLE = {"manifest.json": MANIFEST, "comparison.json": COMPARISON}
     ],
 )
 def test_the_key_is_named(name: str, value: dict[str, Any], words: str) -> None:
-    structured(Path("run") / name, WHOLE[name], KINDS[name])
+    build_record(Path("run") / name, WHOLE[name], KINDS[name])
     with pytest.raises(InputError) as caught:
-        structured(Path("run") / name, {**WHOLE[name], **value}, KINDS[name])
+        build_record(Path("run") / name, {**WHOLE[name], **value}, KINDS[name])
     assert str(caught.value).startswith(f"run/{name}: damaged: {words}")
 
 

@@ -20,7 +20,7 @@ from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.setting_texts import MISSING, setting_texts
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
-from vnetsim.storage.structure import structure, structured
+from vnetsim.storage.structure import build_record, structure
 
 
 def numbers_of(kind: type, table: str = "") -> Iterator[tuple[str, type, Within | None]]:
@@ -175,7 +175,7 @@ def test_the_greatest_seed_can_be_read_again(tmp_path: Path) -> None:
     (within,) = (within for key, _, within in OF_EXPERIMENT if key == "seed" and within)
     seed = int(within.high)
     traffic = {**MANIFEST["traffic"], "seed": seed}
-    structured(tmp_path / "manifest.json", {**MANIFEST, "seed": seed, "traffic": traffic}, ManifestRecord)
+    build_record(tmp_path / "manifest.json", {**MANIFEST, "seed": seed, "traffic": traffic}, ManifestRecord)
     cell = {**dict.fromkeys(("folder", "arm", "condition", "learner", "traffic"), "a"), "seed": seed}
     comparison = {"vnetsim": "0.1.0", "traffic": [], "cells": [cell]}
-    structured(tmp_path / "comparison.json", comparison, ComparisonRecord)
+    build_record(tmp_path / "comparison.json", comparison, ComparisonRecord)

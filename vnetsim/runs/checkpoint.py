@@ -18,7 +18,7 @@ from vnetsim.errors import InputError
 from vnetsim.learning import Participant
 from vnetsim.storage.checksums import sha256
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.structure import structured
+from vnetsim.storage.structure import build_record
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ class Checkpoint:
     def _read(self, name: str, kind: type[T]) -> T:
         try:
             value = json.loads(self._run.read_bytes(f"{FOLDER}/{name}"))
-            return structured(self.folder / name, value, kind)
+            return build_record(self.folder / name, value, kind)
         except InputError as error:
             raise InputError(f"{error} It belongs to the checkpoint: without it, {_CURE}") from error
         except (ValueError, RecursionError) as error:

@@ -34,7 +34,7 @@ from vnetsim.process import refuse_forked
 from vnetsim.standard_streams import quiet
 from vnetsim.storage.folder import Folder, json_bytes
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
-from vnetsim.storage.structure import read_toml, structured
+from vnetsim.storage.structure import build_record, read_toml
 from vnetsim.storage.tables import TABLES
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class RunDirectory(Folder):
         if isinstance(result, dict) and result.get("format") != FORMAT:
             made_by = f"vnetsim {result['vnetsim']}" if "vnetsim" in result else "another version"
             raise InputError(f"{path}: written by {made_by:.60} in another format than vnetsim {__version__} reads.")
-        return result, structured(path, result, kind)
+        return result, build_record(path, result, kind)
 
     def settings(self) -> dict[str, Any]:
         """Return the tables of ``experiment.toml``.

@@ -132,7 +132,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML: {error}.") from None
 
 
-def structured(path: Path, value: Any, kind: type[T]) -> T:
+def build_record(path: Path, value: Any, kind: type[T]) -> T:
     """Build the record ``kind`` from ``value``, the parsed content of the file at ``path``; unknown keys are ignored.
 
     Raises:

@@ -15,7 +15,7 @@ from vnetsim.errors.paths import path_name
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.plugins import code_file
 from vnetsim.storage.records import BenchRecord, BenchValues
-from vnetsim.storage.structure import structured
+from vnetsim.storage.structure import build_record
 from vnetsim.study.bench import BenchArm, Track, asked_arm, load_track, track_names
 from vnetsim.study.levels import placed
 
@@ -54,7 +54,7 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
         value = None
     if not isinstance(value, dict):
         raise InputError(f"{path}: not a row of a benchmark, which is a JSON file of some kilobytes.")
-    row = structured(path, value, BenchRecord)
+    row = build_record(path, value, BenchRecord)
     with placed(str(path)):
         return row, _track_of(row)
 
@@ -130,7 +130,7 @@ def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
 def _shipped_baseline(folder: Path, size: str, task: str, track_sha256: str) -> Sequence[BenchValues] | None:
     """Return what a task's baseline came to at each seed, by the first of vnetsim's own rows; None without one."""
     for path in sorted(folder.glob(f"{path_name(size, task)}-*.json")):
-        row = structured(path, json.loads(path.read_bytes()), BenchRecord)
+        row = build_record(path, json.loads(path.read_bytes()), BenchRecord)
         if (row.track_sha256, row.size, row.task) == (track_sha256, size, task):
             return [one.baseline for one in row.seeds]
     return None
