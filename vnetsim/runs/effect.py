@@ -30,7 +30,7 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
             effect without the call's settings.
     """
     given = {".".join(path) for path, value in overrides if value is not None and value != {}}
-    refuse_idle(idle(assembly, given, {}))
+    refuse_idle(find_idle(assembly, given, {}))
     if scenario is not None:
         refuse_idle(idle_in_file(assembly, scenario, given), f"{scenario}: ")
     return replace(assembly, given=given)
@@ -38,14 +38,14 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
     """Return the settings of a file that have no effect, neither with the settings of a call nor without, and why."""
-    lacking = idle(assembly, keys_in_file(scenario).difference(given), {})
+    lacking = find_idle(assembly, keys_in_file(scenario).difference(given), {})
     if not lacking or not given:
         return lacking
     try:
         alone = assemble(*read_experiment(scenario))
     except InputError:  # a file that needs the call's settings
         return {}
-    return idle(alone, lacking, {})
+    return find_idle(alone, lacking, {})
 
 
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
@@ -74,7 +74,7 @@ def facts_of(
     return facts
 
 
-def idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
+def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
     """Return the settings among ``keys`` that have no effect, and why.
 
     Args:

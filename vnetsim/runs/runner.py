@@ -23,7 +23,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relative_paths
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
-from vnetsim.runs.effect import facts_of, idle, refuse_idle
+from vnetsim.runs.effect import facts_of, find_idle, refuse_idle
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
@@ -160,7 +160,7 @@ def _refuse_idle(
     """Refuse settings of the call without effect; ``rsus`` and ``learner`` are None while unknown."""
     exchanges = None if learner is None else learner.cost(0).exchange is not None
     facts = facts_of(assembly.experiment, timing_only=timing_only, rsus=rsus, exchanges=exchanges)
-    refuse_idle(idle(assembly, assembly.given, facts))
+    refuse_idle(find_idle(assembly, assembly.given, facts))
 
 
 def resume_run(

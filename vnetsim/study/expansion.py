@@ -21,7 +21,7 @@ from vnetsim.learning import Learner
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.effect import idle, idle_everywhere, idle_in_file, refuse_idle
+from vnetsim.runs.effect import find_idle, idle_everywhere, idle_in_file, refuse_idle
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import (
@@ -268,8 +268,8 @@ class Expansion:
         cases = []
         for (condition, arm), experiment in zip(pairs, experiments, strict=True):
             made, given = assemble(experiment), self._given(condition, arm, experiment).union(options)
-            training = idle(made, given.intersection(options), {TRAINS.key: not self._timing_only})
-            cases.append((given, idle(made, given, {}) | training))
+            training = find_idle(made, given.intersection(options), {TRAINS.key: not self._timing_only})
+            cases.append((given, find_idle(made, given, {}) | training))
         return idle_everywhere(cases)
 
     def _given(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:

@@ -29,7 +29,7 @@ from vnetsim.learning import Learner
 from vnetsim.plugins import code_file, short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
-from vnetsim.runs.effect import facts_of, idle, idle_everywhere, refuse_idle
+from vnetsim.runs.effect import facts_of, find_idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.writer import lock_directory
 from vnetsim.storage.folder import is_own
@@ -167,7 +167,7 @@ def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) ->
         rsus = len(RunDirectory(folder / traffics[cell.traffic].folder).manifest_record().rsus)
         facts = facts_of(cell.experiment, timing_only=plan.timing_only, rsus=rsus, exchanges=exchanges)
         del facts[TRAINS.key]  # a study's settings serve timing alone as well
-        cases.append((cell.given, idle(one, cell.given, facts)))
+        cases.append((cell.given, find_idle(one, cell.given, facts)))
     refuse_idle(idle_everywhere(cases))
 
 
