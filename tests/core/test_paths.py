@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vnetsim.cli.commands import main
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import path_name, resolved
+from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.study.request import plan_of
 
 STUDY = """
@@ -47,7 +47,7 @@ def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path)
 @pytest.mark.parametrize("path", [os.fsdecode(b"n\xffx"), "a\0b", "b" * 3000])
 def test_a_name_that_no_file_can_have(path: str) -> None:
     with pytest.raises(InputError, match="not a path of a file or folder: "):
-        resolved(path)
+        resolve_path(path)
 
 
 def refusal(arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -20,7 +20,7 @@ _SHOWN = 60
 """Number of characters of a bad path that a message quotes."""
 
 
-def resolved(path: Path | str) -> Path:
+def resolve_path(path: Path | str) -> Path:
     """Return an absolute path without symbolic links.
 
     Raises:

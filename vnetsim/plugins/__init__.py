@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeVar, get_type_hints
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown_name
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.own_packages import claim
 from vnetsim.process import refuse_little_memory
 
@@ -269,7 +269,7 @@ def without_folder(name: str) -> str:
 def at_folder(name: str, folder: Path) -> str:
     """Return ``name`` with the path of its file, if it has one, resolved from ``folder``."""
     path = code_file(name)
-    return name if path is None else f"{resolved(folder / path)}:{short_name(name)}"
+    return name if path is None else f"{resolve_path(folder / path)}:{short_name(name)}"
 
 
 def module_of_file(path: Path, kind: str) -> ModuleType:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolved, with_paths
+from vnetsim.errors.paths import FILES, PLUGIN_FILES, resolve_path, with_paths
 from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
@@ -238,7 +238,7 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
         key = ".".join(path)
         if value := experiment.value(key):
             try:
-                found[key] = with_paths(path, value, lambda path: str(resolved(path)))
+                found[key] = with_paths(path, value, lambda path: str(resolve_path(path)))
             except InputError as error:
                 raise InputError(f"{key}: {error}") from None
     found |= {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items() if name}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vnetsim import __version__
 from vnetsim.coverage.windows import CoverageEvent, TrafficStream
 from vnetsim.errors import InputError, VnetsimError
-from vnetsim.errors.paths import is_partition_file, resolved
+from vnetsim.errors.paths import is_partition_file, resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import Cost, Learner
@@ -222,10 +222,10 @@ def _changed_plugins(
     experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
 ) -> dict[str, str]:
     """Return changed files of plug-ins with their old SHA-256, if accepted; refuse other changed or missing inputs."""
-    code = {resolved(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
+    code = {resolve_path(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
     accepted = {}
     for path, digest in changed_inputs(inputs, folder).items():
-        if resolved(path) not in code or not path.is_file():
+        if resolve_path(path) not in code or not path.is_file():
             raise InputError(f"{path}: changed or gone since the run started; a resumed run would differ.")
         if not accept_changed_plugin:
             raise InputError(

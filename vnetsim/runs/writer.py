@@ -16,7 +16,7 @@ import numpy as np
 
 from vnetsim.errors import InputError, RunError, VnetsimError
 from vnetsim.errors.bounds import require
-from vnetsim.errors.paths import path_name, resolved
+from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Learner
@@ -35,7 +35,7 @@ BEGUN = ("manifest.json", "comparison.json")
 
 def choose_folder(experiment: Experiment, what: str) -> Path:
     """Return the path of a new folder below ``runs/``, named after scenario, ``what`` and seed."""
-    stem = resolved(experiment.scenario).name.split(".")[0] or "run"
+    stem = resolve_path(experiment.scenario).name.split(".")[0] or "run"
     base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
     folder, number = base, 2
     while folder.exists():
@@ -55,7 +55,7 @@ def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         InputError: it cannot be made, another process has locked it, or it is not empty.
     """
     refuse_forked()
-    resolved(run.path)
+    resolve_path(run.path)
     try:
         run.make()
         file, new_lock = _open_lock(run.path / LOCK)

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from vnetsim.coverage.windows import TrafficStream
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.experiment.traffic import OF_RECORDINGS
 from vnetsim.plugins import Kind, at_folder, code_file
@@ -94,7 +94,7 @@ def scenario_at(scenario: str, folder: Path) -> str:
 
 def scenario_anywhere(scenario: str) -> str:
     """Return a scenario with an absolute path, if it has a path."""
-    return scenario_at(scenario, Path.cwd()) if names_source(scenario) else str(resolved(scenario))
+    return scenario_at(scenario, Path.cwd()) if names_source(scenario) else str(resolve_path(scenario))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.scenario.kinds import is_sumo, source_file
@@ -60,8 +60,8 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
     if not is_sumo(experiment.scenario):
         return
     path = Path(scenario)
-    within = path.is_relative_to(resolved(file.parent))
-    if within or not path.is_absolute() or path != resolved(path):
+    within = path.is_relative_to(resolve_path(file.parent))
+    if within or not path.is_absolute() or path != resolve_path(path):
         raise InputError(
             f"{file}: scenario: the folder wants SUMO to be started on {scenario}, which may have come with it; if you "
             "trust it, add --trust."

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.errors import InputError, unknown_name
-from vnetsim.errors.paths import path_name, resolved
+from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
 from vnetsim.scenario.settings_file import read_experiment
@@ -80,7 +80,7 @@ def plan_of(
         named = read_experiment(scenario, options, trust=trust)[0].learner if learners is None else learners
         arms = [{"learner": one.strip()} for one in named.split(",") if one.strip()]
         values, where, folder, common = {"scenario": scenario, "arms": arms}, "", Path(), None
-        name = path_name(resolved(path).name.split(".")[0], "compare")
+        name = path_name(resolve_path(path).name.split(".")[0], "compare")
     if timing_only:
         name = f"{name}-timing"
     if sharp_control and timing_only:

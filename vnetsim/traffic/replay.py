@@ -12,7 +12,7 @@ import numpy as np
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo, VehiclePath, Window
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import structure
@@ -55,7 +55,7 @@ class ReplayTraffic(PathTraffic):
             seed=recorded.seed,
             command=tuple(recorded.command),
             version=recorded.version,
-            inputs=(str(resolved(path / "windows.parquet")),),
+            inputs=(str(resolve_path(path / "windows.parquet")),),
             notes=tuple(recorded.notes),
             vehicles=recorded.vehicles,
             lanes=tuple(np.column_stack(lane) for lane in lanes),

@@ -10,7 +10,7 @@ import numpy as np
 
 from vnetsim.coverage.windows import CoverageEvent, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
@@ -62,7 +62,7 @@ class OwnTraffic:
         self._speeds = PathSpeeds()
         self._unsaid = unsaid
         file = source_file(scenario)
-        self._inputs = () if file is None else (str(resolved(file)),)
+        self._inputs = () if file is None else (str(resolve_path(file)),)
 
     @property
     def info(self) -> TrafficInfo:

@@ -19,7 +19,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import TrafficInfo, VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Share, Within
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.storage.run_directory import damage_as_input_error
@@ -141,7 +141,7 @@ class AccessLogSource:
             end_s=end_s,
             step_s=None,
             seed=None,
-            inputs=(str(resolved(FilePath(self.file))),),
+            inputs=(str(resolve_path(FilePath(self.file))),),
             whole_paths=True,
             plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
         )

@@ -28,7 +28,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.tracker import Tracker, largest_move_m
 from vnetsim.coverage.windows import CoverageEvent, EntryCause, ExitCause, Floats, Left, TrafficInfo
 from vnetsim.errors import InputError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.traffic.fcd.checks import Agreement
 from vnetsim.traffic.fcd.clocks import by_vehicle
@@ -101,7 +101,7 @@ class FcdTraffic(OpenedTraffic):
             end_s=None,
             step_s=clock.step_s,
             seed=None,
-            inputs=tuple(str(resolved(file)) for file in files),
+            inputs=tuple(str(resolve_path(file)) for file in files),
             notes=(*notes, *self._notes(first)),
             lanes=net.lanes(self.rsus),
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",

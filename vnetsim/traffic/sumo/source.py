@@ -14,7 +14,7 @@ from vnetsim.coverage.placement import place_rsus
 from vnetsim.coverage.rsu import degrees_hint
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
-from vnetsim.errors.paths import resolved
+from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.paths import OpenedTraffic
@@ -119,7 +119,7 @@ class SumoTraffic(OpenedTraffic):
             seed=int(option("seed")) if self._settings.seed is None else self._settings.seed,
             command=session.command,
             version=api.getVersion()[1],
-            inputs=tuple(dict.fromkeys(str(resolved(path)) for path in inputs)),
+            inputs=tuple(dict.fromkeys(str(resolve_path(path)) for path in inputs)),
             notes=(*notes, *placed),
             lanes=tuple(lanes.values()),
             vehicles=self._types.describe(),
