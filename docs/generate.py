@@ -99,7 +99,7 @@ def _learner(name: str, kind: type[Learner]) -> list[str]:
         lines += [*_equations(equations), ""]
     if defaults := getattr(kind, "defaults", {}):
         brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in defaults.items())
-        lines += [f"General settings of which it has a default of its own: {brought}.", ""]
+        lines += [f"General settings with a default of its own: {brought}.", ""]
     texts = list(setting_texts(kind.Settings, "learning"))
     lines += [f"### Settings of {name}", "", _prose(description(kind.Settings)), "", *_list(texts, prefix=f"{name}.")]
     return lines
@@ -150,7 +150,7 @@ def _plugin(kind: Kind, name: str) -> list[str]:
     defaults = getattr(found, "defaults", {})
     if defaults:
         brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in defaults.items())
-        lines += [f"Settings of which it has a default of its own: {brought}.", ""]
+        lines += [f"Settings with a default of its own: {brought}.", ""]
     texts = list(setting_texts(kind.settings_of(found), kind.table, defaults))
     return [*lines, *_list(texts, prefix=f"{word(kind)}.{name}.")] if texts else [*lines, "No settings of its own.", ""]
 
