@@ -100,6 +100,9 @@ def _learner(name: str, kind: type[Learner]) -> list[str]:
     if defaults := getattr(kind, "defaults", {}):
         brought = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in defaults.items())
         lines += [f"General settings with a default of its own: {brought}.", ""]
+    for scale, values in getattr(kind, "scales", {}).items():
+        listed = ", ".join(f"`{key} = {as_toml(value)}`" for key, value in values.items())
+        lines += [f"`--scale {scale}` trains with {listed}.", ""]
     texts = list(setting_texts(kind.Settings, "learning"))
     lines += [f"### Settings of {name}", "", _prose(description(kind.Settings)), "", *_list(texts, prefix=f"{name}.")]
     return lines

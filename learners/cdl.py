@@ -35,7 +35,7 @@ from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
 from learners.state.server import RoundResult
-from learners.steering_baselines import STEERING_DEFAULTS, means, steering_parts
+from learners.steering_baselines import STEERING_DEFAULTS, STEERING_SCALES, means, steering_parts
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from learners.tasks.task import StepLoss, Temperature
 from vnetsim.errors.bounds import TRAINS, Acts, Share
@@ -135,6 +135,7 @@ class Cdl(FederatedLearner):
 
     task: ClassVar[str] = "steering"
     defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
     name: ClassVar[str] = "cdl"
     paper: ClassVar[str] = (
         "Do, Nguyen, Tran et al. (2023): Reducing non-IID effects in federated autonomous driving with contrastive "

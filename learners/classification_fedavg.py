@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from learners.federated import FederatedLearner, Parts, federated_averaging
-from learners.tasks.classification import DEFAULTS, ClassificationSettings, ClassificationTask
+from learners.tasks.classification import DEFAULTS, SCALES, ClassificationSettings, ClassificationTask
 from vnetsim.learning import LearnerContext
 
 
@@ -24,6 +24,7 @@ class ClassificationFedAvg(FederatedLearner):
         "average: Theta = 1 / N sum_i theta_i  (McMahan et al., Algorithm 1, with silos of one size)",
     )
     defaults: ClassVar[Mapping[str, object]] = DEFAULTS
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = SCALES
     Settings: ClassVar[type] = ClassificationSettings
 
     @staticmethod

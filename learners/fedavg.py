@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
 from learners.state.server import WeightFunction, equally
-from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
+from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings, ContrastiveTask
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Participant
 
@@ -44,6 +44,7 @@ class FedAvg(FederatedLearner):
         *DUAL_TEMPERATURE,
         "average: theta^(r+1) = 1 / N sum_n theta_n  (McMahan et al., Algorithm 1, with silos of one size)",
     )
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
     Settings: ClassVar[type] = ContrastiveSettings
 
     @staticmethod
@@ -75,6 +76,7 @@ class Discard(FederatedLearner):
         *DUAL_TEMPERATURE,
         "average: theta^(r+1) = 1 / |K| sum_(n in K) theta_n, K = {n: v_n <= limit_kmh}; theta^r where K is empty",
     )
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
     Settings: ClassVar[type] = DiscardSettings
 
     @staticmethod

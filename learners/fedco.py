@@ -21,7 +21,14 @@ from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
 from learners.state.server import RoundResult
 from learners.state.silos import SiloStates
-from learners.tasks.contrastive import KNN_ACCURACY, LINEAR_ACCURACY, ContrastiveTask, TaskSettings, reported_series
+from learners.tasks.contrastive import (
+    CONTRASTIVE_SCALES,
+    KNN_ACCURACY,
+    LINEAR_ACCURACY,
+    ContrastiveTask,
+    TaskSettings,
+    reported_series,
+)
 from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
 from vnetsim.errors.bounds import Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
@@ -61,6 +68,7 @@ SERIES = (
 
 MOMENTUM = 0.99
 """m of the key encoder, theta_k <- m theta_k + (1 - m) theta_q, as in MoCo's demonstration on CIFAR-10."""
+PUBLISHED_BATCH = 512
 QUEUE_BATCHES = 8
 """Length of the published queue in batches: 4096 keys, 512 from each vehicle."""
 NEW_KEY_ENCODERS = Series(
@@ -141,6 +149,7 @@ class FedCo(FederatedLearner):
         "average: theta^(r+1) = 1 / N sum_n theta_n",
         "queue: the round's keys replace the oldest, in the order of the uploads",
     )
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
     Settings: ClassVar[type] = FedCoSettings
 
     @staticmethod
@@ -154,10 +163,14 @@ class FedCo(FederatedLearner):
         trailing = {KEY_ENCODER + name: first[name] for name in trained} if settings.key_encoder == "rsu" else {}
         own = settings.key_encoder == "silo"
         length, keys = settings.length, settings.batch
+        timed = context.experiment.cost.on_the_clock
+        published = (
+            f"; timed as the published {PUBLISHED_BATCH} keys a participation, queue {QUEUE_BATCHES} times as long"
+        )
         key_encoder_mb = payload_bytes({name: first[name] for name in trained}) / 1e6
         return Parts(
             task=task,
-            local=MomentumContrast(task, settings),
+            local=MomentumContrast(task, settings, timed_images=timed.images if timed else None),
             # model, queue and key encoder of a version belong together
             server=averaging_server(
                 context,
@@ -174,7 +187,8 @@ class FedCo(FederatedLearner):
             series=(*reported_series(SERIES, settings), *((NEW_KEY_ENCODERS,) if own else ())),
             facts={
                 "Queue": f"{length} keys of {PROJECTION} values ({_key_bytes(length) / 1e3:.4g} kB), down with it",
-                "Keys": f"at most {keys} per participation ({_key_bytes(keys) / 1e3:.4g} kB), up with it",
+                "Keys": f"at most {keys} per participation ({_key_bytes(keys) / 1e3:.4g} kB), up with it"
+                + (published if timed and timed.images else ""),
                 "Key encoder": {
                     "silo": f"kept in the silo ({key_encoder_mb:.4g} MB there), starts as the model first downloaded",
                     "visit": "starts as the downloaded model at each local training",
@@ -195,8 +209,15 @@ class MomentumContrast:
     as downloaded, shape (K, D).
     """
 
-    def __init__(self, task: ContrastiveTask, settings: FedCoSettings, loss: StepLoss | None = None) -> None:
-        self._task, self._settings = task, settings
+    def __init__(
+        self,
+        task: ContrastiveTask,
+        settings: FedCoSettings,
+        loss: StepLoss | None = None,
+        *,
+        timed_images: int | None = None,
+    ) -> None:
+        self._task, self._settings, self._timed_images = task, settings, timed_images
         self._descend = step_of(loss or self._info_nce)
         # The key encoder also normalises with the statistics of its own batch, so its running ones are not used. A
         # query and its positive key then share the statistics of the same images, which may give the pair away. MoCo
@@ -208,12 +229,17 @@ class MomentumContrast:
     def cost(self, silo: int) -> Cost:
         """Return the queue down, keys up, and the work of all steps.
 
-        An image passes the trained encoder forward and backward, and the key encoder forward. ``steps`` stays 0, since
-        a vehicle may not stop early: the number of uploaded keys depends on the steps.
+        If timed images differ from the trained ones, keys are timed in the published number, or in that of ``queue``
+        where it is set. An image passes the trained encoder forward and backward, and the key encoder forward.
+        ``steps`` stays 0, since a vehicle may not stop early: the number of uploaded keys depends on the steps.
         """
+        queue, keys = self._settings.length, self._keys_per_training(silo)
+        if self._timed_images is not None:
+            queue = self._settings.queue or QUEUE_BATCHES * PUBLISHED_BATCH
+            keys = min(PUBLISHED_BATCH, self._timed_images)
         return Cost(
-            download_bytes=_key_bytes(self._settings.length),
-            upload_bytes=_key_bytes(self._keys_per_training(silo)),
+            download_bytes=_key_bytes(queue),
+            upload_bytes=_key_bytes(keys),
             work_flop=float(self._task.images_per_training(silo) * (BACKWARD_FACTOR + 1) * self._task.flop),
         )
 

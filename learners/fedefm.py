@@ -32,7 +32,7 @@ from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
 from learners.state.server import RoundResult, Server
 from learners.state.silos import OwnModels, SiloStates
-from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, ClassificationSettings, ClassificationTask
+from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, SCALES, ClassificationSettings, ClassificationTask
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
 from vnetsim.errors.bounds import TRAINS, Acts, Share, Within
 from vnetsim.learning import Cost, Exchange, LearnerContext, Participant, Peer, Series, Update
@@ -171,6 +171,7 @@ class FedEFM(FederatedLearner):
         "without a server: theta_i <- sum_j A_ij theta_j before training, A_ij = 1 / (1 + max(d_i, d_j)) for peers",
     )
     defaults: ClassVar[Mapping[str, object]] = DEFAULTS
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = SCALES
     Settings: ClassVar[type] = FedEFMSettings
 
     @staticmethod

@@ -81,6 +81,7 @@ class FederatedLearner(ABC):
     payload: ClassVar[str] = "the model down, the model up"
     takes_aggregation_rule: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, object]] = {}
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def __init_subclass__(cls) -> None:
         # such a method would silently have no effect

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from learners.fedavg import DUAL_TEMPERATURE, contrastive_averaging
 from learners.federated import FederatedLearner, Parts
 from learners.mathematics.weights import Weights, blur_weights
-from learners.tasks.contrastive import ContrastiveSettings
+from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings
 from vnetsim.learning import LearnerContext, Participant
 
 
@@ -39,6 +39,7 @@ class FLSimCo(FederatedLearner):
         "weights: w_n = (S - L_n) / ((N - 1) S), S = sum_n L_n  (Eq. 11); 1 / N where N = 1 or S = 0",
         "average: theta^(r+1) = sum_n w_n theta_n",
     )
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
     Settings: ClassVar[type] = ContrastiveSettings
 
     @staticmethod

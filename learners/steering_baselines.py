@@ -29,6 +29,11 @@ STEERING_DEFAULTS: Mapping[str, object] = {
 }
 """Experiment settings of the steering learners; 11 silos as in the published runs on the network Gaia."""
 
+STEERING_SCALES: Mapping[str, Mapping[str, object]] = {
+    "paper": {"learning.steps": 1, "learning.lr": 1e-3, "learning.dropout": 0.5, "data.image_px": 200}
+}
+"""CDL's published training, which its baselines share; its batch and weight decay are the defaults."""
+
 
 def steering_parts(
     context: LearnerContext,
@@ -110,6 +115,7 @@ class DecentralisedSgd(FederatedLearner):
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
     )
     defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
     Settings: ClassVar[type] = SteeringSettings
 
     @staticmethod
@@ -133,6 +139,7 @@ class FedAvgSteering(FederatedLearner):
         "theta <- (1 / N) sum_n theta_n at the RSU",
     )
     defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
+    scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
     Settings: ClassVar[type] = SteeringSettings
 
     @staticmethod

@@ -91,8 +91,10 @@ class Cost:
             return round((size - other) / own.bytes * model_bytes) + other
 
         def work(flop: float) -> float:
-            ratio = 1.0 if images is None or own.images is None else images / own.images
-            return flop / own.image_flop * image_flop * ratio
+            passes = flop / own.image_flop
+            if images is not None and own.images is not None:
+                passes = passes / own.images * images  # in this order exact where each image passes equally often
+            return passes * image_flop
 
         exchange = self.exchange and replace(
             self.exchange,

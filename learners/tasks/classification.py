@@ -30,6 +30,9 @@ DEFAULTS: Mapping[str, object] = {
 }
 """Experiment settings of the learners that classify."""
 
+SCALES: Mapping[str, Mapping[str, object]] = {"paper": {"learning.encoder": "resnet18"}}
+"""FedEFM publishes neither batch nor steps: they stay."""
+
 LOSS = training_loss("Cross-entropy over the union of labels")
 ACCURACY = Series(
     name="accuracy",

@@ -111,6 +111,16 @@ def reported_series(series: Sequence[Series], settings: TaskSettings) -> tuple[S
     return tuple(one for one in series if not (never and one is LINEAR_ACCURACY))
 
 
+CONTRASTIVE_SCALES: Mapping[str, Mapping[str, object]] = {
+    "paper": {
+        "learning.encoder": "resnet18",
+        "learning.batch": 512,
+        "learning.steps": 2,
+        "data.train_images": 95 * 520,  # as many as each of FLSimCo's 95 vehicles has
+    }
+}
+"""FLSimCo's published training, which its baselines share."""
+
 FIRST, SECOND = "first.", "second."
 
 

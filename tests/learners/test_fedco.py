@@ -22,6 +22,7 @@ from learners.data.sets import ImageSet
 from learners.engines.programs import LocalTraining, TrainingJob, remove_prefix
 from learners.fedco import KEY, KEYS, QUERY, ROUNDS, FedCo, FedCoSettings, enqueue, queue_figures
 from learners.mathematics.losses import queue_info_nce
+from vnetsim.experiment import CostSettings
 from vnetsim.learning import LearnerContext, Participant, Update
 
 MakeParticipant = Callable[..., Participant]
@@ -199,8 +200,17 @@ def test_a_stale_vehicle_uses_the_queue_it_downloaded(
 # what crosses the radio link, and what is kept
 
 
-def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant) -> None:
-    learner = new(queue=4096, batch=512, steps=16)  # silos of 16 images: 16 steps see 256
+def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant, new_context: MakeContext) -> None:
+    context = new_context()
+    trained = replace(context, experiment=replace(context.experiment, cost=CostSettings(model="trained")))
+    timed = [new(batch=batch, queue=0).cost(0).model for batch in (8, 16)]
+    assert timed[0] is not None
+    assert timed[0].other_download_bytes == 8 * timed[0].other_upload_bytes == 2 * 2**20, (
+        "published, whatever is trained"
+    )
+    assert timed[1] is not None
+    assert timed[1].other_upload_bytes == timed[0].other_upload_bytes
+    learner = new(trained, queue=4096, batch=512, steps=16)  # silos of 16 images: 16 steps see 256
     model = {name: t for name, t in learner.state_dict().items() if name.startswith("model.")}
     assert not any("queue" in name for name in model)
     model_bytes = sum(t.numel() * t.element_size() for t in model.values())
@@ -210,14 +220,14 @@ def test_payload_is_model_queue_and_keys(new: New, participant: MakeParticipant)
     large = cost.of(3_000_000, 1e9)  # keys stay as they are
     assert (large.download_bytes, large.upload_bytes) == (3_000_000 + 2 * 2**20, 3_000_000 + 256 * 128 * 4)
     assert large.work_flop == 16 * 16 * 4 * 1e9
-    assert new(queue=4096, batch=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
+    assert new(trained, queue=4096, batch=512, steps=64).cost(0).upload_bytes == model_bytes + 256 * 2**10
     # each image: forward and backward for the query, forward for the key
     assert cost.work_flop == 16 * 16 * 4 * learner._task.flop
     facts = learner.describe().facts
     assert "2097 kB" in facts["Queue"]
     assert facts["Keys"] == "at most 512 per participation (262.1 kB), up with it"
     assert "kept in the silo (0.344 MB there)" in facts["Key encoder"], "of 86,000 parameters"
-    small = new(queue=16, batch=8, steps=2)
+    small = new(trained, queue=16, batch=8, steps=2)
     update = small.train([participant(0, 0)])[0]
     assert small.cost(0).upload_bytes == sum(t.numel() * t.element_size() for t in update.state.values())
     assert small.cost(0).download_bytes == model_bytes + 16 * 128 * 4

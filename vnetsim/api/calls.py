@@ -34,6 +34,7 @@ from vnetsim.runs.effect import with_given
 from vnetsim.runs.runner import OnRound, resume_run, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import choose_folder, folder_to_make
+from vnetsim.scenario.settings_file import LAPTOP
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.request import plan_of
@@ -51,6 +52,7 @@ def run(
     learner: str | type | None = None,
     time_s: float | None = None,
     rounds: int | None = None,
+    scale: str = LAPTOP,
     seed: int | None = None,
     device: str | None = None,
     rsu: Rsus = None,
@@ -75,6 +77,8 @@ def run(
             ``"flsimco"``. A class of a notebook is known to this process alone; put it in a file to resume elsewhere.
         time_s: simulated time to run (s); default 600 s, or until ``rounds`` are done where they are given.
         rounds: rounds to run; default as many as the time allows.
+        scale: ``"laptop"`` trains what the defaults say; ``"paper"`` the network, batch and steps that the method
+            published, where settings and files say nothing else. It changes what is trained, not what is timed.
         seed: of every random stream; default 0.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
@@ -123,7 +127,7 @@ def run(
         if timing_only:
             named = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False), *named]
         command = command or _call("run", scenario, out, named)
-        assembly = assemble(*experiment_of(scenario, named, trust=trust))
+        assembly = assemble(*experiment_of(scenario, named, trust=trust, scale=text_of(scale, "scale")))
         assembly = with_given(assembly, None if isinstance(scenario, Settings) else path_of(scenario), given)
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
         folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(assembly.experiment, name)
@@ -186,6 +190,7 @@ def compare(
     sharp_control: bool = False,
     time_s: float | None = None,
     rounds: int | None = None,
+    scale: str = LAPTOP,
     device: str | None = None,
     rsu: Rsus = None,
     workers: int = 1,
@@ -215,6 +220,7 @@ def compare(
             enough.
         time_s: see ``vnetsim.run``; all arms have the same.
         rounds: see ``vnetsim.run``.
+        scale: see ``vnetsim.run``; of all arms.
         device: see ``vnetsim.run``.
         rsu: see ``vnetsim.run``.
         workers: cells to run at once.
@@ -260,6 +266,7 @@ def compare(
             seeds=seeds_of(seeds),
             size=None if size is None else text_of(size, "size"),
             sharp_control=sharp_control,
+            scale=text_of(scale, "scale"),
             equal_schedule=None if equal_schedule is None else text_of(equal_schedule, "equal_schedule"),
             yes=yes,
             trust=trust,

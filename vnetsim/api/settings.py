@@ -19,7 +19,14 @@ from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
-from vnetsim.scenario.settings_file import leaves, load_experiment, read_experiment, to_plain, with_overrides
+from vnetsim.scenario.settings_file import (
+    LAPTOP,
+    leaves,
+    load_experiment,
+    read_experiment,
+    to_plain,
+    with_overrides,
+)
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 
@@ -213,6 +220,7 @@ def experiment_of(
     *,
     learns: bool = True,
     trust: bool = False,
+    scale: str = LAPTOP,
 ) -> tuple[Settings, type[Learner] | None]:
     """Return the experiment for what a caller gave, and the class of its learner where it was looked at.
 
@@ -221,13 +229,20 @@ def experiment_of(
         overrides: paths and values.
         learns: whether a learner is looked at.
         trust: see ``Experiment``.
+        scale: see ``vnetsim.run``.
 
     Raises:
-        InputError: see ``Experiment``; or another learner for an experiment.
+        InputError: see ``Experiment``; or another learner, or a scale, for an experiment.
     """
     if not isinstance(scenario, Settings):
         text = path_of(scenario)
-        return read_experiment(text, overrides, trust=trust) if learns else (load_experiment(text, overrides), None)
+        return (
+            read_experiment(text, overrides, trust=trust, scale=scale)
+            if learns
+            else (load_experiment(text, overrides), None)
+        )
+    if scale != LAPTOP:
+        raise InputError(f"scale: an Experiment has all of its settings already; give its file or name with '{scale}'.")
     for path, value in overrides:
         if path == ("learner",) and value != scenario.learner:
             raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")

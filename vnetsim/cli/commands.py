@@ -60,6 +60,14 @@ Time = Annotated[
     ),
 ]
 Rounds = Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run; default as many as the time allows.")]
+Scale = Annotated[
+    str,
+    Parameter(
+        group=LEARNING,
+        help="What is trained: laptop, small networks in minutes, or paper, the published network, batch and steps, "
+        "which want a GPU. What is timed stays.",
+    ),
+]
 Device = Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")]
 Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")]
 Set = Annotated[
@@ -101,6 +109,7 @@ def run(
     learner: LearningText = None,
     time_s: Time = None,
     rounds: Rounds = None,
+    scale: Scale = "laptop",
     device: Device = None,
     data: LearningText = None,
     data_root: LearningText = None,
@@ -127,6 +136,7 @@ def run(
         learner=learner,
         time_s=time_s,
         rounds=rounds,
+        scale=scale,
         device=device,
         seed=seed,
         data__name=data,
@@ -185,6 +195,7 @@ def compare(
     sharp_control: LearningFlag = False,
     time_s: Time = None,
     rounds: Rounds = None,
+    scale: Scale = "laptop",
     device: Device = None,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     set_: Set = (),
@@ -226,6 +237,7 @@ def compare(
             sharp_control=sharp_control,
             time_s=time_s,
             rounds=rounds,
+            scale=scale,
             device=device,
             **traffic.settings(),
             settings=settings_of(set_),

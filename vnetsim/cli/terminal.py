@@ -142,10 +142,13 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
     if not texts:
         console.print(_text("no settings of its own"))
     others = {key: value for key, value in defaults.items() if not key.startswith(f"{kind.table}.")}
-    if others:
-        console.print(_text("\ndefaults that it brings for other settings", style="bold"))
-    for key, value in others.items():
-        console.print(_text(f"{key} = {as_toml(value)}"), soft_wrap=True)
+    brought = {"defaults that it brings for other settings": others}
+    brought |= {f"defaults of --scale {name}": values for name, values in getattr(plugin, "scales", {}).items()}
+    for title, values in brought.items():
+        if values:
+            console.print(_text(f"\n{title}", style="bold"))
+        for key, value in values.items():
+            console.print(_text(f"{key} = {as_toml(value)}"), soft_wrap=True)
 
 
 def _place(plugin: type[Any]) -> str:

@@ -250,13 +250,16 @@ class LearnerContext:
 class Learner(Protocol):
     """A federated learning method.
 
-    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. Four more
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. Five more
     members are optional:
 
     - ``payload: str``, what a participation sends over the radio links, in words;
     - ``equations: tuple[str, ...]``, the equations it implements, one a line;
     - ``defaults: Mapping[str, object]``, experiment settings by dotted key that suit it better than the general
       defaults, for example ``{"data.name": "road"}``. The user's settings take precedence;
+    - ``scales: Mapping[str, Mapping[str, object]]``, other defaults by the name of a scale, such as ``{"paper":
+      {"learning.encoder": "resnet18"}}``. They may set the tables ``learning``, ``encoder`` and ``data``, and must
+      change only what is trained, not what ``cost`` returns for a timed model;
     - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule that its context names; without it any rule
       other than ``sync`` is refused.
 

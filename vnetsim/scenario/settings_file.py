@@ -195,6 +195,30 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
 
 
+LAPTOP = "laptop"
+"""The scale of all defaults."""
+SCALED = ("learning", "encoder", "data")
+"""Tables that a scale may set: what is trained, never what is timed."""
+
+
+def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
+    """Return what a scale sets for a learner, by dotted key; see ``vnetsim.learning.Learner``.
+
+    Raises:
+        InputError: the learner has no such scale.
+        RunError: a key that is not among what a scale may set.
+    """
+    scales: Mapping[str, Mapping[str, Any]] = {LAPTOP: {}, **getattr(learner, "scales", {})}
+    if scale not in scales:
+        raise InputError(f"--scale {scale}: the learner {learner.name} has no such scale, but {', '.join(scales)}.")
+    for key in scales[scale]:
+        if key.partition(".")[0] not in SCALED:
+            raise RunError(
+                f"learner '{learner.name}': its scale '{scale}' is wrong: {key} is not among what it may set."
+            )
+    return dict(scales[scale])
+
+
 def _fault_prefix(learner: type[Learner]) -> str:
     return f"learner '{learner.name}': its own defaults are wrong"
 
@@ -332,11 +356,11 @@ def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experi
 
 
 def read_experiment(
-    scenario: str, overrides: Sequence[Override] = (), *, trust: bool = False
+    scenario: str, overrides: Sequence[Override] = (), *, trust: bool = False, scale: str = LAPTOP
 ) -> tuple[Experiment, type[Learner]]:
     """Read an experiment, and find the class of its learner.
 
-    ``overrides`` replace values of the file, which replace the learner's own defaults, which replace general ones.
+    General defaults come first, then the learner's own, then those of its scale, then the file, then ``overrides``.
 
     A run directory gives its traffic and its settings. With another learner than the recorded one, settings in
     ``learning`` that both learners have are kept, so that the runs compare. A recorded value that is the old learner's
@@ -346,10 +370,13 @@ def read_experiment(
         scenario: see ``load_experiment``.
         overrides: see ``load_experiment``.
         trust: whether a run directory may name code to run, and data to download.
+        scale: the learner's scale. In a recorded run it changes the settings that are still at their defaults. Values
+            of ``data`` apply to the learner's own data set only.
 
     Raises:
-        InputError: the file, a key or a value is wrong; or a run directory names code that ``overrides`` do not.
-        RunError: the learner's own defaults have a key that a learner may not set.
+        InputError: the file, a key or a value is wrong; the learner has no such scale; or a run directory names code that
+            ``overrides`` do not.
+        RunError: the learner's own defaults, or its scale, have a key that a learner may not set.
     """
     values, file = _read(scenario)
     recorded = file is not None and file.parent == Path(scenario)
@@ -363,8 +390,14 @@ def read_experiment(
     own = learner_defaults(learner)
     if file is not None and recorded:
         values = _fit_recording(values, file.parent, learner, own, another=name != before)
-    else:
-        values = _with_defaults(values, own)
+    scaled = learner_scale(learner, scale)
+    own_data = own.get("data.name", DataSettings.name)
+    if dict(overrides).get(("data", "name"), at(values, "data.name") or own_data) != own_data:
+        scaled = {key: value for key, value in scaled.items() if not key.startswith("data.")}
+    if scaled and recorded:
+        general = {**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())}
+        values = _with_other_defaults(values, own, {**own, **scaled}, general)
+    values = _with_defaults(values, scaled if recorded else {**own, **scaled})
     try:
         return _build(values, overrides, file), learner
     except InputError as error:

@@ -25,6 +25,7 @@ from vnetsim.runs.effect import find_idle, idle_everywhere, idle_in_file, refuse
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
 from vnetsim.scenario.settings_file import (
+    LAPTOP,
     keys_in_file,
     leaves,
     load_experiment,
@@ -72,6 +73,7 @@ class Expansion:
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
             said otherwise.
+        scale: of the learners.
         least: arms times conditions that there must be, where somebody trains.
         common: the tables without those of the size that was chosen; None where there are no sizes.
 
@@ -91,6 +93,7 @@ class Expansion:
         folder: Path,
         trust: bool,
         timing_only: bool = False,
+        scale: str = LAPTOP,
         least: int = 2,
         common: Mapping[str, Any] | None = None,
     ) -> None:
@@ -99,6 +102,7 @@ class Expansion:
         self._folder = folder
         self._where = where
         self._trust = trust
+        self._scale = scale
         self._timing_only = timing_only
         with placed(where):
             self._tables = structure(values, StudyTables, "")
@@ -353,7 +357,7 @@ class Expansion:
 
         def build(options: Sequence[Override]) -> Experiment:
             given = [*settings.items(), *options]
-            experiment, learner = read_experiment(scenario, given, trust=self._trust)
+            experiment, learner = read_experiment(scenario, given, trust=self._trust, scale=self._scale)
             for key in experiment.learning.keys() - anywhere:
                 raise unknown_name("key", key, anywhere, where="learning")
             known = self._keys[experiment.learner] | own

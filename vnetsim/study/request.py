@@ -21,7 +21,7 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
-from vnetsim.scenario.settings_file import read_experiment
+from vnetsim.scenario.settings_file import LAPTOP, read_experiment
 from vnetsim.storage.structure import read_toml, structure
 from vnetsim.study.expansion import Expansion
 from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
@@ -43,6 +43,7 @@ def plan_of(
     size: str | None = None,
     equal_schedule: str | None = None,
     sharp_control: bool = False,
+    scale: str = LAPTOP,
     yes: bool = False,
     trust: bool = False,
     timing_only: bool = False,
@@ -57,6 +58,7 @@ def plan_of(
         size: of a study file.
         equal_schedule: an arm or learner whose payload and work are those of all arms.
         sharp_control: whether each arm is followed by the same with no image blurred; False for what the study says.
+        scale: of the learners; see ``vnetsim.run``.
         yes: whether any number of cells is meant.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
         timing_only: whether nobody is trained; one learner is then enough.
@@ -92,7 +94,8 @@ def plan_of(
     if equal_schedule is not None:
         of_file = source_file(equal_schedule) is not None
         values["equal_schedule"] = at_folder(equal_schedule, Path.cwd()) if of_file else equal_schedule
-    found = Expansion(values, options, where=where, folder=folder, trust=trust, timing_only=timing_only, common=common)
+    asked: dict[str, Any] = {"trust": trust, "timing_only": timing_only, "scale": scale}
+    found = Expansion(values, options, where=where, folder=folder, common=common, **asked)
     return found.plan(None if yes else MOST_CELLS), name
 
 

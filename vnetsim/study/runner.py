@@ -160,7 +160,7 @@ def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) ->
     exchanges = None
     if any(key.startswith("exchange.") for cell in first for key in cell.given):
         with suppress(RunError):  # a learner at fault fails its own cells alone
-            learners = (one.made(one.context("cpu", pictures=False))[0] for _, one in made)
+            learners = (one.make_learner(one.context("cpu", pictures=False))[0] for _, one in made)
             exchanges = any(learner.cost(0).exchange is not None for learner in learners)
     cases = []
     for cell, one in made:
