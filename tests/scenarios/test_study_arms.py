@@ -1,5 +1,6 @@
 """What differs between the arms of the shipped studies, and what their page says: held to the files and to itself."""
 
+import csv
 import dataclasses
 import functools
 import re
@@ -18,7 +19,7 @@ from vnetsim.study.request import plan_of
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "studies"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-TABLE = PAGES.pop("README")
+del PAGES["README"]
 PAGE = "".join(f"\n#{text}" for _, text in sorted(PAGES.items()))
 """The studies' pages, each a section."""
 PAPERS = ("cdl-", "fedefm-", "flsimco-")
@@ -100,23 +101,21 @@ def test_differences_and_intervals_on_the_page_agree(section: str) -> None:
         assert outside >= -margin if bold else outside <= margin, (difference, low, high)
 
 
-def test_the_table_of_all_studies_says_what_their_pages_say() -> None:
-    """Every difference and interval, the seeds, and what would have been seen; each page has its row."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TABLE.splitlines() if line.startswith("| ")]
-    rows = [row for row in rows if len(row) == 6][1:]
-    assert len(rows) == 28
-    last, told = ("", "", ""), set()
-    for study, asks, arms, size, result, seen in rows:
-        last = (study, asks, arms) if study else last
-        name = re.fullmatch(r"\[`([\w-]+)\.toml`\]\(\1\.md\)", last[0])[1]  # type: ignore[index]
-        page, told = " ".join(PAGES[name].split()), {*told, name}
-        kind, seeds = re.fullmatch(r"([\w-]+)(?: for 400 s)?, (\d+)", size).groups()  # type: ignore[union-attr]
-        assert kind in tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))["sizes"]
-        assert f"{seeds} seeds" in page
-        found = re.findall(INTERVAL, result)
+def test_the_results_of_all_studies_are_those_of_their_pages() -> None:
+    """Every difference and interval, the seeds, and what would have been resolved; each page has its row."""
+    with (FOLDER / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        page = " ".join(PAGES[row["study"]].split())
+        assert row["size"].removesuffix(" for 400 s") in FILES[row["study"]]["sizes"]
+        if not row["result"]:
+            continue  # its row file has the figures
+        assert f"{row['seeds']} seeds" in page
+        found = re.findall(INTERVAL, row["result"])
         assert found
         for difference, low, high in found:
             assert f"{difference} ({low} to {high})" in page or f"({difference}, {low} to {high}" in page, difference
-        for number in re.findall(NUMBER, seen):
-            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", page), (name, number)
+        for number in re.findall(NUMBER, row["resolves"]):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", page), (row["study"], number)
+    told = {row["study"] for row in rows}
     assert told == PAGES.keys() == {path.stem for path in FOLDER.glob("*.toml")}

@@ -1,0 +1,134 @@
+"""Tables of the studies' results: ``python docs/results.py`` writes them into the pages that show them.
+
+``scenarios/studies/results.csv`` has a row for each study and size; its figures are those of the study's page, which a
+test checks. A row without a ``result`` takes it from ``scenarios/studies/rows/STUDY-SIZE.csv``: those rows of a
+comparison's ``comparison_differences.csv`` that are to be shown.
+
+A page shows a table between the lines ``<!-- results.py: NAME -->`` and ``<!-- end -->``; NAME is a key of ``TABLES``.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md")
+BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+HEADLINE = "headline"
+
+Row = Mapping[str, str]
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by column; an empty field is an empty text."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def results(studies: Path) -> list[dict[str, str]]:
+    """Return a row for each line of the table of results, with figures from row files where a study has them.
+
+    Raises:
+        ValueError: a study has neither a result nor a row file, or both.
+    """
+    found = []
+    for row in read(studies / "results.csv"):
+        file = studies / "rows" / f"{row['study']}-{row['size']}.csv"
+        if bool(row["result"]) == file.is_file():
+            raise ValueError(f"results.csv: {row['study']}, {row['size']}: needs either a result or {file.name}")
+        if row["result"]:
+            found.append(row)
+        else:
+            found += [{**row, **measured} for measured in _from_file(file)]
+    return found
+
+
+def _from_file(file: Path) -> Iterator[Row]:
+    """Yield ``result``, ``resolves`` and ``seeds`` of each pair and metric, all conditions in one."""
+    names = ("first", "second", "metric", "unit")
+    for (first, second, metric, unit), group in groupby(read(file), lambda row: [row[name] for name in names]):
+        rows = list(group)
+        what = f"points of {metric}" if unit == "%" else metric
+        values = [f"{row['within']} {_interval(row)}".strip() for row in rows]
+        resolves = list(dict.fromkeys(_figure(row["resolves"], unit) for row in rows if row["resolves"]))
+        seeds = sorted({int(row["seeds"]) for row in rows})
+        yield {
+            "result": f"{first} - {second}, {what.replace('_', ' ')}: {', '.join(values)}",
+            "resolves": ", ".join(resolves),
+            "seeds": " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1]))),
+        }
+
+
+def _interval(row: Row) -> str:
+    low, high = (_figure(row[end], row["unit"]) if row[end] else "unbounded" for end in ("low", "high"))
+    return f"{_figure(row['difference'], row['unit'])} ({low} to {high})"
+
+
+def _figure(text: str, unit: str) -> str:
+    """Return a number as the pages write it: a fraction in points, errors without the leading zero."""
+    value = float(text)
+    if unit == "%":
+        return f"{100 * value:.1f}".replace("-0.0", "0.0")
+    if unit in ("RMSE", "MAE"):
+        return re.sub(r"^(-?)0\.", r"\1.", f"{value:.3f}").replace("-.000", ".000")
+    return f"{value:.2g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    first, *others = [f"| {' | '.join(line)} |\n" for line in (head, *rows)]
+    return f"{first}|{'---|' * len(head)}\n{''.join(others)}"
+
+
+def results_table(studies: Path) -> str:
+    """Return all results, for ``docs/explanation/results.md``."""
+    rows, last = [], ""
+    for row in results(studies):
+        name = row["study"]
+        link = f"[`{name}`](../../scenarios/studies/{name}.md)" if name != last else ""
+        asks, last = row["asks"] if name != last else "", name
+        rows.append((link, asks, _scale(row), row["result"], row["resolves"] or "\u2013", row["note"]))
+    head = ("study", "question", "network, images, seeds", "difference (95 % interval)", "resolves", "measured with")
+    return table(head, rows)
+
+
+def _scale(row: Row) -> str:
+    return f"{row['network']}, {row['images']}, {row['seeds']}"
+
+
+def studies_table(studies: Path) -> str:
+    """Return what each study asks, for the page of the studies."""
+    rows: dict[str, tuple[str, ...]] = {}
+    for row in read(studies / "results.csv"):
+        name = row["study"]
+        link, asks, arms, sizes = rows.get(name, (f"[`{name}.toml`]({name}.md)", row["asks"], row["arms"], ""))
+        rows[name] = (link, asks, arms, f"{sizes}, {row['size']}".removeprefix(", "))
+    return table(("study", "asks", "arms", "sizes run"), list(rows.values()))
+
+
+def headline_table(studies: Path) -> str:
+    """Return the results of the study ``headline``, for the README."""
+    rows = [(row["result"], row["resolves"], _scale(row)) for row in results(studies) if row["study"] == HEADLINE]
+    return table(("difference (95 % interval)", "resolves", "network, images, seeds"), rows)
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "results": results_table,
+    "studies": studies_table,
+    HEADLINE: headline_table,
+}
+
+
+def with_tables(text: str, studies: Path = ROOT / "scenarios" / "studies") -> str:
+    """Return a page with its tables generated again; everything else stays."""
+    return BLOCK.sub(lambda match: f"{match[1]}{match[2]}{TABLES[match[1]](studies)}", text)
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        page = ROOT / name
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,71 @@
+"""The tables of the studies' results in the documentation are those that ``docs/results.py`` generates."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vnetsim.storage.tables import COMPARISON_DIFFERENCES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def results() -> Any:
+    spec: Any = importlib.util.spec_from_file_location("docs_results", ROOT / "docs" / "results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+RESULTS = results()
+COLUMNS = ("within", "first", "second", "metric", "unit", "seeds", "difference", "low", "high", "resolves")
+MEASURED = [
+    ("crossing", "FLSimCo", "FedAvg", "accuracy", "%", 10, 0.0214, 0.0051, 0.0377, 0.03),
+    ("corridor", "FLSimCo", "FedAvg", "accuracy", "%", 10, -0.0002, "", "", ""),
+    ("", "CDL", "D-SGD", "rmse", "RMSE", 9, -0.0123, -0.02, -0.0001, 0.01),
+]
+
+
+@pytest.mark.parametrize("name", RESULTS.PAGES)
+def test_pages_show_the_tables_as_they_are_generated(name: str) -> None:
+    """``python docs/results.py`` writes them."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert RESULTS.with_tables(text) == text
+    assert len(RESULTS.BLOCK.findall(text)) == text.count("results.py: ") >= (name != "README.md")
+
+
+def test_the_sentences_about_results_have_no_figures_that_could_drift() -> None:
+    text = (ROOT / "docs" / "explanation" / "results.md").read_text(encoding="utf-8")
+    sentences = re.findall(r"^- (.*(?:\n  .*)*)", text.partition("<!--")[0], re.MULTILINE)
+    assert 0 < len(sentences) <= 10
+    assert not re.search(r"\d", " ".join(sentences).replace("CIFAR-10", ""))
+
+
+def test_a_study_with_a_row_file_has_a_line_for_each_pair_and_metric(tmp_path: Path) -> None:
+    assert set(COLUMNS) <= {column.name for column in COMPARISON_DIFFERENCES}
+    head = "study,asks,arms,size,seeds,network,images,result,resolves,note\n"
+    (tmp_path / "results.csv").write_text(f"{head}headline,what decides?,three,labels,,small,GTSRB,,,\n")
+    rows = tmp_path / "rows" / "headline-labels.csv"
+    with pytest.raises(ValueError, match=r"headline, labels: needs either a result or headline-labels\.csv"):
+        RESULTS.results(tmp_path)
+    rows.parent.mkdir()
+    rows.write_text("".join(f"{','.join(map(str, row))}\n" for row in (COLUMNS, *MEASURED)))
+    accuracy = "FLSimCo - FedAvg, points of accuracy: crossing 2.1 (0.5 to 3.8), corridor 0.0 (unbounded to unbounded)"
+    rmse = "CDL - D-SGD, rmse: -.012 (-.020 to .000)"
+    page = "A.\n<!-- results.py: headline -->\nold\n<!-- end -->\nB."
+    assert RESULTS.with_tables(page, tmp_path).splitlines() == [
+        "A.",
+        "<!-- results.py: headline -->",
+        "| difference (95 % interval) | resolves | network, images, seeds |",
+        "|---|---|---|",
+        f"| {accuracy} | 3.0 | small, GTSRB, 10 |",
+        f"| {rmse} | .010 | small, GTSRB, 9 |",
+        "<!-- end -->",
+        "B.",
+    ]
+    first, second = RESULTS.results_table(tmp_path).splitlines()[2:]
+    assert first.startswith("| [`headline`](../../scenarios/studies/headline.md) | what decides? | small, GTSRB, 10 |")
+    assert second.startswith("|  |  | small, GTSRB, 9 |")
+    assert "| [`headline.toml`](headline.md) | what decides? | three | labels |" in RESULTS.studies_table(tmp_path)
