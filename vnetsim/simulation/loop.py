@@ -34,7 +34,7 @@ from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio, association
 from vnetsim.simulation.log import RoundHandler, SimulationLog
-from vnetsim.simulation.mixing import Apart, mixer_of
+from vnetsim.simulation.mixing import NoMixing, mixer_of
 from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.recorder import Recorder
@@ -194,7 +194,7 @@ class _Loop:
 
     env: simpy.Environment
     fleet: Fleet
-    mixer: Apart
+    mixer: NoMixing
     outbox: Outbox
     log: SimulationLog
     on_round: Callable[[SimulationLog], object] | None

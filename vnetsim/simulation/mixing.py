@@ -26,7 +26,7 @@ from vnetsim.storage.rows import MergeRecord
 
 
 @dataclass(kw_only=True)
-class Apart:
+class NoMixing:
     """Nobody mixes the aggregators' models."""
 
     world: World
@@ -60,7 +60,7 @@ class Apart:
 
 
 @dataclass(kw_only=True)
-class Cloud(Apart):
+class Cloud(NoMixing):
     """Averages the RSUs' models after every ``edge_rounds`` of their rounds; see ``TopologySettings``.
 
     An RSU whose model is on its way to the cloud, or the cloud's on its way back, invites nobody.
@@ -144,7 +144,7 @@ class Cloud(Apart):
 
 
 @dataclass(kw_only=True)
-class Peers(Apart):
+class Peers(NoMixing):
     """Averages each RSU's model with those of its neighbours after every ``edge_rounds`` of its rounds.
 
     An RSU waits for nobody: it takes the newest model that has arrived from each neighbour, its own in place of one
@@ -194,8 +194,8 @@ class Peers(Apart):
         return tuple(dict.fromkeys([*heard, *self._under_way]))
 
 
-def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., Apart]:
-    """Return what makes the one that mixes the models of a topology from what ``Apart`` is given.
+def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
+    """Return what makes the one that mixes the models of a topology from what ``NoMixing`` is given.
 
     Raises:
         InputError: RSUs have no way to each other.
@@ -204,4 +204,4 @@ def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., A
         return Cloud
     if settings.kind == "peers":
         return partial(Peers, weights=metropolis_hastings(neighbours(settings, rsus)))
-    return Apart
+    return NoMixing
