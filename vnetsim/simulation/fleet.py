@@ -27,7 +27,7 @@ class Fleet:
 
     Args:
         by_rsu: the topology: the aggregator to which each RSU belongs, by the RSU's id.
-        met: told the type of every vehicle when it is covered for the first time.
+        on_first_entry: called with the type of every vehicle when it enters coverage for the first time.
     """
 
     rsus: Sequence[Rsu]
@@ -35,7 +35,7 @@ class Fleet:
     recorder: Recorder
     by_rsu: Mapping[str, Aggregator]
     handover: Handover
-    met: Callable[[str], None]
+    on_first_entry: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self._rsus = {rsu.id: rsu for rsu in self.rsus}
@@ -70,7 +70,7 @@ class Fleet:
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
-            self.met(path.vehicle_type)
+            self.on_first_entry(path.vehicle_type)
             silo, approach = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
             vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, silo=silo, approach=approach)
         earlier = vehicle.entries.get(rsu.id, 0)
