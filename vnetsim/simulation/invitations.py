@@ -15,7 +15,7 @@ from vnetsim.simulation.log import Rows
 from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
 from vnetsim.simulation.participation import Predicted
 from vnetsim.simulation.selection import Candidate, SelectionContext, SelectionPolicy
-from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import ParticipationRecord
 
@@ -31,14 +31,14 @@ class Invitations:
     """
 
     def __init__(
-        self, *, policy: SelectionPolicy, generator: np.random.Generator, pace: Pace, knowledge: Knowledge
+        self, *, policy: SelectionPolicy, generator: np.random.Generator, pace: Pace, selection_state: SelectionState
     ) -> None:
         self._policy = policy
         self._generator = generator
         self._memory = policy.begin() if hasattr(policy, "begin") else None
         self._learn = getattr(policy, "after_round", None)
         self._plan, self._takes, self._share = (getattr(pace, part, None) for part in ("plan", "takes", "share"))
-        self._knowledge = knowledge
+        self._selection_state = selection_state
         self.planned_share = 1.0
         self._waiting: list[Candidate] = []  # in order of entry
         self._windows: dict[Candidate, OpenWindow] = {}
@@ -54,11 +54,11 @@ class Invitations:
         Returns:
             whether it waits.
         """
-        if self._knowledge.last_round.get(window.vehicle.id, -1) >= round_index:
+        if self._selection_state.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)
             return False
         if window not in self._candidates:
-            self._candidates[window] = candidate = Candidate(window, self._knowledge)
+            self._candidates[window] = candidate = Candidate(window, self._selection_state)
             self._windows[candidate] = window
             insort(self._waiting, candidate, key=self._entered)
         return True
@@ -75,11 +75,11 @@ class Invitations:
 
     def took_part(self, vehicle: Vehicle, round_index: int) -> None:
         """Take note that a vehicle was invited in a round, or that its update counts for it."""
-        self._knowledge.last_round[vehicle.id] = round_index
+        self._selection_state.last_round[vehicle.id] = round_index
 
     def forget(self, window: OpenWindow, closed: Window) -> None:
         """Take note that a window has closed; nobody waits in it any more."""
-        self._knowledge.left(window.vehicle, closed)
+        self._selection_state.add_window(window.vehicle, closed)
         self.withdraw(window)
 
     def withdraw(self, window: OpenWindow) -> None:
@@ -93,7 +93,7 @@ class Invitations:
         """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
         if self._plan is None or state.invited:
             return None
-        self._knowledge.at(state.now_s)
+        self._selection_state.advance(state.now_s)
         planned: PlannedRound | None = self._plan(tuple(self._waiting), state)
         if planned is None:
             return None
@@ -106,7 +106,7 @@ class Invitations:
         Raises:
             RunError: the policy failed, or returned what is no candidate, or one twice.
         """
-        self._knowledge.at(state.now_s, self.planned_share)
+        self._selection_state.advance(state.now_s, self.planned_share)
         candidates = tuple(self._waiting)
         if self._takes is not None:
             candidates = tuple(candidate for candidate in candidates if self._takes(candidate, state))
@@ -120,7 +120,7 @@ class Invitations:
             in_flight=state.in_flight,
             generator=self._generator,
             memory=self._memory,
-            cloud_round=self._knowledge.cloud_round(state.round),
+            cloud_round=self._selection_state.cloud_round(state.round),
         )
         places, count = min(free, len(candidates)), len(candidates)
         chosen: dict[Candidate, OpenWindow] = {}
@@ -148,8 +148,8 @@ class Invitations:
         """
         if self._share is None:
             return 1.0
-        self._knowledge.at(state.now_s)
-        candidate = Candidate(window, self._knowledge)
+        self._selection_state.advance(state.now_s)
+        candidate = Candidate(window, self._selection_state)
         if candidate.steps == 0:
             return 1.0
         share: float = self._share(candidate, state)
@@ -157,8 +157,8 @@ class Invitations:
 
     def predicted(self, window: OpenWindow, now_s: float) -> Predicted:
         """Return how long the rest of a window is predicted to last now, at a time (s)."""
-        self._knowledge.at(now_s, self.planned_share)
-        return Candidate(window, self._knowledge).predicted()
+        self._selection_state.advance(now_s, self.planned_share)
+        return Candidate(window, self._selection_state).predicted()
 
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
@@ -175,7 +175,7 @@ class Invitations:
                 f"selection.name: '{self._policy.name}' chooses vehicles by the '{asked}' of their updates, which the "
                 "learner does not tell; take another policy or learner."
             )
-        new = self._knowledge.learn(records, model, told)
+        new = self._selection_state.add_round(records, model, told)
         if self._learn is not None:
             self._learn(new, self._memory)
 

@@ -38,7 +38,7 @@ from vnetsim.simulation.mixing import NoMixing, mixer_of
 from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.recorder import Recorder
-from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.topology import by_rsu
 from vnetsim.simulation.world import World
 
@@ -136,7 +136,7 @@ def simulate(
                 policy=made.selection,
                 generator=streams.generator(drawn),
                 pace=made.pace,
-                knowledge=Knowledge(world=world, whole_paths=traffic.info.whole_paths),
+                selection_state=SelectionState(world=world, whole_paths=traffic.info.whole_paths),
             ),
         )
 

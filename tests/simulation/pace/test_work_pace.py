@@ -34,11 +34,11 @@ def invitations(**answers: Any) -> tuple[Invitations, Any]:
         setattr(Mine, name, lambda *_, answer=answer: answer)
     steps = answers.get("steps", 8)
     world = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
-    knowledge: Any = SimpleNamespace(at=lambda *_: None, world=world)
+    state: Any = SimpleNamespace(advance=lambda *_: None, world=world)
     window: Any = SimpleNamespace(vehicle=SimpleNamespace(silo=0), path=None)
     pace: Any = checked(Mine(), "pace", Pace)
     return Invitations(
-        policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, knowledge=knowledge
+        policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, selection_state=state
     ), window
 
 

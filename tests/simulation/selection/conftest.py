@@ -15,7 +15,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Cost
 from vnetsim.simulation.selection import Candidate, SelectionContext
-from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 
 RSU = Rsu(id="r", x_m=30.0, y_m=-40.0, range_m=250.0)
@@ -75,9 +75,9 @@ def candidate_of(window: OpenWindow, now_s: float, **known: Any) -> Candidate:
         channels={"r": SimpleNamespace(active=2)},
         **{name: known.pop(name, value) for name, value in of_world.items()},
     )
-    knowledge = Knowledge(**{"world": world, "whole_paths": True, **known})
-    knowledge.at(now_s)
-    return Candidate(window, knowledge)
+    state = SelectionState(**{"world": world, "whole_paths": True, **known})
+    state.advance(now_s)
+    return Candidate(window, state)
 
 
 def context(**given: Any) -> SelectionContext:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vnetsim.errors import InputError
 from vnetsim.experiment.traffic import Computer
-from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.selection.state import SelectionState
 
 
 def rim_s(x: float, y: float, u: float, v: float, radius: float) -> float:
@@ -78,14 +78,14 @@ def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make: Any, s
     dwells: dict[tuple[str, int], tuple[int, float]] = {}
     windows = {approach: make.window([(100.0, x - radius, y, 25.0)], approach=approach) for approach in (0, 1)}
     candidate = make.candidate(windows[0], 104.0, dwells=dwells)
-    known = candidate._known
+    state = candidate._state
     assert candidate.remaining_s("history") == candidate.remaining_s("straight"), "before the first"
     for approach, length_s in ((0, 30.0), (0, 50.0), (1, 4.0)):
-        known.left(windows[approach].vehicle, scene.window("other", 10.0, 10.0 + length_s))
+        state.add_window(windows[approach].vehicle, scene.window("other", 10.0, 10.0 + length_s))
     assert candidate.remaining_s("history") == 40.0 - 4.0
     assert make.candidate(windows[1], 103.0, dwells=dwells).remaining_s("history") == 1.0
     assert make.candidate(windows[1], 109.0, dwells=dwells).remaining_s("history") == 0.0
-    known.left(windows[0].vehicle, scene.window("cut", 10.0, 11.0, exit_cause="end"))
+    state.add_window(windows[0].vehicle, scene.window("cut", 10.0, 11.0, exit_cause="end"))
     assert candidate.remaining_s("history") == 36.0, "a window that the end of the traffic cut off tells nothing"
 
 
@@ -116,7 +116,7 @@ def test_times_and_what_earlier_rounds_told(make: Any) -> None:
 def test_the_clouds_last_model_came_with_the_first_of_so_many_rounds() -> None:
     topology = SimpleNamespace(kind="hierarchical", edge_rounds=3)
     world: Any = SimpleNamespace(experiment=SimpleNamespace(topology=topology))
-    known = Knowledge(world=world, whole_paths=True)
+    known = SelectionState(world=world, whole_paths=True)
     assert [known.cloud_round(number) for number in range(7)] == [0, 0, 0, 3, 3, 3, 6]
 
 

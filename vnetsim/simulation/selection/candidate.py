@@ -12,7 +12,7 @@ from vnetsim.coverage.windows import crossings, position_m
 from vnetsim.errors import InputError
 from vnetsim.simulation.compute import energy
 from vnetsim.simulation.participation import Predicted
-from vnetsim.simulation.selection.knowledge import Knowledge
+from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.vehicle import OpenWindow
 
 ExitPredictor = Literal["straight", "oracle", "history"]
@@ -25,11 +25,11 @@ class Candidate:
     present selection, also where a candidate was kept from an earlier one.
     """
 
-    __slots__ = ("_known", "_window")
+    __slots__ = ("_state", "_window")
 
-    def __init__(self, window: OpenWindow, known: Knowledge) -> None:
+    def __init__(self, window: OpenWindow, state: SelectionState) -> None:
         self._window = window
-        self._known = known
+        self._state = state
 
     @property
     def vehicle_id(self) -> str:
@@ -64,38 +64,38 @@ class Candidate:
     @property
     def level_px(self) -> float:
         """Blur level of that speed (px)."""
-        return self._known.world.experiment.camera.level_px(self._window.speed_mps)
+        return self._state.world.experiment.camera.level_px(self._window.speed_mps)
 
     @property
     def position_m(self) -> tuple[float, float]:
         """Where it is now: x and y in net coordinates (m)."""
-        return position_m(self._window.path, self._known.now_s)
+        return position_m(self._window.path, self._state.now_s)
 
     @property
     def velocity_mps(self) -> tuple[float, float]:
         """Its velocity (m/s) at the path's last point: along the piece before it; at the entry, towards the RSU."""
         # points to come are no knowledge, if they are there
-        return _velocity_mps(self._window, bisect_right(self._window.path.time_s, self._known.now_s))
+        return _velocity_mps(self._window, bisect_right(self._window.path.time_s, self._state.now_s))
 
     @property
     def commits(self) -> int:
         """Uploads of this vehicle so far."""
-        return self._known.commits.get(self.vehicle_id, 0)
+        return self._state.commits.get(self.vehicle_id, 0)
 
     @property
     def last_round(self) -> int:
         """The latest round that invited it or took its update, -1 for none."""
-        return self._known.last_round.get(self.vehicle_id, -1)
+        return self._state.last_round.get(self.vehicle_id, -1)
 
     @property
     def images(self) -> int | None:
         """Images in its silo, None where the task does not tell."""
-        return self._known.world.images.get(self._window.vehicle.silo)
+        return self._state.world.images.get(self._window.vehicle.silo)
 
     @property
     def loss(self) -> float | None:
         """Mean training loss of its silo's last update that counted, None before the first."""
-        found = self._known.losses.get(self._window.vehicle.silo)
+        found = self._state.losses.get(self._window.vehicle.silo)
         return None if found is None else found[0]
 
     @property
@@ -107,12 +107,12 @@ class Candidate:
     @property
     def loss_and_round(self) -> tuple[float, int] | None:
         """``loss`` and ``loss_round``, for policies that need both of every candidate; None before the first."""
-        return self._known.losses.get(self._window.vehicle.silo)
+        return self._state.losses.get(self._window.vehicle.silo)
 
     @property
     def figures(self) -> Sequence[tuple[float, int]]:
         """What the policy's ``figure`` was of each of its silo's updates that counted, with the round; oldest first."""
-        return self._known.figures.get(self._window.vehicle.silo, ())
+        return self._state.figures.get(self._window.vehicle.silo, ())
 
     @property
     def download_s(self) -> float:
@@ -122,13 +122,13 @@ class Candidate:
     @property
     def train_s(self) -> float:
         """Time that the training would take (s), as far as the pace has planned it."""
-        known, window = self._known, self._window
-        return (window.train_s or known.world.train_s(window)) * known.work_share
+        state, window = self._state, self._window
+        return (window.train_s or state.world.train_s(window)) * state.work_share
 
     @property
     def steps(self) -> int:
         """Local steps of the whole training; 0 where it cannot be divided."""
-        return self._known.world.cost(self.silo).steps
+        return self._state.world.cost(self.silo).steps
 
     @property
     def upload_s(self) -> float:
@@ -150,7 +150,7 @@ class Candidate:
     @property
     def transfers(self) -> int:
         """Transfers that share the airtime of its RSU now."""
-        return self._known.world.channels[self._window.rsu.id].active
+        return self._state.world.channels[self._window.rsu.id].active
 
     @property
     def energy_j(self) -> float | None:
@@ -173,31 +173,31 @@ class Candidate:
         if predictor == "straight":
             return self._straight_s()
         if predictor == "oracle":
-            if not self._known.whole_paths:
+            if not self._state.whole_paths:
                 raise InputError(
                     "the predictor that knows the exit (oracle) needs traffic whose paths are known beforehand: "
                     "replay a run or a recording of traffic (vnetsim mobility), or take the Gaussian model."
                 )
-            return max(0.0, self._window.path.time_s[-1] - self._known.now_s)
-        mean_s = self._known.mean_dwell_s(self._window)
+            return max(0.0, self._window.path.time_s[-1] - self._state.now_s)
+        mean_s = self._state.mean_dwell_s(self._window)
         if mean_s is None:
             return self._straight_s()
-        return max(0.0, mean_s - (self._known.now_s - self._window.enter_s))
+        return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
     def predicted(self) -> Predicted:
         """Return what the predictors tell that do not know the exit; it stands in the record of windows."""
         return Predicted(
             straight_s=self._straight_s(),
-            history_s=None if self._known.mean_dwell_s(self._window) is None else self.remaining_s("history"),
+            history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),
         )
 
     def _transfers_s(self) -> tuple[float, float]:
         """Return the time of download and upload (s), to be looked up once where rates never change."""
-        known, window = self._known, self._window
-        cost, link = known.world.cost(window.vehicle.silo), known.world.link(window)
+        state, window = self._state, self._window
+        cost, link = state.world.cost(window.vehicle.silo), state.world.link(window)
         found = (
-            8 * cost.download_bytes / link.downlink_bps(known.now_s),
-            8 * cost.upload_bytes / link.uplink_bps(known.now_s),
+            8 * cost.download_bytes / link.downlink_bps(state.now_s),
+            8 * cost.upload_bytes / link.uplink_bps(state.now_s),
         )
         if link.update_s is None:
             window.transfers_s = found
@@ -209,7 +209,7 @@ class Candidate:
         Points to come are no knowledge, nor is a position on the way to one: until the next point nothing changes but
         the time.
         """
-        window, now_s = self._window, self._known.now_s
+        window, now_s = self._window, self._state.now_s
         points = bisect_right(window.path.time_s, now_s)
         found = window.straight_exit
         if found is None or found[0] != points:

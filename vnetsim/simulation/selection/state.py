@@ -1,4 +1,4 @@
-"""What the RSUs have learnt from earlier rounds, for candidates and policies."""
+"""What an aggregator knows from earlier rounds, for its selection policy."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vnetsim.storage.tables import CUT_EXIT
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Knowledge:
-    """What all candidates of an aggregator share; it moves on with the time.
+class SelectionState:
+    """What all candidates of an aggregator share.
 
     Args:
         world: camera, costs, links, computers and images of candidates.
-        whole_paths: whether a path is known to its end from the beginning.
+        whole_paths: whether the traffic source gives each path whole at the entry.
         now_s: simulated time (s).
         work_share: share of the training that the pace has planned.
-        losses: last reported mean training loss by silo, and the round it is of.
-        figures: what the policy asked of every update so far, by silo, and the rounds they are of.
+        losses: by silo, the last reported mean training loss and its round.
+        figures: by silo, the policy's ``figure`` of each update so far and its round.
         commits: uploads so far by vehicle.
-        last_round: the latest round that invited a vehicle or took its update, by vehicle; the aggregator keeps it.
-        dwells: number and length (s) of the windows that ended so far, by RSU and approach.
+        last_round: by vehicle, the latest round that invited it or received its update; set by ``Invitations``.
+        dwells: by RSU and approach, number and total length (s) of the windows that ended so far.
     """
 
     world: World
@@ -42,19 +42,19 @@ class Knowledge:
     dwells: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
     _records_seen: int = 0
 
-    def at(self, now_s: float, work_share: float = 1.0) -> None:
-        """Move on to a time (s), and to a share of the training that is planned."""
+    def advance(self, now_s: float, work_share: float = 1.0) -> None:
+        """Set the time (s) and the planned share of the training for the questions that follow."""
         self.now_s, self.work_share = now_s, work_share
 
-    def left(self, vehicle: Vehicle, window: Window) -> None:
-        """Take note of a window that ended; one that was cut off tells nothing."""
+    def add_window(self, vehicle: Vehicle, window: Window) -> None:
+        """Count a window that ended, unless the end of the traffic cut it off."""
         if window.exit_cause not in CUT_EXIT:
             key = window.rsu_id, vehicle.approach
             count, total_s = self.dwells.get(key, (0, 0.0))
             self.dwells[key] = count + 1, total_s + window.exit_s - window.enter_s
 
     def mean_dwell_s(self, window: OpenWindow) -> float | None:
-        """Return the mean length of the windows from the same approach (s), None where there was none yet."""
+        """Return the mean length of earlier windows from the same approach (s); None before the first."""
         count, total_s = self.dwells.get((window.rsu.id, window.vehicle.approach), (0, 0.0))
         return total_s / count if count else None
 
@@ -63,12 +63,18 @@ class Knowledge:
         topology = self.world.experiment.topology
         return round_index - round_index % topology.edge_rounds if topology.kind == "hierarchical" else 0
 
-    def learn(
+    def add_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
     ) -> Sequence[ParticipationRecord]:
-        """Take note of what is recorded at the close of a model's round, and return what is new of it.
+        """Read the records when a round closes.
 
-        ``figures`` has the silo, and what the policy asked, of each update that counted.
+        Args:
+            records: of all aggregators.
+            model: the model with which the round began.
+            figures: silo and the policy's ``figure`` of each update that was not rejected.
+
+        Returns:
+            this aggregator's records since the last call.
         """
         for silo, figure in figures:
             self.figures.setdefault(silo, []).append((figure, model.version))
