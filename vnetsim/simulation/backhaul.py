@@ -1,8 +1,8 @@
-"""The wires of the RSUs: how long models and updates take between RSUs and what stands behind them, and their volume.
+"""The wires of the RSUs: how long models and updates take between RSUs, aggregator and cloud, and how much they carry.
 
-Each direction of an RSU's wire is a channel of its own, shared equally by all that moves at a time like the radio's
-(``vnetsim.radio.channel``), then comes the latency. Between two RSUs the way is along both wires. A wire without
-latency and of infinite rate takes no time at all, not even a turn of the event loop.
+Each direction of an RSU's wire is a channel of its own, which all transfers share equally like the radio's
+(``vnetsim.radio.channel``); the latency follows. A transfer between two RSUs uses both wires. A wire with an infinite
+rate and no latency takes no time at all: no event of the loop is spent on it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from vnetsim.simulation.tasks import Activity, Signal, Task
 
 
 def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
-    """Refuse a hierarchy whose models need longer to the cloud than the traffic lasts.
+    """Refuse a hierarchy whose models take longer to the cloud than the traffic lasts.
 
     Raises:
-        InputError: naming both times.
+        InputError: it does; the message names both times.
     """
     wire = experiment.backhaul.wire
     least_s = wire.latency_s + wire.cloud_latency_s + 8 * model_bytes / wire.up_bps
@@ -41,12 +41,12 @@ class RsuWire:
     """One RSU's wire.
 
     Args:
-        down: its channel towards the RSU.
-        up: that away from it.
-        down_bytes: what was sent to the RSU so far, also what has not arrived yet (B).
-        up_bytes: what was sent from it, likewise.
-        down_messages: number of models and updates sent to it.
-        up_messages: from it.
+        down: channel towards the RSU.
+        up: channel from the RSU.
+        down_bytes: sent to the RSU so far, including what has not arrived yet (B).
+        up_bytes: sent by the RSU so far, likewise (B).
+        down_messages: number of models and updates sent to the RSU.
+        up_messages: number of models and updates sent by the RSU.
     """
 
     down: Channel
@@ -58,7 +58,7 @@ class RsuWire:
 
 
 class _Turn(Signal):
-    """Fires when a model may cross a wire, or when a newer one has taken its place."""
+    """Fires when a model may cross a wire, or when a newer one has replaced it."""
 
     __slots__ = ("superseded",)
 
@@ -69,13 +69,13 @@ class _Turn(Signal):
 
 @dataclass(slots=True, kw_only=True)
 class _Queue:
-    """One model crosses a wire between two RSUs; of those that came after it only the newest waits."""
+    """One model crosses a wire; of those that came after it only the newest waits."""
 
     busy: bool = False
     waiting: _Turn | None = None
 
     def wait(self) -> _Turn:
-        """Let a model wait in place of the one that waits."""
+        """Add a model, which replaces the one that waits."""
         if self.waiting is not None:
             self.waiting.superseded = True
             self.waiting()
@@ -91,10 +91,10 @@ class _Queue:
 
 
 class Backhaul:
-    """Moves models and updates between RSUs, the aggregator over all of them and the cloud.
+    """Moves models and updates between RSUs, the aggregator above them and the cloud.
 
     Args:
-        max_staleness: an RSU keeps so many models older than the newest of an aggregator that it was sent.
+        max_staleness: how many versions older than an aggregator's newest model an RSU keeps.
 
     Attributes:
         wires: by the RSU's id.
@@ -114,10 +114,10 @@ class Backhaul:
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
-        """Have a model at an RSU, to which it crosses the wire once.
+        """Bring a model to an RSU; each model crosses the wire once, whoever asks for it.
 
         Returns:
-            a signal that fires, or has fired, when it is there.
+            a signal that fires when the model is there, or has fired before.
         """
         if model.aggregator == rsu_id:
             return self._here
@@ -127,10 +127,10 @@ class Backhaul:
         return copies[model.version]
 
     def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
-        """Bring an update that an RSU received to an aggregator, also if its vehicle is cut meanwhile.
+        """Send an update from the RSU that received it to an aggregator, even if its participation is cut meanwhile.
 
         Returns:
-            a signal that fires, or has fired, when it has arrived.
+            a signal that fires when the update has arrived, or has fired before.
         """
         if aggregator == rsu_id:
             return self._here
@@ -139,11 +139,15 @@ class Backhaul:
     def send(
         self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False
     ) -> Generator[simpy.Event | Signal, None, bool]:
-        """Send so much (B) from an RSU to another, or to or from the aggregator over all of them or the cloud (None).
+        """Send bytes from one place to another.
 
-        With ``newest_only`` it is one of a series between two RSUs: on each wire it waits until the one before has
-        crossed, and is dropped where a newer one comes meanwhile. What has begun to cross does so: were it broken off
-        for each newer one, none would arrive where they come faster than they cross.
+        Args:
+            size_bytes: how much (B).
+            source: an RSU's id; None for the aggregator above all RSUs, or the cloud.
+            target: likewise.
+            newest_only: at each wire, wait until the one before has crossed, and give up when a newer one arrives
+                meanwhile. What has begun to cross is never broken off: otherwise nothing would arrive where models
+                come faster than they cross.
 
         Returns:
             whether it has arrived.
@@ -178,7 +182,6 @@ class Backhaul:
             del copies[old]
 
     def _cross(self, rsu_id: str, direction: str, size_bytes: float) -> Activity:
-        """Take bytes over an RSU's wire, beside all that crosses it in the same direction."""
         wire = self.wires[rsu_id]
         if direction == "up":
             wire.up_bytes += size_bytes
@@ -195,5 +198,5 @@ class Backhaul:
 
 
 def _home(aggregator: str) -> str | None:
-    """Return the RSU at which an aggregator is; None for the one over all of them."""
+    """Return the id of an aggregator's RSU; None for the aggregator above all RSUs."""
     return None if aggregator == AGGREGATOR else aggregator

@@ -1,10 +1,10 @@
-"""The fleet: which vehicles are covered, by which RSUs, and which aggregator each of them turns to.
+"""The fleet: which vehicles are covered by which RSUs, and which aggregator may invite each of them.
 
-An aggregator knows the vehicles that wait for it and those that take part in its rounds. Who came, left, or is free for
-somebody else is the fleet's business.
+An aggregator knows only the vehicles that wait for it and those that take part in its rounds. The fleet follows
+vehicles as they enter, leave, and become idle.
 
-A vehicle inside several discs waits, and takes part, where it is served, never twice at a time; its other windows count
-as ``not_selected`` unless it is invited through them later. With ``handover.policy = "multi"`` it takes part in all.
+A vehicle inside several discs waits and takes part only at the RSU that serves it. Its other windows are recorded as
+``not_selected`` unless it is invited in them later. With ``handover.policy = "multi"`` it takes part at all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Fleet:
     """Follows vehicles through the discs of the RSUs.
 
     Args:
-        by_rsu: the topology: the aggregator to which each RSU belongs, by the RSU's id.
+        by_rsu: the aggregator of each RSU, by the RSU's id.
         on_first_entry: called with the type of every vehicle when it enters coverage for the first time.
     """
 
@@ -51,22 +51,22 @@ class Fleet:
         return all(aggregator.finished for aggregator in self._by_name.values())
 
     def open(self) -> None:
-        """Open everybody's first round now."""
+        """Open the first round of every aggregator now."""
         for aggregator in self._by_name.values():
             aggregator.open()
 
     def fill(self) -> None:
-        """Let every aggregator invite as many of those who wait as it has places."""
+        """Let every aggregator invite waiting vehicles, as many as it has places."""
         for aggregator in self._by_name.values():
             aggregator.fill()
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Let every aggregator close its open round, for nobody comes any more."""
+        """End every aggregator's open round at a time (s), since the traffic has ended."""
         for aggregator in self._by_name.values():
             aggregator.end_of_traffic(time_s)
 
     def enter(self, path: VehiclePath) -> None:
-        """Take note that a vehicle entered a disc now; once that RSU serves it, ``fill`` invites it."""
+        """Open the window of a vehicle that enters a disc now."""
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
@@ -81,7 +81,7 @@ class Fleet:
         vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
-        """Let the RSU of an open window serve its vehicle from now on."""
+        """Make the RSU of an open window serve its vehicle from now on."""
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
@@ -92,7 +92,7 @@ class Fleet:
         self.idle(vehicle)
 
     def leave(self, event: Left) -> None:
-        """Take note that a window closes now, which ends what the vehicle was doing if it was served in it."""
+        """Close a window now; if its RSU served the vehicle, the vehicle is no longer served."""
         window = self._windows.pop(event.path)
         vehicle = window.vehicle
         vehicle.windows.remove(window)
@@ -108,10 +108,10 @@ class Fleet:
             self.recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
 
     def idle(self, vehicle: Vehicle) -> bool:
-        """Let a vehicle that takes part nowhere wait for an invitation where it is served.
+        """Let a vehicle that takes part nowhere wait for an invitation by the RSU that serves it.
 
         Returns:
-            whether it waits for one in the open round.
+            whether it may be invited in the open round.
         """
         if vehicle.served_by or vehicle.serving is None:
             return False
@@ -119,7 +119,7 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def cut_off(self, time_s: float) -> None:
-        """Record the windows that the end of the run, at a time (s), leaves open."""
+        """Record the windows that are still open when the run ends, at a time (s)."""
         for window in self._windows.values():
             if not window.invited:
                 self.recorder.ended(window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s)

@@ -1,4 +1,4 @@
-"""Handover: what becomes of a vehicle in the middle of a round when another RSU serves it from now on, or none does.
+"""Handover: what happens to a participation when another RSU begins to serve its vehicle, or none does.
 
 ``docs/explanation/handover.md`` defines the policies, with their sources.
 """
@@ -16,7 +16,7 @@ from vnetsim.simulation.world import World
 
 
 class Handover:
-    """Carries out the policy of ``handover.policy``."""
+    """Applies ``handover.policy``."""
 
     def __init__(self, world: World, by_rsu: Mapping[str, Aggregator]) -> None:
         self._world = world
@@ -28,7 +28,7 @@ class Handover:
             world.invited.append(self._join)
 
     def _join(self, invited: Participation) -> None:
-        """Let a vehicle that was just invited take part for the aggregators of all discs that it is in."""
+        """With ``multi``, let a vehicle that was just invited take part at all discs that it is in."""
         vehicle = invited.window.vehicle
         for window in vehicle.windows:
             aggregator = self._by_rsu[window.rsu.id]
@@ -37,13 +37,13 @@ class Handover:
                 aggregator.begin(window, beside=invited)
 
     def closed(self, window: OpenWindow) -> None:
-        """Take note that a vehicle left a disc, where it may take part for several."""
+        """With ``multi``, end the participation at a disc that a vehicle left."""
         owner, vehicle = self._by_rsu[window.rsu.id], window.vehicle
         if self._joint and owner.name in vehicle.served_by:
             owner.cut_short(owner.participation(vehicle), self._world.env.now)
 
     def served(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
-        """Let another RSU serve a vehicle that takes part for ``owner``; another one served it, or none did."""
+        """Handle that ``window``'s RSU begins to serve a vehicle that takes part for ``owner``."""
         if self._joint:
             return
         participation, now_s = owner.participation(vehicle), self._world.env.now
@@ -78,7 +78,7 @@ class Handover:
             after.adopt(participation, change=policy == "carry-delta")
 
     def left(self, owner: Aggregator, vehicle: Vehicle) -> None:
-        """Take note that no RSU serves a vehicle any more that takes part for ``owner``."""
+        """Handle that no RSU serves a vehicle any more that takes part for ``owner``."""
         participation = owner.participation(vehicle)
         if participation.stage == "backhaul" or self._joint:
             return
@@ -89,7 +89,7 @@ class Handover:
         self._gaps[participation] = Task(self._wait_outside(participation))
 
     def _wait_outside(self, participation: Participation) -> Activity:
-        """End a participation that nobody serves before the longest gap has passed."""
+        """End a participation when the longest gap has passed; stopped if an RSU serves the vehicle before."""
         yield self._world.env.timeout(self._settings.longest_gap_s)
         del self._gaps[participation]
         if participation.stage != "over":

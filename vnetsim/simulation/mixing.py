@@ -1,7 +1,7 @@
-"""How the models of several aggregators come together: by a cloud above them, or among neighbours.
+"""Averaging of the models of several aggregators: by a cloud above them, or among neighbours.
 
-An aggregator tells of a round that closed; what is averaged then, or when a model has arrived over the backhaul, is
-done by the learner and recorded. Weights follow from who committed and from where RSUs stand, never from models.
+Aggregators report rounds that closed. The learner averages, at that instant or when a model has arrived over the
+backhaul; the weights depend on who committed and on where the RSUs are, never on the models.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class NoMixing:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will be mixed any more."""
+        """Whether no average is still to come."""
         return True
 
     def closed(self, summary: RoundSummary) -> None:
-        """Take note of a round that has closed."""
+        """Handle a round that has closed."""
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Mix what is left to be mixed, now that all aggregators have closed their last rounds (s)."""
+        """Make the last averages at a time (s), after all aggregators have closed their last rounds."""
 
     def _model_bytes(self) -> int:
-        """Size of a model (B): what a vehicle would download."""
+        """Return a model's size (B): what a vehicle downloads."""
         return self.world.cost(0).download_bytes
 
     def _mix(self, mixing: Mixing) -> None:
@@ -63,11 +63,11 @@ class NoMixing:
 class Cloud(NoMixing):
     """Averages the RSUs' models after every ``edge_rounds`` of their rounds; see ``TopologySettings``.
 
-    An RSU whose model is on its way to the cloud, or the cloud's on its way back, invites nobody.
+    An RSU invites nobody from when it sends its model until the cloud's model has come back.
 
-    Its rounds have indices of their own. The weight of an RSU is the number of training samples of what it has
-    aggregated since its model was last averaged here (Zhang et al., ICPP 2023, their d-hat); where nobody has committed
-    anything, the cloud keeps its model.
+    The cloud numbers its own rounds. An RSU's weight is the number of training samples that it has aggregated since
+    the cloud last averaged its model (Zhang et al., ICPP 2023, their d-hat). If nobody has committed anything, the
+    cloud keeps its model.
     """
 
     def __post_init__(self) -> None:
@@ -76,8 +76,8 @@ class Cloud(NoMixing):
         self._deadline: Task | None = None
         self._samples = dict.fromkeys(self.aggregators, 0)
         self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
-        self._here: list[str] = []  # whose model has arrived, in order
-        self._last: set[str] = set()  # whose last model has been averaged
+        self._here: list[str] = []  # RSUs whose model has arrived, in order
+        self._last: set[str] = set()  # RSUs whose last model has been averaged
 
     @property
     def finished(self) -> bool:
@@ -85,7 +85,7 @@ class Cloud(NoMixing):
         return len(self._last) == len(self.aggregators)
 
     def closed(self, summary: RoundSummary) -> None:
-        """Count what was committed, and have the RSU's model on its way where it is due."""
+        """Count the samples, and send the RSU's model to the cloud if it is due."""
         name = summary.aggregator
         self._samples[name] += summary.samples
         self._newest[name] = ModelKey(name, summary.round + 1)
@@ -93,12 +93,12 @@ class Cloud(NoMixing):
             Task(self._to_cloud(name))
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Average what was committed since, wherever it is."""
+        """Average all models if anything was committed since, without waiting for the backhaul."""
         if any(self._samples.values()):
             self._average([*self.aggregators], "traffic_end", time_s)
 
     def _to_cloud(self, name: str) -> Activity:
-        """Bring an RSU's model to the cloud, which closes its round when the last has come, or by its deadline."""
+        """Send an RSU's model to the cloud, which closes its round with the last one or at its deadline."""
         yield from self.world.backhaul.send(self._model_bytes(), name, None)
         self._here.append(name)
         if len(self._here) == len(self.aggregators) - len(self._last):
@@ -120,15 +120,15 @@ class Cloud(NoMixing):
             Task(self._from_cloud(name, model))
 
     def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
-        """Close the cloud's round with the models of some RSUs, which take its model, and return that."""
+        """Close the cloud's round with some RSUs' models, and return the average, which they take over."""
         self._round += 1
         model, before = ModelKey(CLOUD, self._round), ModelKey(CLOUD, self._round - 1)
         total = sum(self._samples[name] for name in names)
         sources = {self._newest[name]: self._samples[name] / total for name in names if self._samples[name]}
         sources = sources or {before: 1.0}
         self._samples.update(dict.fromkeys(names, 0))
-        # An RSU that waits needs its own model no more, so it is given the cloud's at once, which may be gone when its
-        # copy arrives.
+        # An RSU that waits no longer needs its own model. It is given the cloud's now: when the copy arrives, the
+        # cloud's may have been deleted.
         means = [(model, sources), *((self._newest[name], {model: 1.0}) for name in names)]
         final = closed_by == "traffic_end" or self.finished
         self._mix(Mixing(aggregator=CLOUD, round=self._round - 1, time_s=time_s, means=means, final=final))
@@ -136,7 +136,7 @@ class Cloud(NoMixing):
         return model
 
     def _from_cloud(self, name: str, model: ModelKey) -> Activity:
-        """Bring the cloud's model to an RSU, which then goes on."""
+        """Send the cloud's model to an RSU, which then begins its next round."""
         yield from self.world.backhaul.send(self._model_bytes(), None, name)
         self._record(self._newest[name], {model: 1.0}, self.world.env.now, "arrival")
         if not self.aggregators[name].finished:
@@ -147,12 +147,11 @@ class Cloud(NoMixing):
 class Peers(NoMixing):
     """Averages each RSU's model with those of its neighbours after every ``edge_rounds`` of its rounds.
 
-    An RSU waits for nobody: it takes the newest model that has arrived from each neighbour, its own in place of one
-    that it has not heard of, and sends the average to all of them. While an earlier one crosses a wire to a neighbour,
-    only the newest waits.
+    An RSU waits for nobody: it takes the newest model that has arrived from each neighbour, or its own where none has,
+    and sends the average to all neighbours. While one crosses the wire to a neighbour, only the newest waits.
 
     Args:
-        weights: of every RSU for itself and its neighbours, by their ids; see ``metropolis_hastings``.
+        weights: each RSU's weights for itself and its neighbours, by their ids; see ``metropolis_hastings``.
     """
 
     weights: Mapping[str, Mapping[str, float]]
@@ -163,24 +162,24 @@ class Peers(NoMixing):
         self.world.needed.append(self._needed)
 
     def closed(self, summary: RoundSummary) -> None:
-        """Average with what has arrived, and send the average."""
+        """Average with the models that have arrived, and send the average."""
         if not summary.mixed:
             return
         name, now_s = summary.aggregator, self.world.env.now
         own, weights = ModelKey(name, summary.round + 1), self.weights[name]
         others = {model: weights[neighbour] for neighbour, model in self._heard[name].items()}
         sources = {own: 1.0 - math.fsum(others.values()), **others}
-        told = [neighbour for neighbour in weights if neighbour != name]
-        self._under_way += [own] * len(told)
+        receivers = [neighbour for neighbour in weights if neighbour != name]
+        self._under_way += [own] * len(receivers)
         self._mix(
             Mixing(aggregator=name, round=summary.round, time_s=now_s, means=[(own, sources)], final=summary.final)
         )
         self._record(own, sources, now_s, "round")
-        for neighbour in told:
+        for neighbour in receivers:
             Task(self._send(own, neighbour))
 
     def _send(self, model: ModelKey, neighbour: str) -> Activity:
-        """Bring an RSU's model to a neighbour, unless a newer one of it takes its place."""
+        """Send an RSU's model to a neighbour; a newer one may replace it on the way."""
         send = self.world.backhaul.send(self._model_bytes(), model.aggregator, neighbour, newest_only=True)
         arrived = yield from send
         self._under_way.remove(model)
@@ -189,16 +188,16 @@ class Peers(NoMixing):
             self._heard[neighbour][model.aggregator] = model
 
     def _needed(self) -> tuple[ModelKey, ...]:
-        """Return the models of other RSUs that are still to be averaged."""
+        """Return the models of other RSUs that may still be averaged."""
         heard = (model for models in self._heard.values() for model in models.values())
         return tuple(dict.fromkeys([*heard, *self._under_way]))
 
 
 def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
-    """Return what makes the one that mixes the models of a topology from what ``NoMixing`` is given.
+    """Return the class that mixes models in a topology; it takes the arguments of ``NoMixing``.
 
     Raises:
-        InputError: RSUs have no way to each other.
+        InputError: some RSUs are not connected to the others.
     """
     if settings.kind == "hierarchical":
         return Cloud
