@@ -244,7 +244,7 @@ def test_what_disturbs_an_uplink_is_what_the_rsu_hears() -> None:
 def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks() -> None:
     model = Tr37885(state="los")
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
-    state = link._drawn((), "v", "r", 0)
+    state = link._draw_state((), "v", "r", 0)
     assert state.shadowing(0.0, 0.0, 10.0) == float(
         Streams(seed=4).child("radio").generator("v", "r", 0).standard_normal()
     )

@@ -27,7 +27,7 @@ from typing import Literal
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
-from vnetsim.simulation.open_round import OpenRound, Outbox, participant_of
+from vnetsim.simulation.open_round import OpenRound, Outbox, make_participant
 from vnetsim.simulation.pace import Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
@@ -107,7 +107,7 @@ class Aggregator:
         self._close_if_over()
 
     def _begin(self) -> None:
-        self.outbox.idle.extend(self.invitations.rested())
+        self.outbox.idle.extend(self.invitations.take_rested())
         given_s = self.world.experiment.round.deadline_s
         self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
@@ -164,7 +164,7 @@ class Aggregator:
             origin.counted_from = origin.arriving.version
         else:
             origin.counted_from = (
-                None if own else self.round - self.recorder.closed_since(self.name, participation.start_s)
+                None if own else self.round - self.recorder.count_closed_since(self.name, participation.start_s)
             )
         self._in_flight[vehicle] = participation
         self._open.taken.add(vehicle.silo)
@@ -192,12 +192,12 @@ class Aggregator:
                 self._cut_late(participation, "traffic_end", time_s)
         self.finished = True
 
-    def share(self, participation: Participation) -> float:
+    def training_share(self, participation: Participation) -> float:
         """Return the share of its training that a participation does, by the pace."""
         window = participation.coverage.window if participation.coverage else participation.window
         return self.invitations.share(window, self._state())
 
-    def ready(self, participation: Participation) -> None:
+    def wait_for_exchange(self, participation: Participation) -> None:
         """Let a participation wait for the round's exchange, which begins when the quorum is there."""
         self._exchange.gathered[participation] = None
         quorum = self.world.experiment.round.quorum
@@ -205,10 +205,10 @@ class Aggregator:
         if waiting and len(self._exchange.gathered) == quorum:
             self._open_exchange("quorum")
 
-    def uploaded(self, participation: Participation) -> None:
+    def receive_update(self, participation: Participation) -> None:
         """Let an update count for the open round."""
-        self.invitations.took_part(participation.window.vehicle, self.round)
-        participant = participant_of(participation, self.round, self.world.experiment.camera, self.world.share_passed)
+        self.invitations.mark_round(participation.window.vehicle, self.round)
+        participant = make_participant(participation, self.round, self.world.experiment.camera, self.world.share_passed)
         row = self._end(participation, "committed", self.world.env.now)
         self._open.committed.append((row, participant))
         if self._exchange.under_way:
@@ -263,10 +263,10 @@ class Aggregator:
         return self._pace_closed_by if self.pace.closes(self._state()) else None
 
     def _invite_up_to(self, free: int, state: RoundState) -> None:
-        if (length_s := self.invitations.length_s(state)) is not None:
+        if (length_s := self.invitations.plan_length_s(state)) is not None:
             self._set_deadline(length_s)
             state = self._state()
-        with closing(self.invitations.chosen(free, state)) as windows:
+        with closing(self.invitations.select(free, state)) as windows:
             for window in windows:
                 if self.world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
                     self.invitations.rest(window.vehicle)
@@ -288,13 +288,13 @@ class Aggregator:
             coverage=self.world.coverage(window),
             base=self.model,
             cost=self.world.cost(vehicle.silo),
-            predicted=self.invitations.predicted(window, self.world.env.now),
+            predicted=self.invitations.predict(window, self.world.env.now),
             train_s=self.world.train_s(window),
         )
         participation = Participation(env=self.world.env, invitation=invitation, owner=self, beside=beside)
         self._in_flight[vehicle] = participation
         self._open.taken.add(vehicle.silo)
-        self.invitations.took_part(vehicle, self.round)
+        self.invitations.mark_round(vehicle, self.round)
         window.invited = True
         vehicle.served_by.append(self.name)
         return participation
@@ -365,9 +365,9 @@ class Aggregator:
         )
         committed = self._open.committed
         result = self.handler.close_round(summary, [participant for _, participant in committed])
-        told = self._open.counted(result)
+        told = self._open.accepted_updates(result)
         samples = sum(self.world.images.get(silo, 1) for silo, _ in told)
-        self.recorder.closed(summary, [row for row, _ in committed], result)
+        self.recorder.record_round(summary, [row for row, _ in committed], result)
         self.invitations.after_round(self.recorder.log.participations, self.model, told)
         self.outbox.closed.append(replace(summary, samples=samples))
 
@@ -375,11 +375,11 @@ class Aggregator:
         """Record a participation that is over, free its place and vehicle, and return the record's row."""
         vehicle = participation.window.vehicle
         del self._in_flight[vehicle]
-        self._exchange.ended(participation)
+        self._exchange.remove(participation)
         self._outside -= participation.coverage is None
         if outcome != "committed":  # else the caller looks, once it counts
             self._close_if_over()
         vehicle.served_by.remove(self.name)
-        row = self.recorder.ended(participation.window, participation, outcome, self.model, time_s)
+        row = self.recorder.record_participation(participation.window, participation, outcome, self.model, time_s)
         self.outbox.idle.append(vehicle)
         return row

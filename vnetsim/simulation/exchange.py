@@ -40,7 +40,7 @@ class _Cut(Interrupt):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Exchanged:
+class DirectedExchange:
     """A directed exchange that is over, or still under way.
 
     Args:
@@ -89,7 +89,7 @@ class ExchangePhase:
     plan: Exchange
     members: Sequence[Participation]
     round_index: int
-    on_ended: Callable[[Exchanged], None]
+    on_ended: Callable[[DirectedExchange], None]
     on_done: Callable[[Participation, Peers], None]
 
     def __post_init__(self) -> None:
@@ -150,9 +150,9 @@ class ExchangePhase:
             return [pair for pair in everybody if self._via(*pair)]
         return list(everybody)
 
-    def _new(self, sender: Participation, receiver: Participation) -> Exchanged:
+    def _new(self, sender: Participation, receiver: Participation) -> DirectedExchange:
         now_s = self.world.env.now
-        return Exchanged(
+        return DirectedExchange(
             sender=sender,
             receiver=receiver,
             start_s=now_s,
@@ -173,7 +173,7 @@ class ExchangePhase:
             return "sidelink"
         return "relay" if settings.relay else ""
 
-    def _carry_out(self, exchange: Exchanged) -> Activity:
+    def _carry_out(self, exchange: DirectedExchange) -> Activity:
         """Go through one exchange: contact, the sender's bytes, the receiver's work on them, the result back."""
         plan, sender, receiver = self.plan, exchange.sender, exchange.receiver
         try:
@@ -205,7 +205,9 @@ class ExchangePhase:
         finally:
             host.worked_s += self.world.env.now - begin_s
 
-    def _send(self, exchange: Exchanged, source: Participation, target: Participation, size_bytes: int) -> Activity:
+    def _send(
+        self, exchange: DirectedExchange, source: Participation, target: Participation, size_bytes: int
+    ) -> Activity:
         """Move bytes from one vehicle to the other, over one hop or through the RSU.
 
         Raises:
@@ -220,7 +222,7 @@ class ExchangePhase:
             yield from self._hop(exchange, down.channel, down.link.downlink_bps, size_bytes)
 
     def _hop(
-        self, exchange: Exchanged, channel: Channel, rate_bps: Callable[[float], float], size_bytes: int
+        self, exchange: DirectedExchange, channel: Channel, rate_bps: Callable[[float], float], size_bytes: int
     ) -> Activity:
         done = Signal()
         transfer = channel.send(size_bytes, rate_bps, done, update_s=self.world.radio.update_s)
@@ -235,7 +237,7 @@ class ExchangePhase:
         if not self._in_contact(exchange):
             raise _Cut
 
-    def _cut(self, exchanges: Sequence[Exchanged]) -> None:
+    def _cut(self, exchanges: Sequence[DirectedExchange]) -> None:
         for exchange in exchanges:
             if exchange.outcome is None:
                 exchange.task.interrupt(_Cut())
@@ -246,13 +248,13 @@ class ExchangePhase:
             del self._present[member]
             self.on_done(member, self.peers(member))
 
-    def _in_contact(self, exchange: Exchanged) -> bool:
+    def _in_contact(self, exchange: DirectedExchange) -> bool:
         return (
             exchange.via == "relay"
             or self._distance_m(exchange.sender, exchange.receiver, self.world.env.now) < self._settings.range_m
         )
 
-    def _contact_s(self, exchange: Exchanged) -> float:
+    def _contact_s(self, exchange: DirectedExchange) -> float:
         settings = self._settings
         if settings.relay or settings.topology == "star":
             return exchange.end_s - exchange.start_s

@@ -88,7 +88,7 @@ class Fleet:
             self.by_rsu[before.rsu.id].invitations.withdraw(before)
         vehicle.serving = window
         if vehicle.served_by:
-            self.handover.served(self._by_name[vehicle.served_by[0]], vehicle, window)
+            self.handover.serve(self._by_name[vehicle.served_by[0]], vehicle, window)
         self.idle(vehicle)
 
     def leave(self, event: Left) -> None:
@@ -102,10 +102,10 @@ class Fleet:
         if vehicle.serving is window:
             vehicle.serving = None
             if vehicle.served_by:
-                self.handover.left(self._by_name[vehicle.served_by[0]], vehicle)
-        self.handover.closed(window)
+                self.handover.lose_coverage(self._by_name[vehicle.served_by[0]], vehicle)
+        self.handover.leave_disc(window)
         if not window.invited:
-            self.recorder.ended(window, None, "not_selected", aggregator.model, event.time_s)
+            self.recorder.record_participation(window, None, "not_selected", aggregator.model, event.time_s)
 
     def idle(self, vehicle: Vehicle) -> bool:
         """Let a vehicle that takes part nowhere wait for an invitation by the RSU that serves it.
@@ -118,10 +118,12 @@ class Fleet:
         self._binder.move(vehicle, vehicle.serving.rsu)
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
-    def cut_off(self, time_s: float) -> None:
+    def record_open_windows(self, time_s: float) -> None:
         """Record the windows that are still open when the run ends, at a time (s)."""
         for window in self._windows.values():
             if not window.invited:
-                self.recorder.ended(window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s)
-        self.recorder.cut_off(self._windows.values(), time_s)
+                self.recorder.record_participation(
+                    window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s
+                )
+        self.recorder.record_open_windows(self._windows.values(), time_s)
         self._windows.clear()

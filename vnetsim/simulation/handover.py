@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.participation import Participation
-from vnetsim.simulation.stages import Handed
+from vnetsim.simulation.stages import HandoverStep
 from vnetsim.simulation.tasks import Activity, Task
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
@@ -36,13 +36,13 @@ class Handover:
                 window.chance = invited.window.chance
                 aggregator.begin(window, beside=invited)
 
-    def closed(self, window: OpenWindow) -> None:
+    def leave_disc(self, window: OpenWindow) -> None:
         """With ``multi``, end the participation at a disc that a vehicle left."""
         owner, vehicle = self._by_rsu[window.rsu.id], window.vehicle
         if self._joint and owner.name in vehicle.served_by:
             owner.cut_short(owner.participation(vehicle), self._world.env.now)
 
-    def served(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
+    def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
         """Handle that ``window``'s RSU begins to serve a vehicle that takes part for ``owner``."""
         if self._joint:
             return
@@ -52,8 +52,8 @@ class Handover:
         if self._settings.policy == "drop":
             if participation.coverage is not None and participation.needs_coverage:
                 before = participation.coverage.window.rsu.id
-                handed = Handed(now_s, before, window.rsu.id, participation.stage, None, 0.0, "drop")
-                participation.origin.handovers.append(handed)
+                step = HandoverStep(now_s, before, window.rsu.id, participation.stage, None, 0.0, "drop")
+                participation.origin.handovers.append(step)
             owner.cut_short(participation, now_s)
             return
         if (gap := self._gaps.pop(participation, None)) is not None:
@@ -68,16 +68,16 @@ class Handover:
         last = next(segment for segment in reversed(participation.segments) if segment.rsu_id)
         if last.rsu_id != window.rsu.id:
             end_s = last.begin_s + last.seconds
-            handed = Handed(
+            step = HandoverStep(
                 end_s if gap else now_s, last.rsu_id, window.rsu.id, last.stage, last.moved_bytes,
                 now_s - end_s if gap else 0.0, policy,
             )  # fmt: skip
-            participation.origin.handovers.append(handed)
+            participation.origin.handovers.append(step)
         if policy != "forward":
             owner.release(participation)
             after.adopt(participation, change=policy == "carry-delta")
 
-    def left(self, owner: Aggregator, vehicle: Vehicle) -> None:
+    def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
         """Handle that no RSU serves a vehicle any more that takes part for ``owner``."""
         participation = owner.participation(vehicle)
         if participation.stage == "backhaul" or self._joint:

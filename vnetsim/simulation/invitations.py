@@ -67,13 +67,13 @@ class Invitations:
         """Let a vehicle rest until the next round."""
         self._rested[vehicle.id] = vehicle
 
-    def rested(self) -> Collection[Vehicle]:
+    def take_rested(self) -> Collection[Vehicle]:
         """Return who rested, now that the next round opens, for which nothing is planned yet."""
         self.planned_share = 1.0
         rested, self._rested = self._rested, {}
         return rested.values()
 
-    def took_part(self, vehicle: Vehicle, round_index: int) -> None:
+    def mark_round(self, vehicle: Vehicle, round_index: int) -> None:
         """Take note that a vehicle was invited in a round, or that its update counts for it."""
         self._selection_state.last_round[vehicle.id] = round_index
 
@@ -89,7 +89,7 @@ class Invitations:
             del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
             del self._windows[candidate]
 
-    def length_s(self, state: RoundState) -> float | None:
+    def plan_length_s(self, state: RoundState) -> float | None:
         """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
         if self._plan is None or state.invited:
             return None
@@ -100,7 +100,7 @@ class Invitations:
         self.planned_share = planned.share
         return planned.length_s
 
-    def chosen(self, free: int, state: RoundState) -> Generator[OpenWindow]:
+    def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
         """Yield who is to be invited, as far as they are asked for; when it is closed, they wait no longer.
 
         Raises:
@@ -155,10 +155,10 @@ class Invitations:
         share: float = self._share(candidate, state)
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
-    def predicted(self, window: OpenWindow, now_s: float) -> Predicted:
+    def predict(self, window: OpenWindow, now_s: float) -> Predicted:
         """Return how long the rest of a window is predicted to last now, at a time (s)."""
         self._selection_state.advance(now_s, self.planned_share)
-        return Candidate(window, self._selection_state).predicted()
+        return Candidate(window, self._selection_state).predict()
 
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]

@@ -58,28 +58,28 @@ class Radio:
         memory = self._memory
         return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
-    def entered(self, vehicle_type: str) -> None:
+    def enter(self, vehicle_type: str) -> None:
         """Tell the model that a vehicle of a type came into coverage for the first time."""
         if self._entered is not None:
             self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
         """Return the link of a window; how many the vehicle had at the RSU before names its random stream."""
-        state = self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows)
+        state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
         """Return what gives the power that a vehicle receives of an RSU in a window (dBm); see ``link``."""
         received_dbm = self._model.received_dbm
-        state = self._drawn((path,), path.vehicle_id, rsu.id, earlier_windows)
+        state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return lambda place_m: received_dbm(rsu, place_m, state)
 
     def pair_state(self, round_index: int, one: VehiclePath, other: VehiclePath) -> Any:
         """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
         paths = sorted((one, other), key=lambda path: path.vehicle_id)
-        return self._drawn(paths, "sidelink", round_index, *(path.vehicle_id for path in paths))
+        return self._draw_state(paths, "sidelink", round_index, *(path.vehicle_id for path in paths))
 
-    def _drawn(self, vehicles: Sequence[VehiclePath], *names: str | int) -> Any:
+    def _draw_state(self, vehicles: Sequence[VehiclePath], *names: str | int) -> Any:
         if self._draw is None:
             return None
         heights_m = tuple(self._heights_m.get(path.vehicle_type, CAR_M) for path in vehicles)
@@ -137,13 +137,13 @@ class Link:
 
     def downlink_bps(self, time_s: float) -> float:
         """Return the rate from RSU to vehicle (bit/s) at a time that the path covers (s)."""
-        return self._fixed.get("downlink") or self._looked_up("downlink", time_s, self.model.downlink_bps)
+        return self._fixed.get("downlink") or self._look_up("downlink", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
         """Return the rate from vehicle to RSU (bit/s) at a time that the path covers (s)."""
-        return self._fixed.get("uplink") or self._looked_up("uplink", time_s, self.model.uplink_bps)
+        return self._fixed.get("uplink") or self._look_up("uplink", time_s, self.model.uplink_bps)
 
-    def _looked_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
+    def _look_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
         found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
         if self.update_s is None:
             self._fixed[direction] = found

@@ -34,7 +34,7 @@ from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio, association
 from vnetsim.simulation.log import RoundHandler, SimulationLog
-from vnetsim.simulation.mixing import NoMixing, mixer_of
+from vnetsim.simulation.mixing import NoMixing, mixer_class
 from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.recorder import Recorder
@@ -143,8 +143,8 @@ def simulate(
     belongs = by_rsu(experiment.topology, traffic.rsus)
     all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
     aggregators = {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
-    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators), radio.entered)
-    mixer = mixer_of(experiment.topology, traffic.rsus)(
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators), radio.enter)
+    mixer = mixer_class(experiment.topology, traffic.rsus)(
         world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
     )
     if len(all_of_them) > 1:
@@ -240,7 +240,7 @@ class _Loop:
             self.fleet.end_of_traffic(last_s)
             self._empty_outbox()
             self.mixer.end_of_traffic(last_s)
-            self.fleet.cut_off(last_s)  # where it ended while vehicles were covered
+            self.fleet.record_open_windows(last_s)  # where it ended while vehicles were covered
         return last_s
 
     @property
@@ -278,11 +278,11 @@ class _Loop:
         """Let those whom it concerns know what aggregators have told; return whether anybody may invite anew."""
         news = False
         while self.outbox:  # averages at once may let rounds begin
-            told = self.outbox.taken()
+            told = self.outbox.take_all()
             for summary in told.closed:
-                self.mixer.closed(summary)
+                self.mixer.close_round(summary)
             if (told.closed or told.mixed) and self._finished:
-                self.fleet.cut_off(told.closed[-1].close_s if told.closed else self.env.now)
+                self.fleet.record_open_windows(told.closed[-1].close_s if told.closed else self.env.now)
             for _ in told.closed:
                 if self.on_round is not None and self.on_round(self.log) is False:
                     self.ended_by = "caller"

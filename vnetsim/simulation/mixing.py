@@ -40,7 +40,7 @@ class NoMixing:
         """Whether no average is still to come."""
         return True
 
-    def closed(self, summary: RoundSummary) -> None:
+    def close_round(self, summary: RoundSummary) -> None:
         """Handle a round that has closed."""
 
     def end_of_traffic(self, time_s: float) -> None:
@@ -84,7 +84,7 @@ class Cloud(NoMixing):
         """Whether the last model of every RSU has been averaged."""
         return len(self._last) == len(self.aggregators)
 
-    def closed(self, summary: RoundSummary) -> None:
+    def close_round(self, summary: RoundSummary) -> None:
         """Count the samples, and send the RSU's model to the cloud if it is due."""
         name = summary.aggregator
         self._samples[name] += summary.samples
@@ -161,7 +161,7 @@ class Peers(NoMixing):
         self._under_way: list[ModelKey] = []
         self.world.needed.append(self._needed)
 
-    def closed(self, summary: RoundSummary) -> None:
+    def close_round(self, summary: RoundSummary) -> None:
         """Average with the models that have arrived, and send the average."""
         if not summary.mixed:
             return
@@ -193,7 +193,7 @@ class Peers(NoMixing):
         return tuple(dict.fromkeys([*heard, *self._under_way]))
 
 
-def mixer_of(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
+def mixer_class(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
     """Return the class that mixes models in a topology; it takes the arguments of ``NoMixing``.
 
     Raises:

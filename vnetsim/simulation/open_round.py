@@ -31,7 +31,7 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self.idle or self.closed or self.mixed)
 
-    def taken(self) -> Outbox:
+    def take_all(self) -> Outbox:
         """Return what it holds, and hold nothing."""
         held = Outbox(idle=self.idle, closed=self.closed, mixed=self.mixed)
         self.idle, self.closed, self.mixed = [], [], False
@@ -62,18 +62,18 @@ class OpenRound:
     exchange_by: Literal["quorum", "deadline"] = "quorum"
     held: bool = False
 
-    def counted(self, result: RoundResult) -> list[tuple[int, float | None]]:
+    def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
         """Return the silo of each update that was not rejected, and what the selection policy asked of it."""
         figures = result.figures or [None] * len(self.committed)
         pairs = enumerate(zip(self.committed, figures, strict=True))
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
 
 
-def participant_of(
+def make_participant(
     participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
 ) -> Participant:
     """Return what the learner is told of a participation that committed."""
-    window, (seconds, _), origin = participation.window, participation.spent(), participation.origin
+    window, (seconds, _), origin = participation.window, participation.totals(), participation.origin
     last = participation.segments[-1]
     bases = tuple(one.origin.base for one in origin.together if one.origin.arrived)
     others = bool(bases) and bases[0] != origin.base

@@ -11,7 +11,7 @@ import simpy
 
 from vnetsim.learning import Cost, ModelKey
 from vnetsim.radio.channel import Channel, Transfer
-from vnetsim.simulation.stages import Coverage, Handed, Segment, Work
+from vnetsim.simulation.stages import Coverage, HandoverStep, Segment, Work
 from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task, until
 from vnetsim.simulation.vehicle import OpenWindow
 from vnetsim.storage.rows import Stage
@@ -61,7 +61,7 @@ class Origin:
     carried: Literal["model", "change"] = "model"
     mixed: tuple[tuple[float, ModelKey], ...] = ()
     arriving: ModelKey | None = None
-    handovers: list[Handed] = field(default_factory=list)
+    handovers: list[HandoverStep] = field(default_factory=list)
     together: list[Participation] = field(default_factory=list)
     arrived: bool = False
 
@@ -76,15 +76,15 @@ class Owner(Protocol):
 
     name: str
 
-    def share(self, participation: Participation) -> float:
+    def training_share(self, participation: Participation) -> float:
         """Return the share of its training that it is to do, in (0, 1]; asked when the training begins."""
         ...
 
-    def ready(self, participation: Participation) -> None:
+    def wait_for_exchange(self, participation: Participation) -> None:
         """Take note that it waits for the round's exchange from now on."""
         ...
 
-    def uploaded(self, participation: Participation) -> None:
+    def receive_update(self, participation: Participation) -> None:
         """Take note that the last byte of its update has arrived."""
         ...
 
@@ -190,7 +190,7 @@ class Participation:
             segment.seconds for one in self.origin.together for segment in one.segments if segment.stage == "training"
         )
 
-    def spent(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
+    def totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
         """Return how long it was in each stage (s), and the bytes that it moved in it (B); 0 for others."""
         seconds: dict[Stage, float] = defaultdict(float)
         moved_bytes: dict[Stage, float] = defaultdict(float)
@@ -249,7 +249,7 @@ class Participation:
         yield from self._transfer("upload")
         yield from self._backhaul()
         self.stage = "over"
-        self.owner.uploaded(self)
+        self.owner.receive_update(self)
 
     def _transfer(self, stage: Literal["download", "upload"]) -> Activity:
         """Move all bytes, over one RSU after the other; wait while there is none."""
@@ -298,7 +298,7 @@ class Participation:
         """Wait for the round's exchange and then for its end; the owner has the vehicles exchange."""
         self._exchange_begins, self._exchange_ends = Signal(), Signal()
         self._begin("waiting")
-        self.owner.ready(self)
+        self.owner.wait_for_exchange(self)
         yield from until(self._exchange_begins)
         self._book()
         self._begin("exchange")
@@ -310,7 +310,7 @@ class Participation:
         work = self.origin.work
         self._begin("training")
         if self.work_share is None:
-            share = self.owner.share(self)
+            share = self.owner.training_share(self)
             for one in self.origin.together:
                 one.work_share = share
             work.total_s = self.invitation.train_s * share

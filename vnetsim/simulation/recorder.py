@@ -11,7 +11,7 @@ from vnetsim.coverage.windows import cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.compute import energy
-from vnetsim.simulation.exchange import Exchanged
+from vnetsim.simulation.exchange import DirectedExchange
 from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, SimulationLog
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.stages import Segment
@@ -28,17 +28,17 @@ class Recorder:
     log: SimulationLog
     camera: Camera
 
-    def closed_since(self, aggregator: str, time_s: float) -> int:
+    def count_closed_since(self, aggregator: str, time_s: float) -> int:
         """Return how many rounds of an aggregator have closed after a time (s)."""
         late = takewhile(lambda closed: closed.close_s > time_s, reversed(self.log.rounds))
         return sum(closed.aggregator == aggregator for closed in late)
 
-    def cut_off(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
+    def record_open_windows(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
         """Record windows that the end of the run, at ``end_s`` (s), leaves open, as far as their paths are known."""
         windows = [cut_window(window.path, end_s) for window in open_windows]
         self.log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
-    def exchanged(self, exchange: Exchanged, model: ModelKey) -> None:
+    def record_exchange(self, exchange: DirectedExchange, model: ModelKey) -> None:
         """Record an exchange between two vehicles, complete or cut; ``model`` is that with which its round began."""
         assert exchange.outcome is not None
         sender, receiver = exchange.sender.window.vehicle, exchange.receiver.window.vehicle
@@ -65,7 +65,7 @@ class Recorder:
             )
         )
 
-    def closed(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
+    def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
         """Record a round that closed, and complete the rows of its committed participations and its exchanges."""
         exchanges = self.log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
@@ -106,7 +106,7 @@ class Recorder:
             )
         )
 
-    def ended(
+    def record_participation(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
         """Record how a participation, or a window without one, ended at a time (s), and return the row's index.
@@ -117,7 +117,7 @@ class Recorder:
         vehicle = window.vehicle
         base = used.origin.base if used else model
         segments = used.segments if used else []
-        seconds, moved_bytes = used.spent() if used else _NOTHING
+        seconds, moved_bytes = used.totals() if used else _NOTHING
         speed_mps = used.speed_mps if used else window.speed_mps
         at_work: Mapping[Stage, float] = seconds
         if used and len(used.origin.together) > 1:  # what it waits for is in the row of another of them

@@ -43,7 +43,7 @@ class RoundExchange:
             plan=plan,
             members=tuple(self._members),
             round_index=model.version,
-            on_ended=partial(self.recorder.exchanged, model=model),
+            on_ended=partial(self.recorder.record_exchange, model=model),
             on_done=Participation.proceed,
         )
         for participation in self._members:
@@ -59,7 +59,7 @@ class RoundExchange:
         participation.proceed(peers)  # what it sent has arrived: it counts, with whom it completed
         return True
 
-    def ended(self, participation: Participation) -> None:
+    def remove(self, participation: Participation) -> None:
         """Take note that a participation is over."""
         self.gathered.pop(participation, None)
         self._members.pop(participation, None)

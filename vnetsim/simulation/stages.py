@@ -12,7 +12,7 @@ from vnetsim.simulation.vehicle import OpenWindow
 from vnetsim.storage.rows import Stage
 
 
-class Handed(NamedTuple):
+class HandoverStep(NamedTuple):
     """A handover of a participation, which goes on or ends; in the latter case the bytes are not known yet."""
 
     time_s: float

@@ -55,9 +55,9 @@ def test_a_share_is_of_whole_steps_and_at_least_one(given: float, share: float) 
 
 def test_without_answers_of_its_own_it_changes_nothing() -> None:
     made, window = invitations()
-    assert (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE)]) == (1.0, None, [])
+    assert (made.share(window, STATE), made.plan_length_s(STATE), [*made.select(1, STATE)]) == (1.0, None, [])
     made, _ = invitations(plan=PlannedRound(length_s=5.0))
-    assert (made.length_s(STATE), made.planned_share) == (5.0, 1.0)
+    assert (made.plan_length_s(STATE), made.planned_share) == (5.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_without_answers_of_its_own_it_changes_nothing() -> None:
 def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], words: str) -> None:
     made, window = invitations(**answers)
     with pytest.raises(RunError) as error:
-        _ = (made.share(window, STATE), made.length_s(STATE), [*made.chosen(1, STATE)])
+        _ = (made.share(window, STATE), made.plan_length_s(STATE), [*made.select(1, STATE)])
     assert words in str(error.value)
 
 

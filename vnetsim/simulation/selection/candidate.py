@@ -184,7 +184,7 @@ class Candidate:
             return self._straight_s()
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
-    def predicted(self) -> Predicted:
+    def predict(self) -> Predicted:
         """Return what the predictors tell that do not know the exit; it stands in the record of windows."""
         return Predicted(
             straight_s=self._straight_s(),
