@@ -1,20 +1,20 @@
 """An aggregator's rounds: who is invited, whose update counts, when a round closes.
 
-Round 0 opens when the traffic begins, each further one at the instant its predecessor closes. Vehicles inside coverage
-that are idle and were not yet invited in the open round are invited, at most ``round.invited`` in flight at once; a
-freed place is filled at once. A round closes with its ``quorum``-th commit or ``deadline_s`` after it opened, even when
-nobody was there: then it is empty and the model is kept. Commits count for the round that is open when they arrive, and
-no vehicle counts twice in one round.
+Round 0 opens when the traffic begins, each further round when the one before closes. The aggregator invites idle
+vehicles inside coverage that were not yet invited in the open round, at most ``round.invited`` at a time; a place that
+becomes free is filled at once. A round closes with its ``quorum``-th commit, or ``deadline_s`` after it opened; if
+nobody has committed by then, the model stays as it is. A commit counts for the round that is open when it arrives. No
+vehicle counts twice in one round.
 
-That is the pace ``quorum``; another one (``pace``) decides how many are invited and when a round closes. Who is invited
-first is decided by a selection policy (``selection``). What they decide is carried out, counted and recorded here.
+That is the pace ``quorum``; other paces (``pace``) decide otherwise how many are invited and when a round closes. A
+selection policy (``selection``) decides who is invited first.
 
-With a learner whose vehicles exchange with each other, a round has two parts, each at most ``deadline_s`` long. In the
-first, vehicles that are ready for the exchange wait until the quorum is there or the deadline comes; then nobody else
-is invited, and they exchange. The round closes when the last of them has committed or left.
+With a learner whose vehicles exchange with each other, a round has two parts, each at most ``deadline_s`` long. First,
+vehicles that are ready for the exchange wait until the quorum is reached or the deadline passes. Then nobody else is
+invited, and they exchange. The round closes when the last of them has committed or left.
 
-An aggregator knows no other, and of the fleet only whom that offers it. What the fleet is to know of it goes into an
-outbox, which the event loop empties after every event.
+An aggregator does not know the others, and knows only the vehicles that the fleet offers it. It reports to the event
+loop through an outbox.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from vnetsim.storage.rows import ClosedBy, Outcome
 
 @dataclass(kw_only=True, eq=False)
 class Aggregator:
-    """Makes rounds of the vehicles that it is offered, who wait in ``invitations``; ``finished`` after the last."""
+    """Runs the rounds of one model; ``finished`` after the last. Vehicles offered to it wait in ``invitations``."""
 
     name: str
     world: World
@@ -59,7 +59,7 @@ class Aggregator:
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
         self._in_flight: dict[Vehicle, Participation] = {}
-        self._outside = 0  # of them, outside coverage: they take no place
+        self._outside = 0  # how many of them are outside coverage, where they take no place
         self._exchange = RoundExchange(world=self.world, recorder=self.recorder)
 
     @property
@@ -69,16 +69,16 @@ class Aggregator:
 
     @property
     def model(self) -> ModelKey:
-        """The model that the open round, or the last, began with."""
+        """The model with which the open round, or the last, began."""
         return ModelKey(self.name, self.round)
 
     @property
     def held(self) -> bool:
-        """Whether its model waits for the cloud's to take its place."""
+        """Whether its open round waits for the cloud's model."""
         return self._open.held
 
     def models_in_use(self) -> Iterator[ModelKey]:
-        """Yield the models that its participations began with or mixed, and are to be trained with once more."""
+        """Yield the models that its participations still need for their training."""
         for participation in self._in_flight.values():
             origin = participation.origin
             yield from (*(one.origin.base for one in origin.together), *(model for _, model in origin.mixed))
@@ -88,18 +88,18 @@ class Aggregator:
             yield from (participant.base, *(model for _, model in participant.mixed), *participant.bases)
 
     def open(self, *, held: bool = False) -> None:
-        """Open the next round now, or once it is no longer held; ``fill`` invites."""
+        """Open the next round; with ``held`` it begins only at ``resume``. ``fill`` invites."""
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self.world.env.now,
-            taken={vehicle.silo for vehicle in self._in_flight},
+            silos={vehicle.silo for vehicle in self._in_flight},
             held=held,
         )
         if not held:
             self._begin()
 
     def resume(self, *, reset: bool) -> None:
-        """Begin the round that was held now, with another model; with ``reset``, whoever is in flight is cut."""
+        """Begin the held round now, with the cloud's model; ``reset`` cuts all participations in flight."""
         self._open.held, self._open.open_s = False, self.world.env.now
         for participation in list(self._in_flight.values()) if reset else ():
             self._cut_late(participation, "quorum", self.world.env.now)
@@ -112,51 +112,51 @@ class Aggregator:
         self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
     def fill(self) -> None:
-        """Invite as many of those who wait as there are free places, as long as no exchange is under way."""
-        if not (self.invitations or self._exchange.gathered):  # as most of many aggregators after most events
+        """Invite waiting vehicles while there are free places and no exchange is under way."""
+        if not (self.invitations or self._exchange.gathered):  # the usual case with many aggregators
             return
         if self.finished or self._open.held or self._exchange.under_way:
             return
         if self.invitations and (free := self.pace.places(state := self._state())) > 0:
             self._invite_up_to(free, state)
-        if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, ready since
+        if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, gathered before
             self._open_exchange("quorum")
 
     def offer(self, window: OpenWindow) -> bool:
-        """Let an idle vehicle wait for an invitation in a window: in this round or, when it had one, in the next.
+        """Let an idle vehicle wait for an invitation in a window.
 
         Returns:
-            whether in this one.
+            whether it may be invited in the open round; if it already was, it waits for the next one.
         """
         return self.invitations.offer(window, self.round)
 
     def participation(self, vehicle: Vehicle) -> Participation:
-        """Return the participation in which a vehicle is."""
+        """Return a vehicle's participation."""
         return self._in_flight[vehicle]
 
     def move(
         self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None
     ) -> None:
-        """Let a participation go on elsewhere, or wait outside coverage, where it takes no place."""
+        """Let a participation go on elsewhere, or outside coverage; see ``Participation.move``."""
         self._outside += (coverage is None) - (participation.coverage is None)
         participation.move(coverage, keep=keep, model=model)
         self._close_if_over()
 
     def takes(self, vehicle: Vehicle) -> bool:
-        """Return whether a participation that began elsewhere may count here: no vehicle does twice in a round."""
-        taken = self.world.experiment.round.distinct_silos and vehicle.silo in self._open.taken
+        """Return whether a vehicle's participation that began elsewhere may count in the open round."""
+        silo_is_in = self.world.experiment.round.distinct_silos and vehicle.silo in self._open.silos
         committed = any(participant.vehicle_id == vehicle.id for _, participant in self._open.committed)
-        return not (self.finished or taken or committed)
+        return not (self.finished or silo_is_in or committed)
 
     def release(self, participation: Participation) -> None:
-        """Let another aggregator have a participation."""
+        """Give a participation up to another aggregator."""
         vehicle = participation.window.vehicle
         del self._in_flight[vehicle]
         vehicle.served_by.remove(self.name)
         self._close_if_over()
 
     def adopt(self, participation: Participation, *, change: bool) -> None:
-        """Take over a participation of another aggregator, or only the change that it makes to its model."""
+        """Take over a participation of another aggregator; with ``change`` only its change to the model counts."""
         vehicle, origin = participation.window.vehicle, participation.origin
         own = origin.base.aggregator == self.name
         origin.carried = "change" if change and not own else "model"
@@ -167,7 +167,7 @@ class Aggregator:
                 None if own else self.round - self.recorder.count_closed_since(self.name, participation.start_s)
             )
         self._in_flight[vehicle] = participation
-        self._open.taken.add(vehicle.silo)
+        self._open.silos.add(vehicle.silo)
         vehicle.served_by.append(self.name)
         participation.owner = self
         if origin.version < self.round - self.world.experiment.round.max_staleness:
@@ -175,13 +175,13 @@ class Aggregator:
             self._end(participation, "stale", self.world.env.now)
 
     def cut_short(self, participation: Participation, time_s: float) -> None:
-        """End what a vehicle was doing that is not served any more."""
+        """End, at a time (s), the participation of a vehicle that has left coverage."""
         if participation.stage == "exchange" and self._exchange.leave(participation):
             return
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Close the open round with what has committed, or drop it when nothing has."""
+        """Close the open round at a time (s) if anybody has committed, else drop it."""
         if self.finished:
             return
         if self._open.committed:
@@ -193,12 +193,12 @@ class Aggregator:
         self.finished = True
 
     def training_share(self, participation: Participation) -> float:
-        """Return the share of its training that a participation does, by the pace."""
+        """Return the share of the training that the pace asks of a participation."""
         window = participation.coverage.window if participation.coverage else participation.window
         return self.invitations.share(window, self._state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the round's exchange, which begins when the quorum is there."""
+        """Let a participation wait for the round's exchange, which begins with the quorum."""
         self._exchange.gathered[participation] = None
         quorum = self.world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)
@@ -206,7 +206,7 @@ class Aggregator:
             self._open_exchange("quorum")
 
     def receive_update(self, participation: Participation) -> None:
-        """Let an update count for the open round."""
+        """Count an update for the open round."""
         self.invitations.mark_round(participation.window.vehicle, self.round)
         participant = make_participant(participation, self.round, self.world.experiment.camera, self.world.share_passed)
         row = self._end(participation, "committed", self.world.env.now)
@@ -215,7 +215,7 @@ class Aggregator:
             self._close_if_over()
         elif closed_by := self._closed_by():
             self._close_and_go_on(closed_by)
-        elif not self.outbox.closed:  # else the event loop has somebody more to offer before
+        elif not self.outbox.closed:  # else the event loop fills after it has offered more vehicles
             self.fill()
 
     def _state(self) -> RoundState:
@@ -233,7 +233,7 @@ class Aggregator:
         )
 
     def _set_deadline(self, length_s: float) -> None:
-        """Let the open round close so long from now (s) at the latest."""
+        """Make the open round close at the latest so many seconds from now."""
         now_s = self.world.env.now
         self._open.close_s = now_s + length_s
         self._replace_deadline(self._wait_until_deadline(self._open.close_s - now_s))
@@ -255,7 +255,7 @@ class Aggregator:
         self._close_and_go_on("deadline")
 
     def _closed_by(self) -> ClosedBy | None:
-        """Return what closes the round now: the end of its exchange where that has begun, else the pace, or nothing."""
+        """Return why the round closes now; None if it stays open."""
         if self._open.held:
             return None
         if self._exchange.under_way:
@@ -268,7 +268,7 @@ class Aggregator:
             state = self._state()
         with closing(self.invitations.select(free, state)) as windows:
             for window in windows:
-                if self.world.experiment.round.distinct_silos and window.vehicle.silo in self._open.taken:
+                if self.world.experiment.round.distinct_silos and window.vehicle.silo in self._open.silos:
                     self.invitations.rest(window.vehicle)
                     continue
                 self._invite(window)
@@ -278,11 +278,11 @@ class Aggregator:
     def _invite(self, window: OpenWindow) -> None:
         participation = self.begin(window)
         self._open.invited += 1
-        for tell in self.world.invited:
-            tell(participation)
+        for notify in self.world.on_invited:
+            notify(participation)
 
     def begin(self, window: OpenWindow, *, beside: Participation | None = None) -> Participation:
-        """Let a vehicle take part from now on in a window, for itself or beside another aggregator that invited it."""
+        """Start a participation in a window; ``beside`` is one for another aggregator with the same training."""
         vehicle = window.vehicle
         invitation = Invitation(
             coverage=self.world.coverage(window),
@@ -293,14 +293,14 @@ class Aggregator:
         )
         participation = Participation(env=self.world.env, invitation=invitation, owner=self, beside=beside)
         self._in_flight[vehicle] = participation
-        self._open.taken.add(vehicle.silo)
+        self._open.silos.add(vehicle.silo)
         self.invitations.mark_round(vehicle, self.round)
         window.invited = True
         vehicle.served_by.append(self.name)
         return participation
 
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Let those who are ready exchange; of the others, those that may not commit to the next round are too late."""
+        """Begin the exchange of those who wait, and cut others that could not commit to the next round."""
         for participation in list(self._in_flight.values()):
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self.world.env.now)
@@ -309,12 +309,12 @@ class Aggregator:
         self._exchange.begin(self.model)
 
     def _too_old(self, participation: Participation) -> bool:
-        """Return whether it may not commit to the next round."""
+        """Return whether a participation is too stale to commit to the next round."""
         oldest = self.round + 1 - self.world.experiment.round.max_staleness
         return participation.origin.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End what was not done when the round closed, or its exchange began."""
+        """End a participation that was not done when the round closed or its exchange began."""
         doing = participation.cut()
         late: Outcome = (
             "deadline" if closed_by == "deadline" else "unfinished" if closed_by == "traffic_end" else "stale"
@@ -326,7 +326,7 @@ class Aggregator:
             Task(self._close_next())
 
     def _close_next(self) -> Activity:
-        """Close the open round by the next event: traffic may have ended something, outside the event loop."""
+        """Close the open round in an event of its own: what ended it may have happened outside the event loop."""
         index = self.round
         yield self.world.env.timeout(0)
         if index == self.round and not self.finished and (closed_by := self._closed_by()):
@@ -339,7 +339,7 @@ class Aggregator:
             self.open(held=held)
 
     def _mixed(self) -> bool:
-        """Return whether the model that the open round makes is averaged with others'."""
+        """Return whether the open round's model is averaged with those of other aggregators."""
         return is_mixed(self.world.experiment.topology, self.round, final=self.finished)
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
@@ -365,19 +365,19 @@ class Aggregator:
         )
         committed = self._open.committed
         result = self.handler.close_round(summary, [participant for _, participant in committed])
-        told = self._open.accepted_updates(result)
-        samples = sum(self.world.images.get(silo, 1) for silo, _ in told)
+        accepted = self._open.accepted_updates(result)
+        samples = sum(self.world.images.get(silo, 1) for silo, _ in accepted)
         self.recorder.record_round(summary, [row for row, _ in committed], result)
-        self.invitations.after_round(self.recorder.log.participations, self.model, told)
+        self.invitations.after_round(self.recorder.log.participations, self.model, accepted)
         self.outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
-        """Record a participation that is over, free its place and vehicle, and return the record's row."""
+        """Record a participation that has ended, free its place and vehicle, and return its row in the log."""
         vehicle = participation.window.vehicle
         del self._in_flight[vehicle]
         self._exchange.remove(participation)
         self._outside -= participation.coverage is None
-        if outcome != "committed":  # else the caller looks, once it counts
+        if outcome != "committed":  # else the caller does, after counting it
             self._close_if_over()
         vehicle.served_by.remove(self.name)
         row = self.recorder.record_participation(participation.window, participation, outcome, self.model, time_s)

@@ -1,4 +1,4 @@
-"""On-board computing: which computer a vehicle has, how long it trains, and what energy a participation takes."""
+"""On-board computing: a vehicle's computer, and the energy of a participation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from vnetsim.experiment.traffic import COMPUTERS, Computer
 from vnetsim.random_streams import Streams
 
 TRANSMIT_W, RECEIVE_W = 2.0, 1.0
-"""Power of a vehicle's radio unit while it sends, and while it receives or listens (W): assumptions, no source gives
-them. Sending radiates 0.2 W (23 dBm), which an amplifier makes of about 1 W; 1 W for the rest of the unit."""
+"""Power of a vehicle's radio unit while it sends, and while it receives or listens (W). Assumed, without a source: an
+amplifier needs about 1 W to radiate 0.2 W (23 dBm), the rest of the unit 1 W."""
 
 
 def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
-    """Return what a participation takes on board beyond what the vehicle takes without it, by column of the record (J).
+    """Return the extra energy that a participation needs on board, by column of the record (J).
 
     Args:
-        seconds: spent in each stage, by the names of ``Stage`` (s).
-        watts: of its computer while it trains (W); None where that is not known, and so is the energy: nothing.
-        worked_s: how long it computed for others in the exchange (s); in all of that it may send.
+        seconds: time in each stage (s).
+        watts: power of the computer while it trains (W); None if not known: then the result is empty.
+        worked_s: how long it computed for others in the exchange (s); it may send all that time.
     """
     if watts is None:
         return {}
@@ -37,13 +37,13 @@ def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -
 
 
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
-    """Return a vehicle's computer, its speed drawn from a log-normal distribution: always the same for one id."""
+    """Return a vehicle's computer, with a log-normally distributed speed; always the same for one id."""
     presets = list(settings.shares)
     preset = settings.by_type.get(vehicle_type, presets[0])
     if len(presets) > 1 and vehicle_type not in settings.by_type:
         ends = list(itertools.accumulate(settings.shares.values()))
-        drawn = float(streams.generator("fleet", vehicle_id).random())
-        preset = presets[min(bisect_right(ends, drawn), len(presets) - 1)]  # shares may sum to a little less than 1
+        uniform = float(streams.generator("fleet", vehicle_id).random())
+        preset = presets[min(bisect_right(ends, uniform), len(presets) - 1)]  # shares may sum to a little less than 1
     flops = settings.median_of(preset)
     if settings.spread > 0:
         flops *= math.exp(settings.spread * float(streams.generator("compute", vehicle_id).standard_normal()))

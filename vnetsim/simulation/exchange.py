@@ -1,12 +1,12 @@
 """One round's exchange between vehicles: who is in contact, what moves over the air, what completes in time.
 
-All exchanges of a round begin at the same instant. A directed exchange takes the sender's bytes to the receiver, lets
-the receiver work on them where the learner asks for that (one job after the other, in order of arrival), and takes the
-result back. Over the sidelink both vehicles must be within range; through the RSU, inside coverage.
+All exchanges of a round begin at the same instant. A directed exchange takes the sender's bytes to the receiver. If
+the learner asks for it, the receiver works on them (one job after the other, in order of arrival) and sends the result
+back. Over the sidelink both vehicles must be within range; through the RSU, both must be inside coverage.
 
-Sidelink resources are scheduled by the RSU whose coverage the sender is in (3GPP sidelink mode 1): the airtime is
-shared among its vehicles, and different RSUs do not interfere. Range is looked up when a transfer begins, every
-``RANGE_UPDATE_S`` and when its last byte arrives; ``contact_s`` is exact for the recorded paths.
+The RSU that covers the sender schedules the sidelink (3GPP sidelink mode 1): its vehicles share the airtime, and
+different RSUs do not interfere. The range is checked when a transfer begins, every ``RANGE_UPDATE_S``, and when its
+last byte arrives; ``contact_s`` is exact for the recorded paths.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Peers = tuple[Participation, ...]
 
 
 RANGE_UPDATE_S = 1.0
-"""How often the range of two vehicles is looked up (s): of two that meet at 100 km/h every 56 m."""
+"""How often the range of two vehicles is checked (s): every 56 m for two that approach each other at 100 km/h."""
 
 
 class _Cut(Interrupt):
-    """An exchange ends before it is complete."""
+    """Ends an exchange before it is complete."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DirectedExchange:
-    """A directed exchange that is over, or still under way.
+    """An exchange from one vehicle to another, under way or over.
 
     Args:
-        sender: whose model it is.
-        receiver: who gets it.
-        start_s: when the round's exchange began.
-        sender_m: position of the sender then (m), likewise ``receiver_m``.
-        receiver_m: see ``sender_m``.
-        via: how they are connected; empty while they never were in contact.
+        sender: the vehicle that sends its model.
+        receiver: the vehicle that receives it.
+        start_s: when the round's exchange began (s).
+        sender_m: position of the sender then (m).
+        receiver_m: position of the receiver then (m).
+        via: how they are connected; empty if they have not been in contact yet.
         outcome: None while it is under way.
-        end_s: when it was complete or cut.
+        end_s: when it was completed or cut (s); NaN while it is under way.
         contact_s: time in contact until then (s).
-        moved_bytes: bytes over the air (B).
-        on_air: whether bytes are on their way now.
-        look_again: fires when those that were not in contact look whether they are.
+        moved_bytes: bytes over the air so far (B).
+        on_air: whether a transfer is under way.
+        look_again: fires when vehicles out of contact are to check again.
         task: carries it out.
     """
 
@@ -76,13 +76,13 @@ class DirectedExchange:
 
 @dataclass(kw_only=True)
 class ExchangePhase:
-    """The exchanges of one round, from their common beginning to the last one's end.
+    """The exchanges of one round.
 
     Args:
-        members: the vehicles, in order of arrival; all inside coverage now.
-        round_index: the round; names the streams of what is drawn for pairs.
-        on_ended: called with every exchange that is over, in order of end.
-        on_done: called with a member all of whose exchanges are over, and its peers; not for members that left.
+        members: the vehicles, in order of arrival; all are inside coverage now.
+        round_index: the round; part of the names of the pairs' random streams.
+        on_ended: called with every exchange that has ended, in order of end.
+        on_done: called with a member when its last exchange has ended, and with its peers; not for members that left.
     """
 
     world: World
@@ -102,12 +102,12 @@ class ExchangePhase:
         self._under_way = Counter(member for e in self._exchanges for member in (e.sender, e.receiver))
 
     def neighbours(self, member: Participation) -> int:
-        """Return with how many others ``member`` has an exchange, in whichever direction and however it ends."""
+        """Return with how many others a member has an exchange, in either direction and with any outcome."""
         pairs = ({e.sender, e.receiver} for e in self._exchanges)
         return len(set().union(*(pair for pair in pairs if member in pair)) - {member})
 
     def begin(self) -> None:
-        """Start what can start now; members without any exchange are done at once."""
+        """Start all exchanges now; members without any are done at once."""
         for exchange in self._exchanges:
             exchange.task = Task(self._carry_out(exchange))
         Task(self._cut_at_limit())
@@ -116,18 +116,18 @@ class ExchangePhase:
             self._settle(member)
 
     def leave(self, member: Participation) -> Peers:
-        """Cut the exchanges of a member that leaves coverage now, and return its peers."""
+        """Cut the exchanges of a member that leaves coverage, and return its peers."""
         del self._present[member]
         self._cut([exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)])
         return self.peers(member)
 
     def stop(self) -> None:
-        """Cut whatever is still under way and report to nobody who is done."""
+        """Cut what is still under way, without calling ``on_done``."""
         self._present.clear()
         self._cut(self._exchanges)
 
     def peers(self, member: Participation) -> Peers:
-        """Return the members with which ``member`` completed what the learner counts, in order of arrival."""
+        """Return the members that the learner counts as peers of ``member``, in order of arrival."""
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}
         returns = self.plan.return_bytes > 0 or self.plan.work_flop > 0
 
@@ -165,7 +165,7 @@ class ExchangePhase:
         return math.hypot(x1_m - x2_m, y1_m - y2_m)
 
     def _via(self, one: Participation, other: Participation) -> Literal["sidelink", "relay", ""]:
-        """Return how two members can reach each other now."""
+        """Return how two members can reach each other now; empty if they cannot."""
         settings = self._settings
         if settings.topology == "star":
             return "relay"
@@ -174,7 +174,7 @@ class ExchangePhase:
         return "relay" if settings.relay else ""
 
     def _carry_out(self, exchange: DirectedExchange) -> Activity:
-        """Go through one exchange: contact, the sender's bytes, the receiver's work on them, the result back."""
+        """Wait for contact, send the model, let the receiver work on it, and send the result back."""
         plan, sender, receiver = self.plan, exchange.sender, exchange.receiver
         try:
             while not (via := self._via(sender, receiver)):
@@ -208,11 +208,7 @@ class ExchangePhase:
     def _send(
         self, exchange: DirectedExchange, source: Participation, target: Participation, size_bytes: int
     ) -> Activity:
-        """Move bytes from one vehicle to the other, over one hop or through the RSU.
-
-        Raises:
-            _Cut: they are out of contact after a hop.
-        """
+        """Send bytes from one vehicle to the other, over the sidelink or through the RSU."""
         if exchange.via == "sidelink":
             sidelink = self.world.sidelinks[source.window.rsu.id]
             yield from self._hop(exchange, sidelink, partial(self._sidelink_bps, source, target), size_bytes)
@@ -243,7 +239,7 @@ class ExchangePhase:
                 exchange.task.interrupt(_Cut())
 
     def _settle(self, member: Participation) -> None:
-        """Report a member that is still there and has nothing under way any more, once."""
+        """Call ``on_done`` for a member that is still present and has no exchange under way, once."""
         if member in self._present and not self._under_way[member]:
             del self._present[member]
             self.on_done(member, self.peers(member))
@@ -262,7 +258,7 @@ class ExchangePhase:
         return contact_time_s(*paths, settings.range_m, exchange.start_s, exchange.end_s)
 
     def _watch(self) -> Activity:
-        """Look up who is in range now and then, as long as an exchange is under way."""
+        """Check every ``RANGE_UPDATE_S`` who is in range, until all exchanges have ended."""
         env = self.world.env
         for count in itertools.count(1):
             yield env.timeout(max(math.ulp(env.now), self._start_s + count * RANGE_UPDATE_S - env.now))
@@ -289,8 +285,8 @@ class ExchangePhase:
 def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s: float, end_s: float) -> float:
     """Return how long two vehicles were closer than ``range_m`` (m) between two instants (s) that both paths cover.
 
-    Between the points of either path both drive straight at constant speed, so their distance is below the range
-    between the roots of a quadratic; nothing is rounded to a step.
+    Between path points both drive straight at constant speed, so the distance is below the range between the roots of
+    a quadratic: the result is exact, not rounded to a step.
     """
     inside = {time_s for path in (one, other) for time_s in path.time_s if start_s < time_s < end_s}
     instants = [start_s, *sorted(inside), end_s]
@@ -306,7 +302,7 @@ def _offset_m(one: VehiclePath, other: VehiclePath, time_s: float) -> tuple[floa
 
 
 def _close_s(start_m: tuple[float, float], end_m: tuple[float, float], range_m: float) -> float:
-    """Return the share of a segment of the offset that lies inside the circle of radius ``range_m``."""
+    """Return the share of a straight offset from start to end (m) that is shorter than ``range_m``."""
     (x_m, y_m), (to_x_m, to_y_m) = start_m, end_m
     if start_m == end_m:
         return float(math.hypot(x_m, y_m) < range_m)

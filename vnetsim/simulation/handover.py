@@ -25,7 +25,7 @@ class Handover:
         self._gaps: dict[Participation, Task] = {}
         self._joint = self._settings.policy == "multi"
         if self._joint:
-            world.invited.append(self._join)
+            world.on_invited.append(self._join)
 
     def _join(self, invited: Participation) -> None:
         """With ``multi``, let a vehicle that was just invited take part at all discs that it is in."""

@@ -1,4 +1,4 @@
-"""Who waits for an invitation, and whom the selection policy and the pace take first, and for how much training."""
+"""The vehicles that wait for an invitation, and the questions to selection policy and pace about them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import ParticipationRecord
 
 _ROUNDING = 1e-9
-"""So much below a whole number of steps is that number."""
+"""A number of steps this far below a whole number, relatively, counts as that whole number."""
 
 
 class Invitations:
-    """Shows policy and pace the vehicles as the RSUs know them.
+    """The vehicles that wait for one aggregator, as its selection policy and pace see them.
 
     Attributes:
-        planned_share: share of the training that the pace planned for the open round; 1 where it planned nothing.
+        planned_share: share of the training that the pace planned for the open round; 1 if it planned nothing.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait in a window or, when it took part in the open round, rest until the next one.
+        """Let an idle vehicle wait in a window; if it took part in the open round, it rests until the next one.
 
         Returns:
             whether it waits.
@@ -64,33 +64,33 @@ class Invitations:
         return True
 
     def rest(self, vehicle: Vehicle) -> None:
-        """Let a vehicle rest until the next round."""
+        """Do not invite a vehicle before the next round."""
         self._rested[vehicle.id] = vehicle
 
     def take_rested(self) -> Collection[Vehicle]:
-        """Return who rested, now that the next round opens, for which nothing is planned yet."""
+        """Begin a round without a plan, and return the vehicles that rested in the one before."""
         self.planned_share = 1.0
         rested, self._rested = self._rested, {}
         return rested.values()
 
     def mark_round(self, vehicle: Vehicle, round_index: int) -> None:
-        """Take note that a vehicle was invited in a round, or that its update counts for it."""
+        """Note that a vehicle was invited in a round, or that its update counts for it."""
         self._selection_state.last_round[vehicle.id] = round_index
 
     def forget(self, window: OpenWindow, closed: Window) -> None:
-        """Take note that a window has closed; nobody waits in it any more."""
+        """Remove a window that has closed, and count its length."""
         self._selection_state.add_window(window.vehicle, closed)
         self.withdraw(window)
 
     def withdraw(self, window: OpenWindow) -> None:
-        """Let nobody wait in a window any more."""
+        """Stop waiting in a window."""
         candidate = self._candidates.pop(window, None)
         if candidate is not None:
             del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
             del self._windows[candidate]
 
     def plan_length_s(self, state: RoundState) -> float | None:
-        """Return how long the open round is to last from now (s) at most, where the pace plans that now."""
+        """Return how long the open round may last from now (s); None if the pace plans nothing now."""
         if self._plan is None or state.invited:
             return None
         self._selection_state.advance(state.now_s)
@@ -101,10 +101,10 @@ class Invitations:
         return planned.length_s
 
     def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
-        """Yield who is to be invited, as far as they are asked for; when it is closed, they wait no longer.
+        """Yield the windows to invite, lazily; when the generator closes, those it has yielded no longer wait.
 
         Raises:
-            RunError: the policy failed, or returned what is no candidate, or one twice.
+            RunError: the policy failed, returned something that is no candidate, or one twice.
         """
         self._selection_state.advance(state.now_s, self.planned_share)
         candidates = tuple(self._waiting)
@@ -142,9 +142,9 @@ class Invitations:
                 self.withdraw(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
-        """Return the share of its training that a vehicle does, which begins it now.
+        """Return the share of its training that a vehicle does that begins to train now.
 
-        Whole local steps, at least one; all where the learner names no steps.
+        A whole number of local steps, at least one; 1 if the learner's training cannot be divided into steps.
         """
         if self._share is None:
             return 1.0
@@ -156,26 +156,26 @@ class Invitations:
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
     def predict(self, window: OpenWindow, now_s: float) -> Predicted:
-        """Return how long the rest of a window is predicted to last now, at a time (s)."""
+        """Return the predicted rest of a window at a time (s)."""
         self._selection_state.advance(now_s, self.planned_share)
         return Candidate(window, self._selection_state).predict()
 
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
     ) -> None:
-        """Let knowledge and policy learn from what is recorded at the close of the round that began with a model.
+        """Pass on the records and figures of a round that closed; ``model`` is the one with which it began.
 
         Raises:
-            RunError: the policy asks for a figure, and the learner does not tell it.
+            RunError: the policy asks for a figure that the learner does not report.
         """
-        told = [(silo, figure) for silo, figure in figures if figure is not None]
+        reported = [(silo, figure) for silo, figure in figures if figure is not None]
         asked = getattr(self._policy, "figure", "")
-        if asked and len(told) < len(figures):
+        if asked and len(reported) < len(figures):
             raise RunError(
                 f"selection.name: '{self._policy.name}' chooses vehicles by the '{asked}' of their updates, which the "
                 "learner does not tell; take another policy or learner."
             )
-        new = self._selection_state.add_round(records, model, told)
+        new = self._selection_state.add_round(records, model, reported)
         if self._learn is not None:
             self._learn(new, self._memory)
 

@@ -1,4 +1,4 @@
-"""Between the simulation and a radio model: who asks it for which rate, and how often; who serves whom by it."""
+"""The simulation's use of a radio model: rates of links, and which RSU serves a vehicle."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from vnetsim.random_streams import Streams
 
 
 class Radio:
-    """Asks a radio model.
+    """A radio model with its random streams and memory.
 
     Args:
-        streams: source of what is drawn per window and per pair; named, so that it does not matter when.
-        heights_m: of vehicles by type, see ``TrafficInfo.heights_m``; who is of no known type is a car (1.6 m).
+        streams: random streams, one per window and per pair of vehicles.
+        heights_m: vehicle heights by type, see ``TrafficInfo.heights_m``; other types are cars (1.6 m).
 
     Attributes:
-        update_s: how often a transfer looks its rate up anew (s); None when rates never change.
+        update_s: how often a transfer looks up its rate again (s); None if rates never change.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Radio:
         self._memory = None if begin is None else begin(rsus, lanes)
 
     def rate_use(self) -> RateUse:
-        """Return what takes note of rates, for channels."""
+        """Return a counter of the rates that channels use."""
         cap_bps = getattr(self._model, "cap_bps", None)
         with plugin_errors("radio model", self._model.name, "in cap_bps"):
             cap_bps = None if cap_bps is None else float(cap_bps)
@@ -59,23 +59,23 @@ class Radio:
         return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
     def enter(self, vehicle_type: str) -> None:
-        """Tell the model that a vehicle of a type came into coverage for the first time."""
+        """Tell the model that a vehicle of a type entered coverage for the first time."""
         if self._entered is not None:
             self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
-        """Return the link of a window; how many the vehicle had at the RSU before names its random stream."""
+        """Return the link of a window; ``earlier_windows`` is part of the name of its random stream."""
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
-        """Return what gives the power that a vehicle receives of an RSU in a window (dBm); see ``link``."""
+        """Return the power received from an RSU (dBm), as a function of the vehicle's position (m); see ``link``."""
         received_dbm = self._model.received_dbm
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return lambda place_m: received_dbm(rsu, place_m, state)
 
     def pair_state(self, round_index: int, one: VehiclePath, other: VehiclePath) -> Any:
-        """Return what the model draws for two vehicles in a round's exchange, whoever is named first."""
+        """Return the model's random state for two vehicles in a round's exchange; their order does not matter."""
         paths = sorted((one, other), key=lambda path: path.vehicle_id)
         return self._draw_state(paths, "sidelink", round_index, *(path.vehicle_id for path in paths))
 
@@ -86,13 +86,13 @@ class Radio:
         return self._draw(self._streams.generator(*names), self._memory, heights_m)
 
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
-        """Return the rate between two vehicles (bit/s) at a time that both paths cover (s)."""
+        """Return the rate between two vehicles (bit/s) at a time (s) that both paths cover."""
         sender_m, receiver_m = position_m(sender, time_s), position_m(receiver, time_s)
         return self._model.sidelink_bps(rsu, sender_m, receiver_m, state)
 
 
 def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio) -> Association:
-    """Return what tells who serves a vehicle, by an experiment's settings."""
+    """Return the rule by which RSUs serve vehicles."""
     if settings.rule == "first":
         return Association(None)
     quality = nearness(rsus) if settings.rule == "nearest" else received_power(radio, rsus)
@@ -100,7 +100,7 @@ def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio
 
 
 def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
-    """Return the quality that makes the strongest RSU the best: the power that a vehicle receives of it (dBm)."""
+    """Return the quality for ``association.rule = "strongest"``: the power received from an RSU (dBm)."""
     by_id = {rsu.id: rsu for rsu in rsus}
     entries: Counter[tuple[str, str]] = Counter()
 
@@ -124,8 +124,8 @@ class Link:
     """The radio link of one coverage window.
 
     Args:
-        update_s: how often the rates must be looked up anew (s); None when they never change.
-        state: what the model drew for the window.
+        update_s: how often rates must be looked up again (s); None if they never change.
+        state: the model's random state of the window; None if it draws nothing.
     """
 
     model: RadioModel
@@ -136,11 +136,11 @@ class Link:
     _fixed: dict[str, float] = field(default_factory=dict)  # rates that never change, looked up once
 
     def downlink_bps(self, time_s: float) -> float:
-        """Return the rate from RSU to vehicle (bit/s) at a time that the path covers (s)."""
+        """Return the rate from RSU to vehicle (bit/s) at a time (s) that the path covers."""
         return self._fixed.get("downlink") or self._look_up("downlink", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
-        """Return the rate from vehicle to RSU (bit/s) at a time that the path covers (s)."""
+        """Return the rate from vehicle to RSU (bit/s) at a time (s) that the path covers."""
         return self._fixed.get("uplink") or self._look_up("uplink", time_s, self.model.uplink_bps)
 
     def _look_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:

@@ -1,4 +1,4 @@
-"""What a simulation leaves: one row for each participation and each round, and how rows are made."""
+"""The records of a simulation, and what passes between the simulation and learning at the close of a round."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LEFT: Mapping[Stage, Outcome] = {
     "upload": "left_upload",
     "backhaul": "left_upload",
 }
-"""The outcome of a participation that ends because the vehicle left coverage, by what it was doing."""
+"""Outcome of a participation that ends because the vehicle left coverage, by its stage."""
 Row = TypeVar("Row")
 
 
 class Rows(list[Row]):
-    """Rows of a growing table; those that were written elsewhere may be forgotten, so that memory does not grow.
+    """Rows of a growing table. Rows that are on disk can be forgotten, to save memory.
 
-    Indices of the list are those of the rows that are left; ``at``, ``replace`` and ``since`` count all.
+    List indices count the rows that are left; ``at``, ``replace`` and ``since`` count all rows.
     """
 
     def __init__(self) -> None:
@@ -44,19 +44,19 @@ class Rows(list[Row]):
 
     @property
     def total(self) -> int:
-        """How many rows there were."""
+        """Number of rows, including forgotten ones."""
         return self._forgotten + len(self)
 
     def at(self, row: int) -> Row:
-        """Return a row that was not forgotten."""
+        """Return a row, which must not be forgotten."""
         return self[row - self._forgotten]
 
     def replace(self, row: int, value: Row) -> None:
-        """Put another value in the place of a row that was not forgotten."""
+        """Replace a row, which must not be forgotten."""
         self[row - self._forgotten] = value
 
     def since(self, row: int) -> list[Row]:
-        """Return the rows from ``row`` on that were not forgotten."""
+        """Return the rows from ``row`` on, without forgotten ones."""
         return self[max(0, row - self._forgotten) :]
 
     def forget(self, before: int) -> None:
@@ -67,18 +67,18 @@ class Rows(list[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationLog:
-    """What has happened so far: rows of the tables, in their order. The lists grow; callers read them, and may forget.
+    """The rows of the tables so far, in their order; callers may read them, and forget some.
 
     Every window has at least one participation, every participation exactly one outcome. A participation whose
     ``round`` has no record belongs to a round that was still open when the traffic ended.
 
     Args:
-        windows: coverage windows in order of exit.
-        participations: in order of end; those of a finished round carry their weight and loss.
-        exchanges: between vehicles, in order of end; those of a finished round carry the learner's figure.
-        handovers: of participations that ended, in order of their end.
-        rounds: finished rounds.
-        merges: models that were averaged, or sent back, in order of time.
+        windows: coverage windows, in order of exit.
+        participations: in order of end; weight and loss are filled in when their round closes.
+        exchanges: between vehicles, in order of end; the learner's figure is filled in when their round closes.
+        handovers: of participations that have ended, in order of their end.
+        rounds: closed rounds.
+        merges: averages of several aggregators' models, in order of time.
     """
 
     windows: Rows[Window] = field(default_factory=Rows)
@@ -99,12 +99,12 @@ class RoundSummary:
         close_s: now (s).
         closed_by: why it closes.
         invited: participations invited while it was open.
-        final: whether none of its aggregator can follow.
-        aggregator: whose it is.
-        mixed: whether the model that it makes is averaged with others'.
-        samples: training samples of the updates that it aggregates, once they were looked at; an update counts one
-            where the task does not tell.
-        needed: returns the models that somebody will still train or average, however old; asked now or never.
+        final: whether it is its aggregator's last.
+        aggregator: the name of its aggregator.
+        mixed: whether its model is averaged with those of other aggregators.
+        samples: training samples of the aggregated updates, known after ``close_round``; an update counts 1 if the
+            task does not report them.
+        needed: returns the models that will still be trained or averaged; valid only during ``close_round``.
     """
 
     round: int
@@ -124,12 +124,12 @@ class Mixing:
     """Models of several aggregators that are averaged at one instant.
 
     Args:
-        aggregator: who averages.
+        aggregator: the name of the aggregator, or the cloud, that averages.
         round: index of its round.
         time_s: now (s).
-        means: in order, the model that is made, and those whose weighted mean it is; their weights sum to 1.
-        final: whether none of its rounds can follow.
-        needed: models that somebody will still train or average, however old.
+        means: in order, each new model and the weights, which sum to 1, of the models whose mean it is.
+        final: whether the round is its last.
+        needed: models that will still be trained or averaged.
     """
 
     aggregator: str
@@ -142,14 +142,14 @@ class Mixing:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundResult:
-    """What learning made of a round; sequences follow the order of the participants.
+    """What learning returns for a round; sequences follow the order of the participants.
 
     Args:
-        weights: weight of each update in the aggregate, None where it was not aggregated.
-        losses: mean training loss of each participant, None where it was not trained.
-        rejected: positions of the updates with non-finite values.
-        exchanges: the learner's figure for completed exchanges, by sender and receiver.
-        figures: what the selection policy asked of each update, None where it is not told; empty for all None.
+        weights: weight of each update in the aggregate; None if it was not aggregated.
+        losses: mean training loss of each participant; None if it was not trained.
+        rejected: positions of updates with non-finite values.
+        exchanges: the learner's figure of completed exchanges, by sender and receiver.
+        figures: the selection policy's ``figure`` of each update, None if not reported; empty for all None.
     """
 
     weights: Sequence[float | None] = ()
@@ -160,7 +160,7 @@ class RoundResult:
 
 
 class RoundHandler(Protocol):
-    """Learning as the simulation sees it."""
+    """Learning, as the simulation calls it."""
 
     def cost(self, silo: int) -> Cost:
         """Return payload and work of a participation by a vehicle that holds ``silo``."""

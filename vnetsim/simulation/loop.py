@@ -1,12 +1,12 @@
 """The event loop that couples traffic, radio, on-board computing and rounds.
 
-Traffic is read one event ahead of the SimPy clock and never influenced. At one instant exits come first, then
-entries, then invitations, then what ends by the clock (transfers, training, deadlines). Windows are half-open, so an
-upload whose last byte arrives exactly at the exit is too late. Only a window that closes because the recording ends
-is the other way round: nothing says that the vehicle left, and what ends at that instant still counts.
+Traffic is read one event ahead of the SimPy clock; the simulation never influences it. At one instant exits come
+first, then entries, then invitations, then events of the clock (ends of transfers and training, deadlines). Windows
+are half-open: an upload whose last byte arrives exactly at the exit is too late. A window that closes because the
+recording ends is the exception: the vehicle may not have left, so what ends at that instant still counts.
 
-Timing never depends on weights: of what ``RoundHandler.close_round`` returns only the losses may have an effect on
-later events, through a selection policy that asks for them. They are in the record, where a resumed run finds them.
+Timing never depends on model weights. Of what ``RoundHandler.close_round`` returns, only losses and figures may affect
+later events, through a selection policy. They are recorded, and a resumed run reads them again.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from vnetsim.simulation.world import World
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """A simulation that came to its end.
+    """A finished simulation.
 
     Args:
         ended_by: ``rounds`` when all rounds were done, ``time`` when the run's time had passed, ``caller`` when
-            ``on_round`` ended it before that, ``traffic`` when there was no more traffic.
+            ``on_round`` ended it, ``traffic`` when there was no more traffic.
         begin_s: first simulated instant (s).
         time_s: last simulated instant (s).
         log: the records.
-        channels: the radio channels as they were used, by RSU.
-        sidelinks: those between vehicles, by the RSU that schedules them.
-        link_rates: rates between RSUs and vehicles that transfers looked up.
-        sidelink_rates: rates between vehicles, likewise.
-        wires: the backhaul as it was used, by RSU.
+        channels: radio channels after the run, by RSU.
+        sidelinks: channels between vehicles after the run, by the RSU that schedules them.
+        link_rates: counts of the rates between RSUs and vehicles that transfers used.
+        sidelink_rates: counts of the rates between vehicles that transfers used.
+        wires: the RSUs' wires after the run, by RSU.
     """
 
     ended_by: Literal["rounds", "time", "traffic", "caller"]
@@ -84,22 +84,22 @@ def simulate(
 ) -> SimulationResult:
     """Run an experiment's rounds over its traffic.
 
-    What traffic and handler raise reaches the caller unchanged. The traffic is not closed.
+    Exceptions of traffic and handler reach the caller unchanged. The traffic is not closed.
 
     Args:
         experiment: the settings.
         traffic: RSUs and coverage events.
         handler: learning, called at the close of every round.
-        streams: the experiment's random streams; those called ``radio``, ``compute`` and ``selection`` are used.
+        streams: the experiment's random streams; ``radio``, ``compute``, ``fleet`` and ``selection`` are used.
         progress: called after every instant of traffic with ``time_s`` (s), finished ``rounds`` and closed ``windows``.
-        on_round: called after every round with the log, when it holds everything about that round; where it returns
-            False, the run ends then as it does with its traffic.
-        plugins: selection policy, pace and radio model; None makes those that the experiment names.
-        images: images by silo, for selection policies that ask.
+        on_round: called after every round with the log, which is complete for that round; if it returns False, the
+            run ends as if the traffic had ended.
+        plugins: selection policy, pace and radio model; None for those that the experiment names.
+        images: number of images by silo, for selection policies; None if the task does not report them.
 
     Returns:
-        the records and why the run ended. When the traffic ends while a round is open, that round closes by
-        ``traffic_end`` if anybody has committed; otherwise it is dropped and leaves participations, but no record.
+        the records, and why the run ended. A round that is open when the traffic ends closes by ``traffic_end`` if
+        anybody has committed; otherwise it has no record, only participations.
 
     Raises:
         RunError: when the traffic goes back in time.
@@ -124,7 +124,7 @@ def simulate(
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
 
     def aggregator(name: str) -> Aggregator:
-        drawn = "selection" if name == AGGREGATOR else f"selection {name}"
+        stream = "selection" if name == AGGREGATOR else f"selection {name}"
         return Aggregator(
             name=name,
             world=world,
@@ -134,7 +134,7 @@ def simulate(
             pace=made.pace,
             invitations=Invitations(
                 policy=made.selection,
-                generator=streams.generator(drawn),
+                generator=streams.generator(stream),
                 pace=made.pace,
                 selection_state=SelectionState(world=world, whole_paths=traffic.info.whole_paths),
             ),
@@ -175,10 +175,10 @@ def simulate(
 
 
 def _forward(traffic: TrafficStream) -> Iterator[CoverageEvent]:
-    """Yield the events, each no earlier than the one before.
+    """Yield the events.
 
     Raises:
-        RunError: one is.
+        RunError: one is earlier than the one before.
     """
     last_s = traffic.info.begin_s
     for event in traffic.events():
@@ -190,7 +190,7 @@ def _forward(traffic: TrafficStream) -> Iterator[CoverageEvent]:
 
 @dataclass(kw_only=True)
 class _Loop:
-    """Plays traffic and clock against each other, and takes to the fleet what aggregators put into the outbox."""
+    """Advances traffic and clock together, and passes on what aggregators put into the outbox."""
 
     env: simpy.Environment
     fleet: Fleet
@@ -203,7 +203,7 @@ class _Loop:
     ended_by: Literal["time", "traffic", "caller"] = "traffic"
 
     def play(self, traffic: TrafficStream, progress: Callable[..., object] | None) -> float:
-        """Play the traffic until the last round closes, time is up or traffic ends; return the last instant (s)."""
+        """Play the traffic until all rounds are done, time is up or traffic ends; return the last instant (s)."""
         fleet, log = self.fleet, self.log
         fleet.open()
         last_s = traffic.info.begin_s
@@ -218,7 +218,7 @@ class _Loop:
             fleet.fill()
             if progress is not None:
                 progress(time_s=time_s, rounds=len(log.rounds), windows=log.windows.total)
-        end_s = traffic.info.end_s  # read again: a recording knows it once it has been read to its end
+        end_s = traffic.info.end_s  # read again: a recording may know it only after its last event
         if end_s is not None and last_s < end_s < math.inf:
             last_s = end_s
         if last_s >= self.until_s:
@@ -227,29 +227,29 @@ class _Loop:
         return self._ended(last_s)
 
     def _time_is_up(self) -> float:
-        """End the run when its time has passed, unless its rounds are done before; return the last instant (s)."""
+        """Run until the run's time has passed or its rounds are done; return the last instant (s)."""
         if self._run_until(self.until_s, inclusive=True):
             self.ended_by = "time"
         return self._ended(self.until_s)
 
     def _ended(self, last_s: float) -> float:
-        """Close what is open, where rounds are missing, and return the last instant (s)."""
+        """Close what is still open, and return the last instant (s)."""
         if self.ended_by == "caller":
             last_s = self.env.now
         if not self._finished:
             self.fleet.end_of_traffic(last_s)
             self._empty_outbox()
             self.mixer.end_of_traffic(last_s)
-            self.fleet.record_open_windows(last_s)  # where it ended while vehicles were covered
+            self.fleet.record_open_windows(last_s)
         return last_s
 
     @property
     def _finished(self) -> bool:
-        """Whether no round remains, and no average of what they made."""
+        """Whether all rounds are done, and all averages of their models."""
         return self.fleet.finished and self.mixer.finished
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
-        """Let a vehicle enter or leave, or be served elsewhere; return whether rounds remain."""
+        """Apply an event of the traffic; return whether rounds remain."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True
@@ -259,7 +259,7 @@ class _Loop:
         return True
 
     def _run_until(self, time_s: float, *, inclusive: bool = False) -> bool:
-        """Run what happens before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
+        """Run all events before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
         env, outbox = self.env, self.outbox
         while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
@@ -267,26 +267,26 @@ class _Loop:
                 if self.ended_by == "caller" or self._finished:
                     return False
                 self.fleet.fill()
-        # Nothing is due any more. SimPy adds the difference to its clock, which may miss the target by one rounding.
-        # From a clock within a factor of two the difference is exact (Sterbenz), and so is the landing.
+        # No event is due. SimPy adds the difference to its clock, which may miss the target by one rounding. From a
+        # clock within a factor of two the difference is exact (Sterbenz), and so is the sum.
         for until_s in (time_s - abs(time_s) / 4, time_s):
             if until_s > env.now:
                 env.run(until=until_s)
         return True
 
     def _empty_outbox(self) -> bool:
-        """Let those whom it concerns know what aggregators have told; return whether anybody may invite anew."""
+        """Pass on what aggregators reported; return whether an aggregator may have somebody to invite."""
         news = False
-        while self.outbox:  # averages at once may let rounds begin
-            told = self.outbox.take_all()
-            for summary in told.closed:
+        while self.outbox:  # an average without delay may begin rounds
+            reports = self.outbox.take_all()
+            for summary in reports.closed:
                 self.mixer.close_round(summary)
-            if (told.closed or told.mixed) and self._finished:
-                self.fleet.record_open_windows(told.closed[-1].close_s if told.closed else self.env.now)
-            for _ in told.closed:
+            if (reports.closed or reports.mixed) and self._finished:
+                self.fleet.record_open_windows(reports.closed[-1].close_s if reports.closed else self.env.now)
+            for _ in reports.closed:
                 if self.on_round is not None and self.on_round(self.log) is False:
                     self.ended_by = "caller"
-            for vehicle in told.idle:  # where its update counted elsewhere, the RSU that serves it may invite it now
+            for vehicle in reports.idle:  # the RSU that serves it may not be the one where its update counted
                 news |= self.fleet.idle(vehicle)
-            news |= bool(told.closed or told.mixed)
+            news |= bool(reports.closed or reports.mixed)
         return news

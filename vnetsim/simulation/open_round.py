@@ -1,4 +1,4 @@
-"""An aggregator's open round, what counts in it, and what aggregators have to tell the event loop."""
+"""An aggregator's open round, and the outbox that reports to the event loop."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from vnetsim.simulation.vehicle import Vehicle
 
 @dataclass(kw_only=True)
 class Outbox:
-    """What aggregators have to tell, until the event loop has read it.
+    """What aggregators report to the event loop, which empties it after every event.
 
     Args:
-        idle: vehicles that are in no participation any more, or may be invited again.
+        idle: vehicles whose participation has ended, or that may be invited again.
         closed: rounds that have closed and are recorded.
         mixed: whether models of several aggregators were averaged.
     """
@@ -32,10 +32,10 @@ class Outbox:
         return bool(self.idle or self.closed or self.mixed)
 
     def take_all(self) -> Outbox:
-        """Return what it holds, and hold nothing."""
-        held = Outbox(idle=self.idle, closed=self.closed, mixed=self.mixed)
+        """Return a copy with the contents, and empty this one."""
+        contents = Outbox(idle=self.idle, closed=self.closed, mixed=self.mixed)
         self.idle, self.closed, self.mixed = [], [], False
-        return held
+        return contents
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,23 +47,23 @@ class OpenRound:
         open_s: when it opened (s).
         close_s: when it closes at the latest (s).
         invited: participations invited in it.
-        taken: silos that take part in it.
-        committed: whose update counts, with the row of its record, in order of arrival.
-        exchange_by: what began its exchange, where it has one.
-        held: whether nobody is invited and it does not close, until a model has come back from the cloud.
+        silos: silos that take part in it.
+        committed: the row of each committed participation in the log, and its participant, in order of arrival.
+        exchange_by: what began its exchange, if it has one.
+        held: whether it waits for the cloud's model: it invites nobody and does not close.
     """
 
     index: int
     open_s: float
     close_s: float = math.inf
     invited: int = 0
-    taken: set[int] = field(default_factory=set)
+    silos: set[int] = field(default_factory=set)
     committed: list[tuple[int, Participant]] = field(default_factory=list)
     exchange_by: Literal["quorum", "deadline"] = "quorum"
     held: bool = False
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
-        """Return the silo of each update that was not rejected, and what the selection policy asked of it."""
+        """Return silo and the policy's ``figure`` (None if not reported) of each update that was not rejected."""
         figures = result.figures or [None] * len(self.committed)
         pairs = enumerate(zip(self.committed, figures, strict=True))
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
@@ -72,7 +72,7 @@ class OpenRound:
 def make_participant(
     participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
 ) -> Participant:
-    """Return what the learner is told of a participation that committed."""
+    """Return what the learner receives of a committed participation; ``passed`` is ``World.share_passed``."""
     window, (seconds, _), origin = participation.window, participation.totals(), participation.origin
     last = participation.segments[-1]
     bases = tuple(one.origin.base for one in origin.together if one.origin.arrived)

@@ -1,4 +1,4 @@
-"""One participation of a vehicle in a round: download, training on board, upload, each a segment of time."""
+"""A vehicle's participation in a round: download, training on board, upload, backhaul."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vnetsim.storage.rows import Stage
 
 
 class Predicted(NamedTuple):
-    """The rest of a window as predicted at an invitation (s), by predictor.
+    """The rest of a window, as predicted at the invitation (s).
 
     Args:
-        straight_s: straight on at the present speed; infinite for a vehicle that stands.
-        history_s: the mean of earlier windows from the same approach; None before the first.
+        straight_s: if the vehicle drives straight on at its present speed; infinite if it stands.
+        history_s: by the mean of earlier windows from the same approach; None before the first.
     """
 
     straight_s: float
@@ -41,18 +41,18 @@ class Invitation(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Origin:
-    """From which models a participation has come, and over which RSUs; see ``vnetsim.learning.Participant``.
+    """The models that a participation trains from, and its handovers; see ``vnetsim.learning.Participant``.
 
     Args:
         base: the model that it downloaded first.
-        counted_from: the version of its owner's model from which its staleness counts, where ``base`` is another's.
-        carried: what its owner takes of it.
-        mixed: models that it mixed into its own, with the share of its training that it had done by then.
-        arriving: the one that it is downloading for that.
+        counted_from: the version of its owner's model from which staleness counts; None to count from ``base``.
+        carried: what its owner aggregates of it.
+        mixed: models mixed in on the way, each with the share of the training done before.
+        arriving: the model being downloaded for mixing; None if there is none.
         handovers: in order of time.
         work: its training.
-        together: all whose training that is, the one that was invited first.
-        arrived: whether ``base`` is one of the models whose mean they train from.
+        together: the participations that share ``work``, in order of invitation.
+        arrived: with several in ``together``, whether ``base`` has been downloaded.
     """
 
     base: ModelKey
@@ -72,30 +72,25 @@ class Origin:
 
 
 class Owner(Protocol):
-    """Whose round a participation is to count for, and who is told what becomes of it."""
+    """The aggregator for whose round a participation counts."""
 
     name: str
 
     def training_share(self, participation: Participation) -> float:
-        """Return the share of its training that it is to do, in (0, 1]; asked when the training begins."""
+        """Return the share of the training to be done, in (0, 1]; called when the training begins."""
         ...
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Take note that it waits for the round's exchange from now on."""
+        """Handle that the participation waits for the round's exchange from now on."""
         ...
 
     def receive_update(self, participation: Participation) -> None:
-        """Take note that the last byte of its update has arrived."""
+        """Handle that the last byte of the update has arrived."""
         ...
 
 
 class _Moved(Interrupt):
-    """Another RSU serves the vehicle from now on, or none does.
-
-    Args:
-        keep: whether what has arrived of a transfer need not be sent again.
-        model: to be downloaded there; None to go on with what it was doing.
-    """
+    """Another RSU serves the vehicle from now on, or none does; see ``Participation.move``."""
 
     def __init__(self, *, keep: bool, model: ModelKey | None) -> None:
         super().__init__()
@@ -104,34 +99,35 @@ class _Moved(Interrupt):
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Participation:
-    """A vehicle's way through one round, from the moment it is made: ``_life`` tells it in order.
+    """A vehicle's way through one round; it begins when the object is made, and ``_life`` lists its stages in order.
 
-    Where the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
-    ``begin_exchange`` and, when the exchanges are over, ``proceed``. When another RSU serves the vehicle, or none does,
-    its owner may ``move`` it: it trains on, and transfers go on over the next RSU. It may be ``cut`` at any time.
+    If the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
+    ``begin_exchange`` and, when the exchange is over, ``proceed``. When another RSU begins to serve the vehicle, or
+    none does, the owner may ``move`` it: training goes on, and transfers go on over the next RSU. The owner may ``cut``
+    it at any time.
 
-    Participations of one vehicle for several aggregators may have one training (``beside``). Once each has its model,
-    or has ended, the first that is left trains and the others wait; then all upload.
+    Participations of one vehicle for several aggregators share one training (``beside``). When each has downloaded its
+    model or has ended, the first that is left trains while the others wait; then all upload.
 
     Args:
         env: clock (s).
         invitation: what it begins with.
-        owner: who invited it; another one may take it over.
-        beside: one of the same vehicle that has just begun, with which it trains.
+        owner: the aggregator that invited it; another one may take it over.
+        beside: the same vehicle's participation for another aggregator, whose training it shares.
 
     Attributes:
         owner: see above.
-        stage: what it is doing; ``outside`` is to wait until it is covered again, ``backhaul`` until its update,
-            with which the vehicle is done, has come from the RSU to the aggregator.
-        coverage: where it is now; None while it is outside coverage.
-        origin: the models that it has come from.
-        segments: what it has done so far, in order; the present stage is not in it.
-        work_share: the share of its training that was to be done; None until that begins.
-        peers: with whom its exchange completed.
-        neighbours: with how many vehicles it began one.
-        exchange_bytes: bytes over the air for the exchanges in which it is the sender.
+        stage: what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from
+            the RSU to the aggregator; the vehicle is done.
+        coverage: where it is served; None outside coverage.
+        origin: the models that it trains from.
+        segments: finished stages, in order.
+        work_share: share of its training to be done; None before it begins.
+        peers: participations with which its exchange completed.
+        neighbours: number of vehicles with which it began an exchange.
+        exchange_bytes: bytes over the air in the exchanges that it sent (B).
         worked_s: how long it computed for others in the exchange (s).
-        turn: fires when it is the one to train for all that wait, or when another one has trained for it.
+        turn: with several in ``origin.together``: fires when this one is to train, or when another one has trained.
     """
 
     env: simpy.Environment
@@ -169,12 +165,12 @@ class Participation:
 
     @property
     def speed_mps(self) -> float:
-        """The speed that its vehicle reports (m/s), one for all of ``together``."""
+        """Speed that its vehicle reports (m/s); the same for all in ``origin.together``."""
         return self.origin.together[0].window.speed_mps
 
     @property
     def needs_coverage(self) -> bool:
-        """Whether anything but its exchange still has to happen inside the window."""
+        """Whether it has to stay inside the window after its exchange; True without an exchange."""
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
@@ -185,13 +181,13 @@ class Participation:
 
     @property
     def train_s(self) -> float:
-        """How long its vehicle has trained for it, also where another one of ``together`` has booked that (s)."""
+        """How long its vehicle has trained (s), including what others in ``origin.together`` have booked."""
         return sum(
             segment.seconds for one in self.origin.together for segment in one.segments if segment.stage == "training"
         )
 
     def totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
-        """Return how long it was in each stage (s), and the bytes that it moved in it (B); 0 for others."""
+        """Return seconds and moved bytes by stage; both give 0 for stages that it was not in."""
         seconds: dict[Stage, float] = defaultdict(float)
         moved_bytes: dict[Stage, float] = defaultdict(float)
         for segment in self.segments:
@@ -200,32 +196,32 @@ class Participation:
         return seconds, moved_bytes
 
     def begin_exchange(self, neighbours: int) -> None:
-        """Stop waiting: the round's exchange begins now, for this one with so many others."""
+        """Stop waiting: the round's exchange begins now, with ``neighbours`` other vehicles."""
         self.neighbours = neighbours
         self._exchange_begins()
 
     def proceed(self, peers: tuple[Participation, ...]) -> None:
-        """Go on after the exchange, which completed with ``peers``."""
+        """Go on after the exchange, which was completed with ``peers``."""
         self.peers = peers
         self._exchange_ends()
 
     def move(self, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None) -> None:
-        """Be served elsewhere from now on, or nowhere.
+        """Go on elsewhere, or outside coverage.
 
         Args:
-            coverage: where; None outside coverage, where it trains on, and waits with all else.
-            keep: whether what has arrived of a transfer need not be sent again.
-            model: to be downloaded there, where it has not finished its training: in place of the model that it was
-                downloading, or to be mixed with its own.
+            coverage: where; None outside coverage, where training goes on and transfers wait.
+            keep: whether a transfer under way continues; otherwise it starts again.
+            model: to be downloaded there before the training ends, in place of the model that it is downloading, or to
+                be mixed into its own; None for no other model.
         """
         self.coverage = coverage
         self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, book the seconds and bytes used until now, and return what it was doing.
+        """End it now, and return what it was doing.
 
-        That is ``training`` also while it waits for another one's download or training; outside coverage it is what
-        leaving interrupted, and ``training`` where only the upload is left.
+        While it waits for the download or training of another one in ``origin.together``, that is ``training``. Outside
+        coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left.
         """
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         if self.stage == "waiting" and self.origin.arrived:
@@ -252,7 +248,7 @@ class Participation:
         self.owner.receive_update(self)
 
     def _transfer(self, stage: Literal["download", "upload"]) -> Activity:
-        """Move all bytes, over one RSU after the other; wait while there is none."""
+        """Move all bytes, over one RSU after the other; wait while outside coverage."""
         cost, arrived_bytes = self.invitation.cost, 0.0
         size_bytes = cost.download_bytes if stage == "download" else cost.upload_bytes
         while True:
@@ -277,7 +273,7 @@ class Participation:
                 return
 
     def _send(self, stage: Literal["download", "upload"], size_bytes: float, coverage: Coverage) -> Activity:
-        """Move bytes over one RSU, once the vehicle may and, for a download, the RSU has the model."""
+        """Move bytes over one RSU, after ``coverage.from_s`` and, for a download, when the RSU has the model."""
         if coverage.from_s > self.env.now:
             yield self.env.timeout(coverage.from_s - self.env.now)
         link, done = coverage.link, Signal()
@@ -295,7 +291,7 @@ class Participation:
         yield done
 
     def _exchange(self) -> Activity:
-        """Wait for the round's exchange and then for its end; the owner has the vehicles exchange."""
+        """Wait for the round's exchange and then for its end; the owner carries it out."""
         self._exchange_begins, self._exchange_ends = Signal(), Signal()
         self._begin("waiting")
         self.owner.wait_for_exchange(self)
@@ -306,7 +302,7 @@ class Participation:
         self._book()
 
     def _train(self) -> Activity:
-        """Do what is left of the training, wherever the vehicle is; download the models that are to be mixed in."""
+        """Do the rest of the training, wherever the vehicle is, and download the models to be mixed in."""
         work = self.origin.work
         self._begin("training")
         if self.work_share is None:
@@ -333,7 +329,7 @@ class Participation:
             self._begin("training")
 
     def _train_together(self) -> Activity:
-        """Train for all of ``together``, or wait for the one that does."""
+        """Train for all in ``origin.together``, or wait for the one that does."""
         self.turn, self.origin.arrived = Signal(), True
         self._begin("waiting")
         self._let_first_train()
@@ -344,7 +340,7 @@ class Participation:
             self.origin.work.done = True
 
     def _let_first_train(self) -> None:
-        """Let the first that is left train, where all that are left have their models and none trains."""
+        """Let the first in ``origin.together`` train that has not ended, if all of them wait with their models."""
         left = [one for one in self.origin.together if one.stage != "over"]
         if left and all(one.origin.arrived and one.stage == "waiting" for one in left):
             left[0].turn()
@@ -355,7 +351,7 @@ class Participation:
                 one.turn()
 
     def _backhaul(self) -> Activity:
-        """Bring the update from the RSU to the owner; no time at all is no segment."""
+        """Bring the update from the RSU to the owner; if that takes no time, no segment is booked."""
         assert self.coverage is not None
         self._begin("backhaul")
         rsu_id, size_bytes = self.coverage.window.rsu.id, self.invitation.cost.upload_bytes
@@ -368,7 +364,7 @@ class Participation:
         self._stage_rsu_id = self.coverage.window.rsu.id if self.coverage else ""
 
     def _book(self) -> float:
-        """Keep the present stage as a segment that ends now; return what a transfer in it moved (B)."""
+        """Append the present stage to ``segments``, ending now, and return the bytes that it moved (B)."""
         moved_bytes = 0.0
         if self._on_air is not None:
             channel, transfer = self._on_air

@@ -1,4 +1,4 @@
-"""How the rows of a simulation's log are made: of windows, participations, exchanges, handovers and rounds."""
+"""Writes the rows of a simulation's log: windows, participations, exchanges, handovers and rounds."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Recorder:
     camera: Camera
 
     def count_closed_since(self, aggregator: str, time_s: float) -> int:
-        """Return how many rounds of an aggregator have closed after a time (s)."""
+        """Return how many rounds of an aggregator have closed since a time (s)."""
         late = takewhile(lambda closed: closed.close_s > time_s, reversed(self.log.rounds))
         return sum(closed.aggregator == aggregator for closed in late)
 
     def record_open_windows(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
-        """Record windows that the end of the run, at ``end_s`` (s), leaves open, as far as their paths are known."""
+        """Record windows that are open at the end of the run (s), as far as their paths are known."""
         windows = [cut_window(window.path, end_s) for window in open_windows]
         self.log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
     def record_exchange(self, exchange: DirectedExchange, model: ModelKey) -> None:
-        """Record an exchange between two vehicles, complete or cut; ``model`` is that with which its round began."""
+        """Record an exchange that has ended; ``model`` is the one with which its round began."""
         assert exchange.outcome is not None
         sender, receiver = exchange.sender.window.vehicle, exchange.receiver.window.vehicle
         self.log.exchanges.append(
@@ -66,7 +66,7 @@ class Recorder:
         )
 
     def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
-        """Record a round that closed, and complete the rows of its committed participations and its exchanges."""
+        """Record a round that closed, and fill in results in the rows of its participations and exchanges."""
         exchanges = self.log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
             exchange = exchanges[row]
@@ -109,9 +109,9 @@ class Recorder:
     def record_participation(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
-        """Record how a participation, or a window without one, ended at a time (s), and return the row's index.
+        """Record a participation that ended at a time (s), or a window without one, and return the row's index.
 
-        ``model`` is that with which the aggregator's open round began.
+        ``used`` is None for a window without a participation; the aggregator's open round began with ``model``.
         """
         row = self.log.participations.total
         vehicle = window.vehicle
@@ -120,7 +120,7 @@ class Recorder:
         seconds, moved_bytes = used.totals() if used else _NOTHING
         speed_mps = used.speed_mps if used else window.speed_mps
         at_work: Mapping[Stage, float] = seconds
-        if used and len(used.origin.together) > 1:  # what it waits for is in the row of another of them
+        if used and len(used.origin.together) > 1:  # another one's row has the time that it waits for
             at_work = {**_NOTHING[0], **seconds, "waiting": 0.0}
         joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else {}
         self.log.participations.append(
@@ -162,7 +162,7 @@ class Recorder:
         handovers = used.origin.handovers if used else []
         links = _link_bytes(segments) if handovers else []
         for place, handed in enumerate(handovers):
-            # what a handover ended is the last that the vehicle did
+            # a handover that ended the participation interrupted its last segment
             moved = segments[-1].moved_bytes if handed.moved_bytes is None else handed.moved_bytes
             self.log.handovers.append(
                 HandoverRecord(
@@ -181,6 +181,6 @@ class Recorder:
 
 
 def _link_bytes(segments: Iterable[Segment]) -> list[float]:
-    """Return what moved over the link of each RSU that served a participation, in order (B); not between vehicles."""
+    """Return the bytes over each serving RSU's link, in order; without those between vehicles."""
     runs = groupby((part for part in segments if part.rsu_id), key=lambda part: part.rsu_id)
     return [sum(part.moved_bytes for part in run if part.stage != "exchange") for _, run in runs]

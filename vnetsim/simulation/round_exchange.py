@@ -1,4 +1,4 @@
-"""The part of a round in which vehicles exchange with each other: who waits for it, who is in it, when it is over."""
+"""The part of a round in which vehicles exchange with each other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vnetsim.simulation.world import World
 
 @dataclass(kw_only=True)
 class RoundExchange:
-    """The exchange of the open round, for which ``gathered`` wait; its owner opens and closes rounds."""
+    """The exchange of the open round; ``gathered`` are the participations that wait for it, in order of arrival."""
 
     world: World
     recorder: Recorder
-    gathered: dict[Participation, None] = field(default_factory=dict)  # in order of arrival: it is an ordered set
-    _members: dict[Participation, None] = field(default_factory=dict)  # as long as they are in flight
+    gathered: dict[Participation, None] = field(default_factory=dict)  # an ordered set
+    _members: dict[Participation, None] = field(default_factory=dict)  # those in flight
     _phase: ExchangePhase | None = None
 
     @property
@@ -30,11 +30,11 @@ class RoundExchange:
 
     @property
     def over(self) -> bool:
-        """Whether it has begun, and all its members have come to an end."""
+        """Whether the exchange has begun, and all participations in it have ended."""
         return self._phase is not None and not self._members
 
     def begin(self, model: ModelKey) -> None:
-        """Let those who are ready exchange, in the round that begins with a model."""
+        """Begin the exchange of ``gathered``, in the round that began with ``model``."""
         self._members, self.gathered = self.gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None
@@ -51,23 +51,24 @@ class RoundExchange:
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Take a member that leaves coverage out of the exchange; return whether it goes on and counts."""
+        """Remove a member that leaves coverage; return whether its participation goes on."""
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
             return False
-        participation.proceed(peers)  # what it sent has arrived: it counts, with whom it completed
+        participation.proceed(peers)  # it has nothing left to send
         return True
 
     def remove(self, participation: Participation) -> None:
-        """Take note that a participation is over."""
+        """Remove a participation that has ended."""
         self.gathered.pop(participation, None)
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
-        """End the exchange as the round closes; return what lets members that are still in it go on, if there was one.
+        """End the exchange as the round closes.
 
-        Members that are still in flight stay members until ``begin`` makes others.
+        Returns:
+            a function that lets a member go on that was still in the exchange; None if no exchange was under way.
         """
         phase, self._phase = self._phase, None
         if phase is None:

@@ -1,4 +1,4 @@
-"""What a participation consists of: where it is covered, what it did in each stage, and its training."""
+"""Parts of a participation: where it is served, its finished stages, its handovers and its training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vnetsim.storage.rows import Stage
 
 
 class HandoverStep(NamedTuple):
-    """A handover of a participation, which goes on or ends; in the latter case the bytes are not known yet."""
+    """A handover of a participation; ``moved_bytes`` is None if the handover ends it."""
 
     time_s: float
     from_rsu_id: str
@@ -25,15 +25,15 @@ class HandoverStep(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A piece of a participation that was spent in one stage.
+    """A finished or cut stage of a participation.
 
     Args:
         stage: what it was doing.
-        rsu_id: the RSU that covered it when the segment began; empty outside coverage.
+        rsu_id: the RSU that served it when the segment began; empty outside coverage.
         begin_s: when it began (s).
-        seconds: how long it took, or took until it was cut (s).
-        moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); also what
-            arrived of a transfer that was cut.
+        seconds: how long it took (s).
+        moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); of a cut
+            transfer, what arrived.
     """
 
     stage: Stage
@@ -44,10 +44,10 @@ class Segment(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Where a vehicle takes part: the window it is in, the RSU's airtime, and the rates between the two.
+    """Where a vehicle is served: its window, the RSU's channel and backhaul, and the radio link.
 
     Args:
-        from_s: from when on it may send and receive there (s); until then a handover interrupts it.
+        from_s: when it may begin to send and receive there (s), after the interruption of a handover.
     """
 
     window: OpenWindow
@@ -59,11 +59,11 @@ class Coverage(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """Training on board, with breaks: of one vehicle, for one aggregator or several.
+    """A vehicle's training on board, which can be interrupted; several participations may share it.
 
     Args:
         total_s: how long all of it takes (s).
-        done: whether several participations need it no more.
+        done: whether it is finished; set only if several participations share it.
     """
 
     total_s: float = 0.0
@@ -73,11 +73,11 @@ class Work:
 
     @property
     def share(self) -> float:
-        """The share of it that is done, in [0, 1]; 1 where there is nothing to do."""
+        """Share that is done, in [0, 1]; 1 if there is nothing to do."""
         return self._done_s / self.total_s if self.total_s > 0 else 1.0
 
     def start(self, now_s: float) -> float:
-        """Go on with it now, and return how long the rest takes (s)."""
+        """Continue now (s), and return how long the rest takes (s)."""
         self._begin_s = now_s
         return self.total_s - self._done_s
 

@@ -1,4 +1,4 @@
-"""Which aggregator an RSU belongs to, and which names its models have."""
+"""Which aggregator each RSU belongs to, and which RSUs are neighbours."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD
 
 
 def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
-    """Return the name of the aggregator that each RSU belongs to: its own id, unless one is over all RSUs."""
+    """Return each RSU's aggregator, by the RSU's id: the same id, or ``AGGREGATOR`` if there is one for all RSUs."""
     one = settings.kind == "single" or len(rsus) == 1
     return {rsu.id: AGGREGATOR if one else rsu.id for rsu in rsus}
 
 
 def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, ...]:
-    """Return the names of all that have a model, in the order of the RSUs; the cloud's is the last.
+    """Return the names of all aggregators, in the order of the RSUs; with a hierarchy, the cloud's is the last.
 
     Raises:
-        InputError: there are too few RSUs for the topology, one has the cloud's name, or some have no way to others.
+        InputError: too few RSUs for the topology, one has the cloud's name, or some are not connected to the others.
     """
     names = tuple(dict.fromkeys(by_rsu(settings, rsus).values()))
     if settings.kind in ("hierarchical", "peers") and len(rsus) < 2:
@@ -44,7 +44,7 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
 
 
 def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bool:
-    """Return whether an RSU's model is averaged with others' after a round: after some rounds, and after the last."""
+    """Return whether an RSU's model is averaged with those of others after a round."""
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0
@@ -54,7 +54,7 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
     """Return the neighbours of every RSU; see ``TopologySettings``.
 
     Raises:
-        InputError: some RSUs have no way to each other.
+        InputError: some RSUs are not connected to the others.
     """
     found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
     if settings.peers == "ring":
@@ -84,10 +84,10 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
 
 
 def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
-    """Return the weights A of a graph: A_rs = 1 / (1 + max(d_r, d_s)) for neighbours, the rest for oneself.
+    """Return a graph's weights A: A_rs = 1 / (1 + max(d_r, d_s)) for neighbours of degrees d, A_rr the rest to 1.
 
-    Symmetric, so that rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007). On a ring
-    of three or more all are 1/3.
+    A is symmetric: rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007). On a ring of
+    three or more all weights are 1/3.
     """
     weights = {}
     for one, others in graph.items():

@@ -1,8 +1,8 @@
-"""Vehicles and their open windows: who it is, which silo it carries, where it is covered. They know no participation.
+"""Vehicles, their silos, and their open windows.
 
-A vehicle's silo is bound at its first entry into coverage and kept ever after, but where data are of the place: local
-data is captured before a vehicle enters coverage, so a later entry changes neither its silo nor its approach. When a
-scenario is played again its vehicles have new ids and are new vehicles.
+A vehicle gets its silo at its first entry into coverage and keeps it, unless data belong to places
+(``silos.by = "place"``): its local data were captured before it entered coverage, so later entries change neither silo
+nor approach. When a scenario is repeated its vehicles have new ids and are new vehicles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vnetsim.experiment.traffic import Computer
 from vnetsim.simulation.links import Link
 
 LEAST_SHARE = 1e-3
-"""What a vehicle still holds of a silo is forgotten below this."""
+"""A silo whose share of a vehicle's data is below this is dropped."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -28,14 +28,14 @@ class Vehicle:
 
     Args:
         id: the vehicle's id.
-        silo: what it carries.
-        approach: the sector from which it first came.
-        earlier: silos of places where it was before, with their share of what it holds; the rest is of ``silo``.
-        entries: windows it had so far, by RSU.
+        silo: its local data.
+        approach: the sector from which it first entered coverage.
+        earlier: silos of earlier places, with their shares of its data; the rest is from ``silo``.
+        entries: number of windows so far, by RSU.
         serving: the open window whose RSU serves it; None outside coverage.
-        windows: those that are open, in order of entry.
-        served_by: the aggregators for which it takes part, by name; empty while it is idle.
-        computer: on board, None until it is needed.
+        windows: its open windows, in order of entry.
+        served_by: names of the aggregators for which it takes part; empty while it is idle.
+        computer: on board; None until it is needed.
     """
 
     id: str
@@ -55,14 +55,13 @@ class OpenWindow:
 
     Args:
         index: order of entry over all RSUs.
-        earlier_windows: windows this vehicle had at this RSU before.
-        link: radio link, None until it is needed.
-        train_s: how long its vehicle trains (s), likewise.
-        transfers_s: how long download and upload take with the whole airtime (s), where rates never change; likewise.
-        straight_exit: how many points of the path were past when it was last reckoned when a vehicle leaves that goes
-            straight on from there, and that time (s); likewise.
+        earlier_windows: number of windows that this vehicle had at this RSU before.
+        link: radio link; None until it is needed.
+        train_s: how long its vehicle trains (s); None until it is needed.
+        transfers_s: duration of download and upload with the whole airtime (s), cached if rates never change.
+        straight_exit: cache of ``Candidate``: number of path points seen, and the predicted exit straight on (s).
         invited: whether a participation was started in this window.
-        chance: see ``Participant``; of the last invitation.
+        chance: of the last invitation; see ``Participant``.
     """
 
     index: int
@@ -79,17 +78,17 @@ class OpenWindow:
 
     @property
     def enter_s(self) -> float:
-        """When the window opened (s)."""
+        """Time at which the window opened (s)."""
         return self.path.time_s[0]
 
     @property
     def speed_mps(self) -> float:
-        """Speed at entry (m/s), the one a vehicle reports."""
+        """Speed at entry (m/s), which the vehicle reports."""
         return self.path.speed_mps[0]
 
 
 def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
-    """Return the sector in which a point (m) lies as seen from an RSU: 0 is centred on north, then clockwise.
+    """Return the sector of a point (m) as seen from an RSU: sector 0 is centred on north, then clockwise.
 
     A point exactly on the RSU counts as north.
     """
@@ -98,7 +97,7 @@ def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
 
 
 class SiloBinder:
-    """Deals silos to vehicles in the order of their first entries.
+    """Assigns silos to vehicles in the order of their first entries.
 
     Raises:
         InputError: there are fewer silos than RSUs that need one.
@@ -116,13 +115,13 @@ class SiloBinder:
         self._dealt = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
-        """Return silo and approach of a vehicle that enters coverage for the first time, at ``x_m``, ``y_m`` (m)."""
+        """Return silo and approach of a vehicle that first enters coverage at ``x_m``, ``y_m`` (m)."""
         approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
         first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
         return self._deal(first), approach
 
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
-        """Let a vehicle that is idle at an RSU replace a part of what it holds, where data are of the place."""
+        """With ``silos.by = "place"``, replace part of the data of a vehicle that is idle at an RSU."""
         districts = len(self._districts)
         if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
             return

@@ -1,4 +1,4 @@
-"""What all aggregators of a simulation share: the clock, the settings, and the links and computers of vehicles."""
+"""What all aggregators of a simulation share: clock, settings, links and computers."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from vnetsim.simulation.vehicle import OpenWindow
 class World:
     """What all aggregators share.
 
-    Random streams are named, so that it does not matter when links and computers are made.
+    Random streams have names, so the order in which links and computers are made does not matter.
 
     Args:
-        env: the event loop; its clock is the traffic's.
-        begin_s: when it began (s).
+        env: the event loop, on the traffic's clock.
+        begin_s: when the simulation began (s).
         experiment: rules, camera, number of rounds.
         streams: the experiment's random streams.
-        cost: payload and work of a participation by silo.
+        cost: returns payload and work of a participation by silo.
         radio: rates.
-        channels: the radio channels, by RSU.
-        sidelinks: the channels between vehicles, by the RSU that schedules them.
+        channels: radio channels, by RSU.
+        sidelinks: channels between vehicles, by the RSU that schedules them.
         backhaul: the wires of the RSUs.
-        images: training samples by silo; empty where the task does not tell.
-        invited: told of every invitation, once the vehicle takes part.
-        needed: each returns models that will still be trained or averaged, however old; whoever keeps some adds itself.
+        images: training samples by silo; empty if the task does not report them.
+        on_invited: called with every participation that was invited.
+        needed: functions that return models still to be trained or averaged, however old.
     """
 
     env: simpy.Environment
@@ -51,15 +51,15 @@ class World:
     sidelinks: Mapping[str, Channel]
     backhaul: Backhaul
     images: Mapping[int, int]
-    invited: list[Callable[[Participation], None]] = field(default_factory=list)
+    on_invited: list[Callable[[Participation], None]] = field(default_factory=list)
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
     def needed_models(self) -> tuple[ModelKey, ...]:
-        """Return the models that somebody will still train or average."""
-        return tuple(dict.fromkeys(model for of_whom in self.needed for model in of_whom()))
+        """Return the models that will still be trained or averaged."""
+        return tuple(dict.fromkeys(model for models in self.needed for model in models()))
 
     def share_passed(self, version: int, time_s: float) -> float:
-        """Return the share of the run that had passed when a model was of a version, and the clock at a time (s)."""
+        """Return the share of the run that has passed at a model version and a time (s), in [0, 1]."""
         rounds, lasts_s = self.experiment.rounds, self.experiment.lasts_s
         return min(max(version / rounds if rounds else 0.0, (time_s - self.begin_s) / lasts_s), 1.0)
 
@@ -85,7 +85,7 @@ class World:
         return vehicle.computer
 
     def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:
-        """Return what a vehicle takes part through in a window, from some time on (s)."""
+        """Return a window's coverage; transfers may begin at ``from_s`` (s)."""
         return Coverage(
             window=window,
             channel=self.channels[window.rsu.id],
