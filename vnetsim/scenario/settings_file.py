@@ -374,8 +374,8 @@ def read_experiment(
             of ``data`` apply to the learner's own data set only.
 
     Raises:
-        InputError: the file, a key or a value is wrong; the learner has no such scale; or a run directory names code that
-            ``overrides`` do not.
+        InputError: the file, a key or a value is wrong; the learner has no such scale; or a run directory names code
+            that ``overrides`` do not.
         RunError: the learner's own defaults, or its scale, have a key that a learner may not set.
     """
     values, file = _read(scenario)

@@ -1,4 +1,4 @@
-"""The plug-ins of a simulation, made from an experiment, and what is done with their mistakes."""
+"""The plug-ins of a simulation, made from an experiment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SimulationPlugins:
     """What a user may have swapped, made for one run.
 
     Args:
-        chosen: the three as they were named, by their tables.
+        chosen: the three with their sources, by settings table.
     """
 
     selection: SelectionPolicy
@@ -31,10 +31,10 @@ class SimulationPlugins:
     chosen: Mapping[str, ResolvedPlugin]
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
-        """Refuse a learner that the pace, or what becomes of handed-over vehicles, does not suit.
+        """Refuse a learner that does not work with the pace or the handover policy.
 
         Raises:
-            InputError: naming the setting and the learner.
+            InputError: it does not; the message names the setting and the learner.
         """
         if not self.pace.exchange and cost.exchange:
             raise InputError(
@@ -57,8 +57,8 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
     """Find and make the plug-ins that an experiment names.
 
     Raises:
-        InputError: there is none of that name, or its settings are wrong.
-        RunError: an installed one is at fault.
+        InputError: unknown name, wrong settings, or plug-ins that do not work together.
+        RunError: an installed plug-in is faulty.
     """
     selection = resolve_plugin(SELECTIONS, experiment.selection)
     pace = resolve_plugin(PACES, experiment.pace)
@@ -80,12 +80,12 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
             f"'{radio.found.name}' tells nothing; take 'nearest', or radio.name = 'tr37885'."
         )
     return SimulationPlugins(
-        selection=_made(SELECTIONS, selection),
-        pace=_made(PACES, pace),
-        radio=_made(RADIO_MODELS, radio),
+        selection=_make(SELECTIONS, selection),
+        pace=_make(PACES, pace),
+        radio=_make(RADIO_MODELS, radio),
         chosen={"selection": selection, "pace": pace, "radio": radio},
     )
 
 
-def _made(kind: Kind, plugin: ResolvedPlugin) -> Any:
+def _make(kind: Kind, plugin: ResolvedPlugin) -> Any:
     return checked(plugin.settings, kind.name, kind.protocol)

@@ -1,6 +1,6 @@
-"""The pace of a round: how many it invites, when it closes, and when it closes at the latest.
+"""The pace of rounds: how many vehicles a round invites, and when it closes.
 
-A pace is told how a round stands whenever something happened in it, and answers; it changes nothing itself.
+A pace answers questions about the state of a round; it changes nothing itself.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ class PlannedRound:
     """What a pace plans for a round.
 
     Args:
-        length_s: the round closes so many seconds from now, in place of what ``deadline_s`` said.
-        share: share of the training that selection policies are to count with, in (0, 1].
+        length_s: the round closes this many seconds from now, whatever ``deadline_s`` said.
+        share: share of the training, in (0, 1], that candidates then show to selection policies.
     """
 
     length_s: LengthS
     share: Share = 1.0
 
 
-@dataclass(slots=True, kw_only=True)  # made anew for each question: frozen it would take three times as long
+@dataclass(slots=True, kw_only=True)  # made for every question: frozen would take three times as long
 class RoundState:
-    """How a round stands.
+    """The state of a round.
 
     Args:
         round: its index.
         open_s: when it opened (s).
         now_s: simulated time (s).
         invited: participations invited in it so far.
-        in_flight: participations under way inside coverage, older ones included.
-        committed: uploads that arrived.
+        in_flight: participations under way inside coverage, including those of earlier rounds.
+        committed: updates that arrived in it.
         close_s: when it closes at the latest (s).
-        rules: the table ``round`` of the experiment.
-        planned_share: share of the training that the pace planned; 1 where it has planned nothing.
+        rules: the settings in ``[round]``.
+        planned_share: share of the training that the pace planned; 1 if it planned nothing.
         memory: what the pace's ``begin`` returned; None without that method.
     """
 
@@ -60,18 +60,18 @@ class RoundState:
 
 
 class Pace(Protocol):
-    """Says when a round invites and closes: a frozen keyword-only dataclass, whose fields stand in the table ``pace``.
+    """Decides when a round invites and closes: a frozen keyword-only dataclass; its fields are settings in ``[pace]``.
 
-    Class attributes name it: ``name``; ``source``, a citation; ``closed_by``, how the record says that it closed a
-    round, by a ``quorum`` or when ``everyone`` had come to an end; ``exchange``, whether learners whose vehicles
-    exchange with each other may have it: their rounds gather ``round.quorum`` vehicles, exchange, and close when all
-    have committed or left, and the pace says only how many are invited meanwhile.
+    Class attributes: ``name``. ``source``, a citation. ``closed_by``, the value in the record when it closes a round:
+    ``quorum``, or ``everyone`` if all had finished. ``exchange``, whether it may be used with learners whose vehicles
+    exchange with each other; their rounds gather ``round.quorum`` vehicles, exchange, and close when all have committed
+    or left, so the pace decides only how many are invited meanwhile.
 
-    One that has the method ``share`` besides decides how much a vehicle trains; its learners are those whose
-    ``Cost.steps`` says that the training may end after some of its local steps, and others are refused by name.
+    A pace with the method ``share`` decides how much a vehicle trains. It needs a learner whose ``Cost.steps`` says
+    that training may end after some of its local steps; others are refused.
 
-    One that does without ``round.quorum``, ``round.invited`` or the selection policy has a tuple ``needs`` that names
-    those of the three, ``"selection"`` for the last, that it does use; without it all of them count.
+    A pace that ignores ``round.quorum``, ``round.invited`` or the selection policy has a tuple ``needs`` with those
+    that it does use, out of ``"round.quorum"``, ``"round.invited"`` and ``"selection"``; without ``needs`` it uses all.
     """
 
     name: ClassVar[str]
@@ -80,21 +80,21 @@ class Pace(Protocol):
     closed_by: ClassVar[Literal["quorum", "everyone"]]
 
     def places(self, state: RoundState) -> int:
-        """Return how many more may be invited now; 0 or less for none."""
+        """Return how many more vehicles may be invited now; 0 or less for none."""
         ...
 
     def closes(self, state: RoundState) -> bool:
-        """Return whether the round closes now; asked whenever an upload arrived or a participation ended."""
+        """Return whether the round closes now; called whenever an update arrived or a participation ended."""
         ...
 
     @optional
     def begin(self) -> Any:
-        """Return the memory of one run, which ``RoundState.memory`` brings back; None without this method."""
+        """Return the pace's memory of one run, passed back as ``RoundState.memory``."""
         ...
 
     @optional
     def deadline_s(self, state: RoundState) -> LengthS:
-        """Return how long after its opening a round closes at the latest (s), > 0; asked when it opens.
+        """Return how long after its opening a round closes at the latest (s), > 0; called when it opens.
 
         Without this method it is ``round.deadline_s``.
         """
@@ -102,30 +102,31 @@ class Pace(Protocol):
 
     @optional
     def plan(self, candidates: Sequence[Candidate], state: RoundState) -> PlannedRound | None:
-        """Plan the open round before its first invitation; None leaves it as it is.
+        """Plan the open round before its first invitation; None plans nothing.
 
-        Asked whenever somebody may be invited, until somebody was.
+        Called whenever there are candidates, until one was invited.
 
         Args:
-            candidates: who may be invited, in order of entry into coverage, their training whole; at least one.
-            state: how the round stands.
+            candidates: vehicles that may be invited, in order of entry into coverage, with their whole training; at
+                least one.
+            state: the state of the round.
         """
         ...
 
     @optional
     def takes(self, candidate: Candidate, state: RoundState) -> bool:
-        """Return whether a candidate may be invited now; its training is what was planned."""
+        """Return whether a candidate may be invited now; its training is the planned share."""
         ...
 
     @optional
     def share(self, candidate: Candidate, state: RoundState) -> Share:
-        """Return the share of its training that a vehicle does, in [0, 1]; asked when the training begins.
+        """Return the share of its training that a vehicle does, in [0, 1]; called when the training begins.
 
-        It is rounded down to whole local steps, and is at least one.
+        The share is rounded down to whole local steps, but to no fewer than one.
 
         Args:
-            candidate: the vehicle as it is now, its training whole.
-            state: how the round stands.
+            candidate: the vehicle as it is now, with its whole training.
+            state: the state of the round.
         """
         ...
 

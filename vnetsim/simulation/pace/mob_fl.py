@@ -16,7 +16,7 @@ from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 SHORTEST_S = 0.1
 """No round is planned shorter, as none may be set."""
 MOST_CHOICES = 100
-"""So many numbers of local steps are looked at, evenly spread where there are more."""
+"""At most this many numbers of local steps are tried; they are evenly spread."""
 
 
 def best_round(
@@ -56,9 +56,9 @@ class MobFlPace(CoveragePace):
 
         T, E = argmax sum_n [R_n >= T_n(E) and T_n(E) <= T] E / T,  T at most what is left of round.deadline_s
 
-    A round is planned when its first vehicles may be invited. It invites, at most ``round.invited`` at once and in the
-    order of ``selection.name``, those with R_n >= T_n(E) that can be done by its end, also such as come later, and
-    closes when nobody is in flight any more, at the latest after T.
+    A round is planned when its first vehicles may be invited. It invites vehicles (at most ``round.invited`` at once,
+    ordered by ``selection.name``) that have R_n >= T_n(E) and can finish before the round ends, including later
+    arrivals. It closes when nobody is in flight any more, at the latest after T.
 
     Args:
         margin: share by which a participation takes longer than alone on the channel, > 0: an upload that arrives
@@ -79,7 +79,7 @@ class MobFlPace(CoveragePace):
     predictor: ExitPredictor = "straight"
 
     def plan(self, candidates: Sequence[Candidate], state: RoundState) -> PlannedRound | None:
-        """Choose length and local steps; None where nobody has the time even for one."""
+        """Choose length and local steps; None if nobody has time even for one step."""
         factor = 1 + self.margin
         return best_round(
             [factor * (candidate.download_s + candidate.upload_s) for candidate in candidates],
@@ -90,7 +90,7 @@ class MobFlPace(CoveragePace):
         )
 
     def takes(self, candidate: Candidate, state: RoundState) -> bool:
-        """Return whether a vehicle can be done before it leaves, and before the round is over."""
+        """Return whether a vehicle can finish before it leaves and before the round ends."""
         took_s = (1 + self.margin) * candidate.duration_s
         # the sum of the parts may differ from the plan's in its last digits
         return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self.predictor), state.close_s - state.now_s)
@@ -100,5 +100,5 @@ class MobFlPace(CoveragePace):
         return state.planned_share
 
     def places(self, state: RoundState) -> int:
-        """Return how many may be in flight besides those who are."""
+        """Return the number of free places."""
         return state.rules.invited - state.in_flight

@@ -1,4 +1,4 @@
-"""Rounds of a quorum and a deadline, with early upload or without, and rounds of everyone in coverage."""
+"""Rounds with a quorum and a deadline, with or without early upload, and rounds of all vehicles in coverage."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class QuorumPace:
     closed_by: ClassVar[Literal["quorum", "everyone"]] = "quorum"
 
     def places(self, state: RoundState) -> int:
-        """Return how many may be in flight besides those who are."""
+        """Return the number of free places."""
         return state.rules.invited - state.in_flight
 
     def closes(self, state: RoundState) -> bool:
-        """Return whether the quorum is there."""
+        """Return whether the quorum is reached."""
         return state.committed >= state.rules.quorum
 
 
@@ -56,7 +56,7 @@ class EarlyUploadPace(QuorumPace):
     predictor: ExitPredictor = "straight"
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's argument
-        """Return how much of the training there is time for."""
+        """Return the share of the training that there is time for."""
         left_s = candidate.remaining_s(self.predictor) - candidate.upload_s * (1 + self.margin)
         if left_s >= candidate.train_s or candidate.train_s == 0:
             return 1.0
@@ -74,7 +74,7 @@ class CoveragePace:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def places(self, state: RoundState) -> int:
-        """Return room for all until somebody is done."""
+        """Return a place for everyone until the first update has arrived."""
         return 0 if state.committed else sys.maxsize
 
     def closes(self, state: RoundState) -> bool:

@@ -1,8 +1,7 @@
-"""Vehicle selection: whom the RSUs invite when more vehicles wait than may take part.
+"""Vehicle selection: which vehicles are invited when more of them wait than may take part.
 
-A policy orders the candidates; the simulator invites them in that order as long as there are free places, and answers
-for places, repeats and conservation. A policy's state is rebuilt when a run is resumed, for the rounds that were
-finished are then simulated again with their recorded results, and what it learns from is what is recorded.
+A policy orders the candidates; the simulator invites them in that order while there are free places. A policy's memory
+needs no checkpoint: a resumed run simulates the finished rounds again with their recorded results.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ class SelectionContext:
 
     Args:
         now_s: simulated time (s).
-        round: index of the open round.
+        round: index of the open round, from 0.
         open_s: when it opened (s).
         deadline_s: when it closes at the latest (s).
         in_flight: participations under way inside coverage.
         generator: the policy's own random stream.
         cloud_round: the round that began with the cloud's last model at this aggregator; 0 without a cloud.
         memory: what the policy's ``begin`` returned; None without that method.
-        chances: where a policy whose updates are to weigh 1 / q writes each q, the probability with which it draws a
-            vehicle, by the vehicle, before it returns it; together they sum to ``free``.
+        chances: for policies whose updates are weighted by 1 / q: before the policy returns a vehicle, it writes here,
+            by the vehicle's id, the probability q of drawing it. The probabilities of all candidates sum to ``free``.
     """
 
     now_s: float
@@ -51,48 +50,48 @@ class SelectionContext:
     chances: dict[str, float] = field(default_factory=dict)
 
     def shuffled(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return candidates in random order: sorted afterwards, equals are drawn, where else the first would win."""
+        """Return the candidates in random order, so that a sort afterwards orders equal ones at random."""
         return [candidates[place] for place in self.generator.permutation(len(candidates)).tolist()]
 
     def drawn(self, weights: Sequence[float]) -> int:
-        """Return one index in proportion to ``weights``, at least 0."""
+        """Return a random index with probabilities in proportion to ``weights``, which are at least 0."""
         sums = list(accumulate(weights))
         return bisect_right(sums, self.generator.random() * sums[-1], hi=len(sums) - 1)
 
 
 class SelectionPolicy(Protocol):
-    """Chooses who is invited: a frozen keyword-only dataclass, whose fields stand in the table ``selection``.
+    """Chooses which vehicles are invited: a frozen keyword-only dataclass; its fields are settings in ``[selection]``.
 
-    Class attributes name it: ``name``; ``source``, a citation. Two more are optional: ``uses_losses = True`` where the
-    choice depends on training losses, or on what follows, so that learners differ in whom they invite and no schedule
-    can be equal; and ``figure``, what a learner is to tell of each update (``LearnerContext.figure``), which candidates
-    then show as ``figures``.
+    Class attributes: ``name``, and ``source``, a citation. Two more are optional. ``uses_losses = True`` if the choice
+    depends on training losses or figures: learners then invite different vehicles, and cannot share a schedule.
+    ``figure`` names a number that the learner reports of each update (``LearnerContext.figure``); candidates have it as
+    ``figures``.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterable[Candidate]:
-        """Return candidates in the order in which they are to be invited; those left out go on waiting.
+        """Return candidates in the order in which to invite them; those left out go on waiting.
 
-        It is asked whenever there is a free place and a candidate. What it returns is read as far as there are places:
-        a generator does no more work than that.
+        Called whenever there are a free place and a candidate. The result is read only as far as there are places, so
+        a generator need not order the rest.
 
         Args:
-            candidates: who may be invited, in order of entry into coverage; at least one.
-            free: how many can be invited now, >= 1.
+            candidates: vehicles that may be invited, in order of entry into coverage; at least one.
+            free: number of free places, >= 1.
             context: time, round, random stream and memory.
         """
         ...
 
     @optional
     def begin(self) -> Any:
-        """Return the memory of one run, which ``context`` and ``after_round`` bring back; None without this method."""
+        """Return the policy's memory of one run, passed to ``select`` (in ``context``) and ``after_round``."""
         ...
 
     @optional
     def after_round(self, records: Sequence[ParticipationRecord], memory: Any) -> None:
-        """Learn from what ended since the last round closed: rows of the table ``participations``, losses included."""
+        """Learn from the participations that ended since the last round closed: rows of ``participations``."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What an RSU can know of a vehicle that may be invited."""
+"""What an RSU knows of a vehicle that may be invited."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ExitPredictor = Literal["straight", "oracle", "history"]
 
 
 class Candidate:
-    """A vehicle in coverage that may be invited now; nothing of it can be changed.
+    """A vehicle in coverage that may be invited now. It is read-only.
 
-    Figures are computed when they are asked for, so that a policy pays for what it looks at; they are those of the
-    present selection, also where a candidate was kept from an earlier one.
+    Properties are computed when they are read, so a policy pays only for what it uses. They always describe the present
+    moment, even if a policy kept the candidate from an earlier selection.
     """
 
     __slots__ = ("_state", "_window")
@@ -33,32 +33,32 @@ class Candidate:
 
     @property
     def vehicle_id(self) -> str:
-        """The vehicle."""
+        """The vehicle's id."""
         return self._window.vehicle.id
 
     @property
     def silo(self) -> int:
-        """The silo that it carries."""
+        """Its silo."""
         return self._window.vehicle.silo
 
     @property
     def approach(self) -> int:
-        """The sector from which it first came."""
+        """The sector from which it first entered coverage; see ``silos.approaches``."""
         return self._window.vehicle.approach
 
     @property
     def rsu_id(self) -> str:
-        """The RSU in whose coverage it is."""
+        """The id of the RSU that serves it."""
         return self._window.rsu.id
 
     @property
     def enter_s(self) -> float:
-        """When it entered that coverage (s)."""
+        """When it entered that RSU's coverage (s)."""
         return self._window.enter_s
 
     @property
     def speed_mps(self) -> float:
-        """Speed at entry (m/s), the one that it reports."""
+        """Speed at entry (m/s), which the vehicle reports."""
         return self._window.speed_mps
 
     @property
@@ -73,8 +73,8 @@ class Candidate:
 
     @property
     def velocity_mps(self) -> tuple[float, float]:
-        """Its velocity (m/s) at the path's last point: along the piece before it; at the entry, towards the RSU."""
-        # points to come are no knowledge, if they are there
+        """Its velocity (m/s) at its last path point so far, along the last piece; at the entry, towards the RSU."""
+        # the path may already have later points, which nobody can know yet
         return _velocity_mps(self._window, bisect_right(self._window.path.time_s, self._state.now_s))
 
     @property
@@ -84,34 +84,34 @@ class Candidate:
 
     @property
     def last_round(self) -> int:
-        """The latest round that invited it or took its update, -1 for none."""
+        """The latest round that invited it or received its update; -1 for none."""
         return self._state.last_round.get(self.vehicle_id, -1)
 
     @property
     def images(self) -> int | None:
-        """Images in its silo, None where the task does not tell."""
+        """Number of images in its silo; None if the task does not report it."""
         return self._state.world.images.get(self._window.vehicle.silo)
 
     @property
     def loss(self) -> float | None:
-        """Mean training loss of its silo's last update that counted, None before the first."""
+        """Mean training loss of its silo's last accepted update; None before the first."""
         found = self._state.losses.get(self._window.vehicle.silo)
         return None if found is None else found[0]
 
     @property
     def loss_round(self) -> int | None:
-        """The round of ``loss``."""
+        """The round of ``loss``; None before the first."""
         found = self.loss_and_round
         return None if found is None else found[1]
 
     @property
     def loss_and_round(self) -> tuple[float, int] | None:
-        """``loss`` and ``loss_round``, for policies that need both of every candidate; None before the first."""
+        """``loss`` and ``loss_round`` in one look-up; None before the first."""
         return self._state.losses.get(self._window.vehicle.silo)
 
     @property
     def figures(self) -> Sequence[tuple[float, int]]:
-        """What the policy's ``figure`` was of each of its silo's updates that counted, with the round; oldest first."""
+        """The policy's ``figure`` of each accepted update of its silo, with the round; oldest first."""
         return self._state.figures.get(self._window.vehicle.silo, ())
 
     @property
@@ -121,13 +121,13 @@ class Candidate:
 
     @property
     def train_s(self) -> float:
-        """Time that the training would take (s), as far as the pace has planned it."""
+        """Time that the training would take (s): the share of it that the pace has planned."""
         state, window = self._state, self._window
         return (window.train_s or state.world.train_s(window)) * state.work_share
 
     @property
     def steps(self) -> int:
-        """Local steps of the whole training; 0 where it cannot be divided."""
+        """Local steps of the whole training; 0 if it cannot be divided."""
         return self._state.world.cost(self.silo).steps
 
     @property
@@ -143,32 +143,32 @@ class Candidate:
 
     @property
     def parts_s(self) -> tuple[float, float, float]:
-        """``download_s``, ``train_s`` and ``upload_s``, for policies that need all three of every candidate."""
+        """``download_s``, ``train_s`` and ``upload_s`` in one look-up."""
         download_s, upload_s = self._window.transfers_s or self._transfers_s()
         return download_s, self.train_s, upload_s
 
     @property
     def transfers(self) -> int:
-        """Transfers that share the airtime of its RSU now."""
+        """Number of transfers that share its RSU's airtime now."""
         return self._state.world.channels[self._window.rsu.id].active
 
     @property
     def energy_j(self) -> float | None:
-        """What download, training and upload would take on board (J); None where the computer's power is not known."""
+        """Energy on board of download, training and upload (J); None if the computer's power is not known."""
         seconds = dict(zip(("download", "training", "upload"), self.parts_s, strict=True))
         computer = self._window.vehicle.computer  # known since its training time is
         joules = {} if computer is None else energy(defaultdict(float, seconds), computer.watts, worked_s=0.0)
         return math.fsum(joules.values()) if joules else None
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
-        """Return the predicted rest of its window (s), >= 0; infinite for one that stands.
+        """Return the predicted rest of its window (s), >= 0; infinite for a vehicle that stands.
 
         Args:
-            predictor: ``straight`` on at the present speed; ``oracle``, the recorded exit; or ``history``, the mean
-                dwell of earlier windows from the same approach, ``straight`` before the first.
+            predictor: ``straight``: straight on at the present speed. ``oracle``: the recorded exit. ``history``: the
+                mean length of earlier windows from the same approach; ``straight`` before the first.
 
         Raises:
-            InputError: ``oracle`` where the exit is not known beforehand: live traffic and FCD recordings.
+            InputError: ``oracle``, and the traffic does not know exits beforehand (live traffic, FCD recordings).
         """
         if predictor == "straight":
             return self._straight_s()
@@ -185,14 +185,14 @@ class Candidate:
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
     def predict(self) -> Predicted:
-        """Return what the predictors tell that do not know the exit; it stands in the record of windows."""
+        """Return the predictions that do not need the recorded exit, for the record."""
         return Predicted(
             straight_s=self._straight_s(),
             history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),
         )
 
     def _transfers_s(self) -> tuple[float, float]:
-        """Return the time of download and upload (s), to be looked up once where rates never change."""
+        """Return the time of download and upload (s); cached in the window if rates never change."""
         state, window = self._state, self._window
         cost, link = state.world.cost(window.vehicle.silo), state.world.link(window)
         found = (
@@ -204,10 +204,9 @@ class Candidate:
         return found
 
     def _straight_s(self) -> float:
-        """Return when a straight line from the path's last point, at the velocity there, meets the rim (s from now).
+        """Return the time from now (s) until a straight line from the last path point so far leaves the disc.
 
-        Points to come are no knowledge, nor is a position on the way to one: until the next point nothing changes but
-        the time.
+        Later points are not known yet, nor is the position between two points: until the next point only time passes.
         """
         window, now_s = self._window, self._state.now_s
         points = bisect_right(window.path.time_s, now_s)
@@ -231,7 +230,7 @@ def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
 
 
 def _straight_exit_s(window: OpenWindow, points: int) -> float:
-    """Return when a vehicle leaves that goes straight on from the last of the points seen; infinite if it stands."""
+    """Return the exit time (s) straight on from the last of ``points`` path points; infinite if the vehicle stands."""
     rsu, path, last = window.rsu, window.path, max(points - 1, 0)
     u, v = _velocity_mps(window, points)
     if u == v == 0:
