@@ -16,20 +16,20 @@ CLIP = 0.95
 CUT_OFF = 0.95
 """Share of the last utility that would get a place, above which utilities are drawn among (the paper's c)."""
 STEP_PERCENT = 5.0
-"""By which the pacer moves the percentile of durations."""
+"""Step by which the pacer moves the percentile of durations (percentage points)."""
 FLAT, SHARP = 0.1, 5.0
-"""Relative changes of what was achieved, up to which the pacer allows more time, and from which it allows less."""
+"""Relative changes of the achieved utility: up to ``FLAT`` the pacer allows more time, from ``SHARP`` on less."""
 PERCENTILE = 30.0
-"""Of the predicted durations, above which a participation is penalised before the pacer has moved it."""
+"""First percentile of the predicted durations; longer participations are penalised."""
 PACER_ROUNDS = 20
-"""Rounds after which the pacer may move that percentile."""
+"""Number of rounds between two moves of the percentile."""
 EXPLORED, EXPLORED_DECAY, EXPLORED_LEAST = 0.9, 0.98, 0.2
-"""Share of places explored in the first round, by which it is multiplied each round, below which it does not fall."""
+"""Share of explored places in the first round, its factor per round, and its least value."""
 
 
 @dataclass(kw_only=True)
 class OortMemory:
-    """What a run has shown so far.
+    """State of the policy during one run.
 
     Args:
         percentile: of the predicted durations, above which a participation is penalised; the pacer moves it.
@@ -46,7 +46,7 @@ class OortMemory:
     failed: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def reported(self, candidate: Candidate) -> tuple[float, int] | None:
-        """Return v_n of a candidate and its round, from 0; None for one that was never tried."""
+        """Return v_n of a candidate and its round, from 0; None if its silo was never tried."""
         if candidate.silo in self.failed:
             return self.failed[candidate.silo]
         found = candidate.loss_and_round
@@ -90,13 +90,13 @@ class OortSelection:
     alpha: Annotated[float, Within(0, 100, "", "a greater one leaves nothing of what is slower")] = 2.0
 
     def begin(self) -> OortMemory:
-        """Return what is known before the first round."""
+        """Return the state before the first round."""
         return OortMemory()
 
     def utilities(
         self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
     ) -> list[float]:
-        """Return U_n of candidates that were tried, at least one, in a round counted from 0."""
+        """Return U_n of candidates that were tried (at least one); rounds count from 0."""
         reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
         values = [value for value, _ in reports]
         ordered = sorted(values)
@@ -112,7 +112,7 @@ class OortSelection:
         return result
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
-        """Yield one after the other, explored or drawn among the greatest utilities."""
+        """Yield candidates one by one: explored, or drawn among the greatest utilities."""
         known: list[Candidate] = []
         fresh: list[Candidate] = []
         for candidate in context.shuffled(candidates):
@@ -177,7 +177,7 @@ def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
 
 
 def _images(candidate: Candidate) -> int:
-    """Return the images of a silo; one that does not tell, or has none, counts as one."""
+    """Return the images of a silo; 1 if not reported or empty."""
     return candidate.images or 1
 
 
