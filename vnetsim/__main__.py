@@ -1,11 +1,15 @@
 """Entry point of the program, as ``vnetsim`` and as ``python -m vnetsim``.
 
-It handles signals and standard streams first, then loads the command line. Loading takes a tenth of a second, and
-Ctrl-C must print one line even then; so this module imports at its top only what Python has already loaded.
+It sets up signals and standard streams, then loads the command line.
 """
 
+from __future__ import annotations
+
+import contextlib
 import os
+import signal
 import sys
+import threading
 
 _AGAIN_S = 0.05
 """Delay (s) before an interruption that could not be raised is sent again."""
@@ -16,17 +20,15 @@ def main() -> None:
     try:
         hear_signals()
         open_streams()
-        from vnetsim.cli.commands import main as command_line  # noqa: PLC0415 - see above
+        from vnetsim.cli.commands import main as command_line  # noqa: PLC0415 - signals are heard while it loads
         from vnetsim.process import prepare_process  # noqa: PLC0415
 
         prepare_process()
         command_line()
     except KeyboardInterrupt:
-        try:  # noqa: SIM105 - contextlib is not loaded yet
+        with contextlib.suppress(OSError):  # nobody reads it
             sys.stderr.write("vnetsim: interrupted.\n")
-        except OSError:
-            pass  # nobody reads it
-        from vnetsim.errors import INTERRUPTED  # noqa: PLC0415 - see above
+        from vnetsim.errors import INTERRUPTED  # noqa: PLC0415
 
         sys.exit(INTERRUPTED)
 
@@ -36,9 +38,6 @@ def hear_signals() -> None:
 
     After a first signal only Ctrl-C interrupts again, so that saving the run is not cut short.
     """
-    import signal  # noqa: PLC0415 - takes some milliseconds, in which Ctrl-C may come
-    import threading  # noqa: PLC0415
-
     interrupted: list[int] = []  # numbers of the signals so far
 
     def interrupt(number: int, _: object) -> None:
@@ -47,7 +46,7 @@ def hear_signals() -> None:
             interrupted.append(number)
             raise KeyboardInterrupt
 
-    def send_again(lost: "sys.UnraisableHookArgs") -> None:
+    def send_again(lost: sys.UnraisableHookArgs) -> None:
         """Send the signal again when Python could not raise it, as in a callback of a weak reference."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)

@@ -24,8 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 LAUNCH = "from vnetsim.__main__ import main; main()"
 EARLY = """
-import os, sys
-import _signal as signal  # signal itself is loaded by the program
+import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
