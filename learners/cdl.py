@@ -34,7 +34,7 @@ from learners.engines.programs import (
 from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
-from learners.state.server import RoundResult
+from learners.state.server import Folded
 from learners.steering_baselines import STEERING_DEFAULTS, STEERING_SCALES, means, steering_parts
 from learners.tasks.steering import SteeringSettings, SteeringTask
 from learners.tasks.task import StepLoss, Temperature
@@ -218,7 +218,7 @@ class ContrastiveDivergence:
         trained = map(to_host, self._task.engine.train(jobs))
         return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
-    def figures(self, updates: Sequence[Update], result: RoundResult, version: int) -> Mapping[str, float]:  # noqa: ARG002
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
         """Return the means of loss, divergences, influence and gradients."""
         return means(updates, self._series)
 

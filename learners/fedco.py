@@ -19,7 +19,7 @@ from learners.engines.programs import State, Tensors, Trained, TrainingJob, add_
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
-from learners.state.server import RoundResult
+from learners.state.server import Folded
 from learners.state.silos import SiloStates
 from learners.tasks.contrastive import (
     CONTRASTIVE_SCALES,
@@ -249,12 +249,12 @@ class MomentumContrast:
         trained = self._task.engine.train(jobs)
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
-    def figures(self, updates: Sequence[Update], result: RoundResult, version: int) -> Mapping[str, float]:
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
         """Return age and origin of the queue's keys, the mean loss, and the share of newly started key encoders."""
         name = NEW_KEY_ENCODERS.name
         begun = [update.metrics[name] for update in updates if name in update.metrics]
         return {
-            **queue_figures(result.state, version),
+            **queue_figures(folded.state, version),
             **mean_loss(updates),
             **({name: sum(begun) / len(begun)} if begun else {}),
         }

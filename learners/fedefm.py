@@ -30,7 +30,7 @@ from learners.mathematics.transport import Solver, dense_problem, dense_similari
 from learners.mathematics.weights import weighted_mean
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
-from learners.state.server import RoundResult, Server
+from learners.state.server import Folded, Server
 from learners.state.silos import OwnModels, SiloStates
 from learners.tasks.classification import ACCURACY, DEFAULTS, LOSS, SCALES, ClassificationSettings, ClassificationTask
 from learners.tasks.task import StepLoss, Steps, Temperature, payload_bytes
@@ -274,7 +274,7 @@ class Overseas:
         trained = self._task.engine.train(jobs)
         return [self._update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
-    def figures(self, updates: Sequence[Update], result: RoundResult, version: int) -> Mapping[str, float]:  # noqa: ARG002
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
         """Return the mean loss, accuracies of single uploads, and numbers and weights of the teachers."""
         if not updates:
             return {}
@@ -283,7 +283,7 @@ class Overseas:
         emd = {"emd": sum(values) / len(values), "emd_least": min(values), "emd_largest": max(values)} if values else {}
         return {
             **mean_loss(updates),
-            **self._task.round_figures(of_uploads, result.weights),
+            **self._task.round_figures(of_uploads, folded.weights),
             "teachers": sum(update.metrics["teachers"] for update in updates) / len(updates),
             **emd,
         }

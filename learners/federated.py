@@ -171,12 +171,12 @@ class FederatedLearner(ABC):
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
         """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``."""
         version = self._models.versions(into)[-1]
-        result = self._server.aggregate(updates, into)
-        self._models.add(result.state, into)
+        folded = self._server.fold(updates, into)
+        self._models.add(folded.state, into)
         figures = {
             **self._task.round_learning_rate(version, [update.participant for update in updates]),
-            **self._local.figures(updates, result, version),
-            **result.metrics,
+            **self._local.figures(updates, folded, version),
+            **folded.metrics,
         }
         for update in updates:
             if update.kept:
@@ -186,9 +186,9 @@ class FederatedLearner(ABC):
             for update in updates
             for peer, value in update.exchanges.items()
         }
-        exchanges |= result.exchanges
+        exchanges |= folded.exchanges
         return Aggregation(
-            weights=result.weights.tolist(),
+            weights=folded.weights.tolist(),
             metrics=self._only_declared(figures),
             exchanges=exchanges,
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix, to_host
 from learners.mathematics.robust import clip, used_weights
 from learners.mathematics.weights import RunningMean
-from learners.state.server import RoundResult, Server
+from learners.state.server import Folded, Server
 from learners.tasks.task import StepLoss, Task
 from vnetsim.learning import Cost, Participant, Update
 from vnetsim.plugins.checked import place_of
@@ -53,7 +53,7 @@ class Local(Protocol):
         """Return an update for each start, in order; see ``vnetsim.learning.Learner``."""
         ...
 
-    def figures(self, updates: Sequence[Update], result: RoundResult, version: int) -> Mapping[str, float]:
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
         """Return figures of a round in the table's order; figures that are not in the learner's series are dropped.
 
         Arguments are the finite updates, the server's result, and the version of the model at the start of the round.
@@ -102,7 +102,7 @@ class LocalSteps:
             trained = [to_host(one) for one in trained]
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
-    def figures(self, updates: Sequence[Update], result: RoundResult, version: int) -> Mapping[str, float]:  # noqa: ARG002
+    def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
         """Return the mean loss, and the task's figures of the uploads; empty without updates."""
         if not updates:
             return {}
@@ -112,7 +112,7 @@ class LocalSteps:
         of_uploads = [
             self._task.upload_figures(one.state, one.participant.silo) if one.state else one.metrics for one in updates
         ]
-        return {**mean_loss(updates), **self._task.round_figures(of_uploads, result.weights)}
+        return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
 
     def _job(self, start: Start) -> TrainingJob:
         training, optimizer = self._task.local_training_of(start.participant), remove_prefix(OPTIMIZER, start.own)

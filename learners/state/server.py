@@ -32,7 +32,7 @@ def equally(participants: Sequence[Participant]) -> Weights:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RoundResult:
+class Folded:
     """The result of a round.
 
     Args:
@@ -156,7 +156,7 @@ class Server:
         """Return nothing: silos have no models of their own."""
         return []
 
-    def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> RoundResult:
+    def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
         """Return the next state of an aggregator's newest model, which is not changed.
 
         Tensors of an update that the model lacks are not averaged. Tensors that no upload has, and the whole model if
@@ -177,7 +177,7 @@ class Server:
             state |= self._beside(present, updates, version)
         self._changes[into].append(self._changes[into][version] + changed)
         self._saved.pop(into, None)
-        return RoundResult(weights=weights, state=state)
+        return Folded(weights=weights, state=state)
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
         """Make the weighted mean of models a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""

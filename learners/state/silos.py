@@ -19,7 +19,7 @@ from learners.engines.programs import State
 from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
 from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models
-from learners.state.server import RoundResult
+from learners.state.server import Folded
 from vnetsim.learning import AGGREGATOR, Participant, Peer, Update
 
 SILO = "silo."
@@ -128,7 +128,7 @@ class OwnModels:
         weights = metropolis_hastings_row(neighbours, [peer.neighbours for peer in peers])
         return weighted_mean([own, *(self.carried(peer) for peer in peers)], weights)
 
-    def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> RoundResult:  # noqa: ARG002 - silos have one model
+    def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
         """Store the updates as their silos' models and mix them, all from one snapshot; a silo's last update counts.
 
         A peer whose update is missing is left out of the graph, and the weights sum to 1.
@@ -143,7 +143,7 @@ class OwnModels:
         trained = [state.shared for state in self._silos.trained.values()]
         mean = weighted_mean(trained, equal_weights(len(trained))) if trained else self.models.initial
         distance = {"consensus_distance": self._distance(trained, mean)} if trained and self._consensus_of else {}
-        return RoundResult(weights=equal_weights(len(updates)), state=mean, exchanges=exchanges, metrics=distance)
+        return Folded(weights=equal_weights(len(updates)), state=mean, exchanges=exchanges, metrics=distance)
 
     def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """Return the metrics of the silos' models; only models that changed are measured again."""

@@ -16,7 +16,7 @@ from vnetsim.learners.federated import FederatedLearner, Parts
 from vnetsim.learners.local_training import LocalSteps
 from vnetsim.learners.state.models import Models
 from vnetsim.learners.state.rules import rule_of
-from vnetsim.learners.state.server import RoundResult, Server
+from vnetsim.learners.state.server import Folded, Server
 from vnetsim.learners.state.silos import SiloStates
 from vnetsim.learners.steering_baselines import FedAvgSteering
 from vnetsim.learners.tasks.classification import ACCURACY, ClassificationTask
@@ -37,11 +37,11 @@ class Apart(Server):
         """Return the silo's own model."""
         return self.silos[participant.silo].shared or self.models.initial
 
-    def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> RoundResult:
+    def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
         """Keep each update for its silo alone; the mean, which nobody uses, is still measured."""
         for update in updates:
             self.silos.keep(update.participant.silo, shared=update.state)
-        return super().aggregate(updates, into)
+        return super().fold(updates, into)
 
     def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """Return the metrics of the silos' models."""

@@ -174,10 +174,10 @@ def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any,
         b = int(draw.integers(max(0, r - 5), r + 1))
         moved = float(draw.normal(0, 2))
         if r % 4 == 3:  # an upload of weight 0
-            server.models.add(server.aggregate([]).state)
+            server.models.add(server.fold([]).state)
             models, versions = [*models, models[-1]], [*versions, versions[-1]]
             continue
-        server.models.add(server.aggregate([upload_of(r, b, models[b] + moved)]).state)
+        server.models.add(server.fold([upload_of(r, b, models[b] + moved)]).state)
         models.append(step(models[-1], models[b], float(np.clip(moved, -1, 1)), versions[-1] - versions[b]))
         versions.append(versions[-1] + 1)
         assert float(server.models.newest()["w"]) == pytest.approx(models[-1], rel=1e-9)
@@ -192,7 +192,7 @@ def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> 
     for r in range(40):
         b = int(draw.integers(max(0, r - 5), r + 1))
         moved = float(draw.normal(0, 2))
-        server.models.add(server.aggregate([upload_of(r, b, models[b] + moved)]).state)
+        server.models.add(server.fold([upload_of(r, b, models[b] + moved)]).state)
         gathered.append(float(np.clip(moved, -1, 1)) / (1 + versions[-1] - versions[b]) ** 0.5)
         full = len(gathered) == 3
         models.append(models[-1] + np.mean(gathered) if full else models[-1])
@@ -211,7 +211,7 @@ def test_what_a_rule_remembers_twice_is_saved_twice() -> None:
     server = server_of(Sync())
     made = NextModel(state={}, shares=[1.0], memory=dict.fromkeys("ab", torch.ones(1)))
     server.rule = SimpleNamespace(name="mine", aggregate=lambda _: made)  # type: ignore[assignment]
-    server.aggregate([upload_of(0, 0, 1.0)])
+    server.fold([upload_of(0, 0, 1.0)])
     saved = load(save(server.state_dict()))  # which takes no two names of one memory
     assert {name for name in saved if name.startswith("aggregation.")} == {"aggregation.a", "aggregation.b"}
 

@@ -102,7 +102,7 @@ def test_the_expected_aggregate_is_that_of_full_participation(places: int) -> No
         chosen = [one.vehicle_id for one in rules.select(crowd, places, context)]
         who = [int(name[1:]) for name in chosen]
         updates = [update(i, [values[i], 1.0], context.chances[f"v{i}"] * len(crowd) / places) for i in who]
-        folded = server().aggregate(updates)
+        folded = server().fold(updates)
         assert folded.weights.sum() == pytest.approx(1)
         made.append(float(folded.state["w"][0]))
         equal.append(values[who].mean())
@@ -118,17 +118,17 @@ def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean(monkeypa
     monkeypatch.setattr(
         Sync, "aggregate", lambda self, given: told.extend(u.weight for u in given.uploads) or aggregate(self, given)
     )
-    folded = server((4.0, 0.0)).aggregate([update(1, [8.0, 0.0], 2.0), update(2, [0.0, 8.0], 0.8)])
+    folded = server((4.0, 0.0)).fold([update(1, [8.0, 0.0], 2.0), update(2, [0.0, 8.0], 0.8)])
     assert folded.state["w"].tolist() == pytest.approx([0.25 * 8 + 0.125 * 4, 0.625 * 8])
     assert folded.weights.tolist() == told == pytest.approx([0.25 / 0.875, 0.625 / 0.875])
     assert float(folded.state["mean"]) == pytest.approx((0.25 * 1 + 0.625 * 2) / 0.875)
-    twice = server((4.0, 0.0)).aggregate([update(1, [5.0, 2.0], 0.5)])
+    twice = server((4.0, 0.0)).fold([update(1, [5.0, 2.0], 0.5)])
     assert twice.state["w"].tolist() == pytest.approx([4 + 2 * 1, 0 + 2 * 2]), "one that was unlikely counts double"
-    nothing = server((4.0, 0.0), weigh=lambda _: np.zeros(1)).aggregate([update(1, [5.0, 2.0], 0.5)])
+    nothing = server((4.0, 0.0), weigh=lambda _: np.zeros(1)).fold([update(1, [5.0, 2.0], 0.5)])
     assert (nothing.state["w"].tolist(), nothing.weights.tolist()) == ([4.0, 0.0], [0.0])
     for wrong in ({"rule": FedBuff()}, {"settings": AveragingSettings(aggregation="median")}):
         with pytest.raises(RunError, match=r"selection\.name: its policy has updates weigh 1 / q"):
-            server(**wrong).aggregate([update(1, [8.0, 0.0], 2.0)])
+            server(**wrong).fold([update(1, [8.0, 0.0], 2.0)])
 
 
 def test_figures_are_those_of_the_papers() -> None:
