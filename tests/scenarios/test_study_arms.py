@@ -39,15 +39,16 @@ def beside(experiment: Experiment, keys: Sequence[str]) -> dict[str, Any]:
     plain = to_plain(dataclasses.replace(experiment, learner="", learning={}, schedule=ScheduleSettings()))
     for key in keys:
         *tables, last = key.split(".")
-        functools.reduce(lambda table, name: table[name], tables, plain).pop(last)
-    return dict(plain)
+        functools.reduce(lambda table, name: table.get(name, {}), tables, plain).pop(last, None)
+    return {key: value for key, value in plain.items() if value != {}}
 
 
 def named(name: str, size: str, label: str) -> set[str]:
     """Return the learner's settings that the file gives the arm of a label: its own, and those of a grid."""
     file = FILES[name]
     grids = (file.get("grid", {}), file["sizes"][size].get("grid", {}))
-    of_arms = {arm["name"]: set(arm.get("learning", {})) for arm in file["arms"] if label.startswith(arm["name"])}
+    arms = [*file.get("arms", ()), *file["sizes"][size].get("arms", ())]
+    of_arms = {arm["name"]: set(arm.get("learning", {})) for arm in arms if label.startswith(arm["name"])}
     return of_arms[max(of_arms, key=len)].union(*(grid.get("learning", {}) for grid in grids))
 
 
