@@ -1,4 +1,4 @@
-"""Rows of benchmarks: what cells came to, rows paired with their baselines, and the table of all, as a page too."""
+"""Benchmark rows: values of finished cells, rows paired with their baselines, and tables of all rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CENSORED = "a run that never met it counts with all of its time, so that differe
 
 @dataclass(frozen=True, kw_only=True)
 class BenchTitle:
-    """What is said of a track's task beside its rows; ``target`` in the metric's unit, ``controls`` by name."""
+    """Texts about a track's task; ``target`` is in the metric's unit, ``controls`` are explanations by name."""
 
     track: str
     version: str
@@ -57,15 +57,15 @@ class BenchTitle:
 
 
 def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
-    """Return what a finished cell came to.
+    """Return the benchmark values of a finished cell.
 
     Args:
-        folder: its run directory.
-        metric: name of the series that counts.
-        target: in the metric's unit.
+        folder: run directory of the cell.
+        metric: name of the compared series.
+        target: in the metric's unit; None for no target.
 
     Raises:
-        InputError: it does not report the metric, or its files are damaged.
+        InputError: the cell does not report the metric, or its files are damaged.
     """
     run = load(folder)
     unit = next((one.unit for one in run.manifest.series if one.name == metric), None)
@@ -103,16 +103,16 @@ def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
 
 
 def paired(row: BenchRecord, name: str = "final") -> ComparedPair:
-    """Return a row against its baseline in the metric (``final``), or in one of ``MEASURES``."""
+    """Compare a row with its baseline, in the metric (``final``) or in one of ``MEASURES``."""
     values = np.stack([_column(row, "row", name), _column(row, "baseline", name)], axis=1)
     (pair,) = compare_columns((row.arm, "baseline"), values, "sign-flip")
     return pair
 
 
 def row_table(row: BenchRecord, title: BenchTitle) -> Table:
-    """Return a row as a table: a line a measure, paired with the baseline."""
+    """Return a table of one row: one line per measure, paired with the baseline."""
     lines = []
-    shown = _shown_metrics(title)
+    shown = _compared_metrics(title)
     pairs = correct_together([paired(row, name) for _, name in shown])
     for (metric, name), pair in zip(shown, pairs, strict=True):
         values = [spread(_column(row, who, name) * metric.factor) for who in ("row", "baseline")]
@@ -123,23 +123,23 @@ def row_table(row: BenchRecord, title: BenchTitle) -> Table:
         head=("", "this arm", "baseline", "difference", "95 % interval", "corrected p", "resolves", "verdict"),
         rows=lines,
         note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {title.baseline}. p is corrected "
-        f"for the {len(shown)} lines (Holm), the intervals are not. {_words(title)} Met in {_met(row, 'row')} and "
-        f"{_met(row, 'baseline')} seeds.",
+        f"for the {len(shown)} lines (Holm), the intervals are not. {_target_words(title)} Met in {_count_met(row, 'row')} and "
+        f"{_count_met(row, 'baseline')} seeds.",
     )
 
 
-def _shown_metrics(title: BenchTitle) -> list[tuple[Metric, str]]:
-    """Return what rows are compared in, with the name among ``BenchValues``, the metric that counts first."""
+def _compared_metrics(title: BenchTitle) -> list[tuple[Metric, str]]:
+    """Return the compared metrics with their names in ``BenchValues``; the track's own metric is first."""
     measured = MEASURES if title.target is not None else MEASURES[1:]
     return [(title.metric, "final"), *((one, one.name) for one in measured)]
 
 
-def _met(row: BenchRecord, who: str) -> str:
+def _count_met(row: BenchRecord, who: str) -> str:
     met = sum(getattr(one, who).time_to_target_s is not None for one in row.seeds)
     return f"{met} of {len(row.seeds)}"
 
 
-def _words(title: BenchTitle) -> str:
+def _target_words(title: BenchTitle) -> str:
     if title.target is None:
         return "No target is set."
     value = number(title.target * title.metric.factor)
@@ -147,8 +147,8 @@ def _words(title: BenchTitle) -> str:
     return f"Target: {title.metric.subject} {'<=' if title.metric.better < 0 else '>='} {value}{unit}; {CENSORED}."
 
 
-def _shown(pair: ComparedPair, metric: Metric, mean: float) -> str:
-    """Return the mean of an arm, and its difference with the interval, starred where it is resolved."""
+def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str:
+    """Return an arm's mean, and its difference with interval; a star if it is resolved."""
     value = number(mean * metric.factor)
     if pair.equal or not pair.found.count:
         return value
@@ -157,24 +157,24 @@ def _shown(pair: ComparedPair, metric: Metric, mean: float) -> str:
 
 
 def _line(row: BenchRecord, title: BenchTitle, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
-    """Return a row of the table of all; ``pairs`` are its own, in the order of ``_shown_metrics``."""
+    """Return one line of the overview; ``pairs`` are in the order of ``_compared_metrics``."""
     cells = []
-    for (metric, name), pair in zip(_shown_metrics(title), pairs, strict=True):
-        cells.append(_shown(pair, metric, float(_column(row, "row", name).mean())))
+    for (metric, name), pair in zip(_compared_metrics(title), pairs, strict=True):
+        cells.append(_mean_and_difference(pair, metric, float(_column(row, "row", name).mean())))
         if name == "final":
             cells.append(figures_of(pair, metric)[3])
-            cells += [_met(row, "row")] * (title.target is not None)
+            cells += [_count_met(row, "row")] * (title.target is not None)
     own = "" if not row.code else " (code of its own)"
     return f"{'control: ' if row.control else ''}{_short(row.arm, title)}{own}", *cells
 
 
 def _short(arm: str, title: BenchTitle) -> str:
-    """Return an arm's name without that of the baseline's learner, where it is what differs from it."""
+    """Return an arm's name without the baseline's name in front."""
     return clean(arm.removeprefix(f"{title.baseline}, "), 90)
 
 
 def derived(row: BenchRecord) -> list[ComparedPair]:
-    """Return two controls that every baseline brings: the untrained model, and the model at half of the time."""
+    """Return two controls from every baseline: the untrained model, and the model at half of the time."""
     final = _column(row, "baseline", "final")
     names = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
     found = []
@@ -185,18 +185,20 @@ def derived(row: BenchRecord) -> list[ComparedPair]:
 
 
 def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, list[ComparedPair]]:
-    """Return all rows of one task of a track, the best first and controls among them, and what is drawn of them."""
+    """Return the table of all rows and controls of one task, best first, and the pairs to draw."""
     metric, base = title.metric, _column(rows[0], "baseline", "final")
     controls = [bool(row.control) for row in rows]
     more = derived(rows[0])
-    columns = [[paired(row, name) for row in rows] for _, name in _shown_metrics(title)]
-    finals = _corrected([*columns[0], *more], [*controls, *[True] * len(more)])
-    columns = [finals[: len(rows)], *(_corrected(column, controls) for column in columns[1:])]
+    columns = [[paired(row, name) for row in rows] for _, name in _compared_metrics(title)]
+    finals = _correct_column([*columns[0], *more], [*controls, *[True] * len(more)])
+    columns = [finals[: len(rows)], *(_correct_column(column, controls) for column in columns[1:])]
     lines = [(own[0], _line(row, title, own)) for row, own in zip(rows, zip(*columns, strict=True), strict=True)]
-    empty = [NONE] * (len(_shown_metrics(title)) - 1 + (title.target is not None))
+    empty = [NONE] * (len(_compared_metrics(title)) - 1 + (title.target is not None))
     for pair in finals[len(rows) :]:
         mean = float(base.mean() + pair.found.mean)
-        lines.append((pair, (pair.first, _shown(pair, metric, mean), figures_of(pair, metric)[3], *empty)))
+        lines.append(
+            (pair, (pair.first, _mean_and_difference(pair, metric, mean), figures_of(pair, metric)[3], *empty))
+        )
     said = [f"{clean(row.control)}: {title.controls[row.control]}." for row in rows if row.control in title.controls]
     better = metric.better or 1
     lines.sort(key=lambda line: (-better * line[0].found.mean, line[1][0]))
@@ -207,19 +209,19 @@ def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, lis
             metric.titled,
             f"resolves{unit_of_difference(metric, brackets=True)}",
             *(["target met"] if title.target is not None else []),
-            *(one.titled for one, _ in _shown_metrics(title)[1:]),
+            *(one.titled for one, _ in _compared_metrics(title)[1:]),
         ),
         rows=[line for _, line in lines],
         note=f"Baseline: {title.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
         "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test). "
-        f"{_stars(controls, base)} Intervals are not corrected. Resolves: {RESOLVES}, one row by itself. "
-        f"{' '.join([spread_words(len(base)), _words(title), *said])}",
+        f"{_explain_stars(controls, base)} Intervals are not corrected. Resolves: {RESOLVES}, one row by itself. "
+        f"{' '.join([spread_words(len(base)), _target_words(title), *said])}",
     )
     return table, [pair for pair, _ in lines if not pair.equal]
 
 
-def _corrected(pairs: Sequence[ComparedPair], controls: Sequence[bool]) -> list[ComparedPair]:
-    """Return a column with its p-values corrected, arms for their number and controls for theirs."""
+def _correct_column(pairs: Sequence[ComparedPair], controls: Sequence[bool]) -> list[ComparedPair]:
+    """Correct the p-values of a column, separately for arms and for controls."""
     result = list(pairs)
     for kind in (False, True):
         places = [place for place, control in enumerate(controls) if control is kind]
@@ -228,8 +230,8 @@ def _corrected(pairs: Sequence[ComparedPair], controls: Sequence[bool]) -> list[
     return result
 
 
-def _stars(controls: Sequence[bool], base: NDArray[np.float64]) -> str:
-    """Return what a star says; ``controls`` are of the rows, ``base`` are the baseline's values by seed."""
+def _explain_stars(controls: Sequence[bool], base: NDArray[np.float64]) -> str:
+    """Return the meaning of a star; ``controls`` has one flag per row, ``base`` the baseline's value per seed."""
     arms = len(controls) - sum(controls)
     said = (
         f"*: p is at most {LEVEL:g}, corrected in each column (Holm) for the {plural(arms, 'arm')} of this table, or "
@@ -244,7 +246,7 @@ Groups = Sequence[tuple[BenchTitle, Sequence[BenchRecord]]]
 
 
 def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
-    """Return what is said of all tracks, and of each by itself: its title, and what is said of it alone."""
+    """Return the notes common to all tracks, and per track its title and its other notes."""
     titles = {title.track: title for title, _ in groups}
     common = [note for note in next(iter(titles.values())).notes if all(note in one.notes for one in titles.values())]
     own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in titles.items()}
@@ -252,33 +254,33 @@ def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def markdown(groups: Groups) -> str:
-    """Return the tables of all rows as Markdown; what others named stays text."""
+    """Return the tables of all rows as Markdown; names from outside are escaped."""
     common, own = _notes(groups)
-    parts = ["# Benchmark rows\n", *(f"- {_escaped(note)}" for note in common), *[""] * bool(common)]
+    parts = ["# Benchmark rows\n", *(f"- {_escape(note)}" for note in common), *[""] * bool(common)]
     track = None
     for title, rows in groups:
         table, _ = overview(rows, title)
         if (title.track, title.size) != track:
             track = title.track, title.size
             parts.append(f"## {title.track} {title.version}, size {title.size}\n")
-            parts.append("\n\n".join(map(_escaped, own[title.track])) + "\n")
+            parts.append("\n\n".join(map(_escape, own[title.track])) + "\n")
         parts.append(f"### {title.task}\n")
         parts += [_row(table.head), _row(["---"] * len(table.head)), *map(_row, table.rows)]
-        parts.append(f"\n{_escaped(table.note)}\n")
+        parts.append(f"\n{_escape(table.note)}\n")
     return "\n".join(parts)
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell if set(cell) == {'-'} else _escaped(cell) for cell in cells)} |"
+    return f"| {' | '.join(cell if set(cell) == {'-'} else _escape(cell) for cell in cells)} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     plain = text.replace(THIN, " ").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#!])", r"\\\1", plain)
 
 
 def page(groups: Groups, version: str) -> str:
-    """Return all rows as one self-contained page: tables, and the differences drawn; what others named is escaped."""
+    """Return one self-contained page with the tables and figures of all rows; names from outside are escaped."""
     sections = []
     with styled():
         for number_, (title, rows) in enumerate(groups, 1):

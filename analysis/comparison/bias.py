@@ -1,4 +1,4 @@
-"""Participation bias: how the updates of arms spread over speeds and directions."""
+"""Participation bias: how the updates of each arm spread over speeds and directions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _COMPASS = ("north", "east", "south", "west")
 
 
 class Spread:
-    """Shares of the windows, dwell and updates of a condition by bin.
+    """Shares of the windows, dwell and updates of a condition, by bin.
 
     Args:
         data: the condition.
-        labels: of the bins.
-        bins_of: returns the bin of each row of a table of ``windows_with_updates``.
+        labels: labels of the bins.
+        bins_of: returns the bin of each row of a table from ``windows_with_updates``.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Spread:
         self.together = self.of(pl.concat([cell.windows for cell in data.cells]))
 
     def of(self, table: pl.DataFrame) -> dict[str, Floats]:
-        """Return the shares of such a table."""
+        """Return the shares of a table from ``windows_with_updates``."""
         return shares(table, self._bins_of(table), len(self.labels))
 
 
@@ -51,7 +51,7 @@ def _speeds_kmh(table: pl.DataFrame) -> Floats:
 
 
 def spread_over_speeds(data: ConditionData) -> Spread:
-    """Return shares by speed at entry; bins are the same for all arms of the condition."""
+    """Return shares by speed at entry; all arms of the condition have the same bins."""
     edges = speed_edges_kmh(_speeds_kmh(pl.concat([cell.windows for cell in data.cells])))
     labels = [f"{low:g}\u2013{high:g}" for low, high in pairwise(edges)]
     return Spread(data, labels, lambda table: speed_bins(_speeds_kmh(table), edges))
@@ -68,7 +68,7 @@ def spread_over_directions(data: ConditionData) -> Spread:
 
 
 def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, axis: str) -> Panel:
-    """Draw how updates spread over bins: bars of windows, lines of time in coverage, dots of each arm's updates."""
+    """Draw the spread over bins: bars for windows, lines for time in coverage, dots for each arm's updates."""
     title = f"Updates against traffic, by {what}"
     if not any(one["updates"].any() for one in spread.by_arm.values()):
         return Panel(name=name, title=title, caption="Not drawn: no update was aggregated.")

@@ -1,4 +1,4 @@
-"""What the page of a comparison is made from: its finished cells, by the conditions under which arms are compared."""
+"""Data of a comparison: its finished cells, grouped by condition."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vnetsim.storage.records import CellEntry, ComparisonRecord, Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A series that all arms report and measure in the same way; the keys of ``vnetsim.learning.Series``.
+    """A series that all arms report and measure in the same way; named like in ``vnetsim.learning.Series``.
 
     Args:
-        name: of the series.
-        label: in words.
-        unit: as recorded; ``%`` stands for a fraction.
+        name: name of the series.
+        label: short name for readers.
+        unit: as recorded; ``%`` means that values are fractions.
         caption: a sentence.
-        last: what is compared is the mean of so many of its last values; 1 also for one that is measured but once.
-        known: what ``better`` is where the unit does not tell it; only of what is one figure a run.
+        last: number of last values whose mean is compared; 1 also if the series is measured only once.
+        known: value of ``better`` if the unit does not decide it; set only for metrics with one value per run.
     """
 
     name: str
@@ -40,32 +40,32 @@ class Metric:
     known: int | None = None
 
     def same(self, other: Metric) -> bool:
-        """Whether it is the other one, as another condition may have it."""
+        """Whether name and unit are equal, as for the same metric under another condition."""
         return (self.name, self.unit) == (other.name, other.unit)
 
     @property
     def factor(self) -> float:
-        """From values as recorded to values as shown: fractions become per cent, bytes become megabytes."""
+        """Factor from recorded to shown values: fractions become per cent, bytes become megabytes."""
         return {"%": 100.0, "B": 1e-6}.get(self.unit, 1.0)
 
     @property
     def better(self) -> int:
-        """1 where higher is better (shares), -1 where lower is (errors), 0 where the unit does not tell."""
+        """1 if higher is better (shares), -1 if lower is better (errors), 0 if unknown."""
         return self.known if self.known is not None else {"%": 1, "RMSE": -1, "MAE": -1}.get(self.unit, 0)
 
     @property
     def titled(self) -> str:
-        """Label and unit, as an axis has them."""
+        """Label and unit, for an axis."""
         return f"{self.subject} ({self.dimension})" if self.dimension else self.subject
 
     @property
     def subject(self) -> str:
-        """What is measured, without its dimension."""
+        """What is measured, without the unit."""
         return subject(self.label, self.unit)
 
     @property
     def dimension(self) -> str:
-        """The unit that stands behind a number."""
+        """The unit to write after a number."""
         return "MB" if self.unit == "B" else dimension(self.unit)
 
     @property
@@ -77,12 +77,12 @@ class Metric:
 
     @property
     def words_compared(self) -> str:
-        """What a title calls it where it is not the last value that is compared."""
+        """Name for titles, with the compared values if these are not the last ones."""
         return self.words if self.last == 1 else f"{self.words}, {self.compared}"
 
     @property
     def words(self) -> str:
-        """What a title calls it: the label, with its unit where the label does not tell."""
+        """Name for titles: the label, with the unit if the label does not imply it."""
         return self.label if self.unit == "%" and "accuracy" in self.label.lower() else self.titled
 
 
@@ -91,9 +91,9 @@ class RecordedTraffic:
     """A recorded traffic.
 
     Args:
-        rsus: where they are, in words.
-        sha256: of its coverage windows.
-        dwell: how long these last; None where there are none.
+        rsus: positions of the RSUs, in words.
+        sha256: hash of its coverage windows.
+        dwell: dwell of its windows; None if there are none.
     """
 
     scenario: str
@@ -105,21 +105,21 @@ class RecordedTraffic:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellData:
-    """One finished cell. Its times count from its beginning (s).
+    """One finished cell. Times count from the beginning of the run (s).
 
     Args:
-        entry: what the record of the comparison says of it.
-        traffic: what it replayed.
-        empty_rounds: number in which nothing was committed.
-        simulated_s: simulated time to its end.
+        entry: entry of the cell in the record of the comparison.
+        traffic: the traffic that the cell replayed.
+        empty_rounds: number of rounds without a commit.
+        simulated_s: simulated time to the end of the run.
         metrics: the table ``metrics``, finite values only, in order of rounds.
-        figures: what is one figure a run, by name of the metric; None where there is none.
+        figures: metrics with one value per run, by name; None if there is no value.
         outcomes: number of participations by outcome.
-        invitations: what became of those of vehicles that were invited, and how far committed images were blurred.
-        vehicles: how many were in coverage.
+        invitations: outcomes of the invitations, and blur of the committed images.
+        vehicles: number of vehicles in coverage.
         spent: see ``analysis.loading.RunData.spent``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
-        settings: its experiment's and learner's, by dotted key, without what belongs to the arm, the cell or its
+        settings: settings of experiment and learner by dotted key, without those of the arm, the cell and the
             traffic.
     """
 
@@ -143,7 +143,7 @@ class CellData:
 
     @property
     def name(self) -> str:
-        """Of its folder; it lies in ``cells/``, whatever the record says."""
+        """Name of its folder in ``cells/``; a path in the record is ignored."""
         return Path(self.entry.folder).name
 
     @property
@@ -156,9 +156,9 @@ class CellData:
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
     def final(self, metric: Metric) -> float | None:
-        """Return a figure, or the mean of the last values of a series, None when it was not measured so often.
+        """Return the value to compare: one value per run, or the mean of the last ``metric.last`` values of a series.
 
-        Of several, the value of the untrained model is none.
+        None if the series has too few values. A mean of several values never includes the untrained model.
         """
         if metric.known is not None:
             return self.figures.get(metric.name)
@@ -167,17 +167,18 @@ class CellData:
 
     @property
     def evaluations(self) -> int:
-        """How often its model was evaluated after training."""
+        """Number of evaluations after training began."""
         asked = self.metrics.filter(pl.col("round") == 0)["name"].unique()
         found = self.metrics.filter((pl.col("round") > 0) & pl.col("name").is_in(asked.implode()))
         return found["round"].n_unique()
 
 
 def in_common(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
-    """Return the series that all cells measure in the same way, and those that they only call the same.
+    """Return the series that all cells measure in the same way, and those that share only the name.
 
-    A name, label, unit or caption that differs means that something else is measured, as with losses. Each is compared
-    by the mean of its ``last`` last values; what no cell measured so often, such as a probe at the end, by its last.
+    If label, unit or caption differ, the cells measure different things, as with losses. Each series is compared by
+    the mean of its ``last`` last values. A series that no cell measured so often, such as a probe at the end, is
+    compared by its last value.
     """
     series = cells[0].series.values() if cells else ()
     common = [one for one in series if all(one.name in cell.series for cell in cells)]
@@ -193,16 +194,17 @@ class ConditionData:
     """The finished cells of one condition, under which arms are compared over seeds.
 
     Args:
-        name: empty where there is one condition only.
-        arms: planned under it, in the study's order; so are ``seeds``.
-        looks: place of each arm in the whole study, which decides its colour.
-        cells: the finished ones; at one seed they replayed the same traffic.
-        mixed_seeds: seeds left out, because their cells did not.
-        metrics: what can be compared.
-        other_meanings: labels of series that arms call the same but measure differently.
-        alike: series that are the same for all arms at every seed.
-        fixed: labels of series that are the same at every seed, as what the settings alone decide.
-        against: the arm with which alone the others are compared; empty for all pairs.
+        name: empty if there is only one condition.
+        arms: arms planned under this condition, in the study's order.
+        looks: position of each arm in the whole study, which decides its colour.
+        seeds: seeds planned under this condition, in the study's order.
+        cells: finished cells; cells with the same seed replayed the same traffic.
+        mixed_seeds: seeds left out because their cells replayed different traffic.
+        metrics: metrics that can be compared.
+        other_meanings: labels of series that share a name but are measured differently.
+        alike: series that are equal for all arms at every seed.
+        fixed: labels of series that are equal at every seed, because the settings alone decide them.
+        against: the reference arm, if all others are compared with it only; empty for all pairs.
     """
 
     name: str
@@ -220,17 +222,17 @@ class ConditionData:
 
     @cached_property
     def present(self) -> tuple[str, ...]:
-        """The arms of which a cell has finished."""
+        """The arms with a finished cell."""
         found = {cell.entry.arm for cell in self.cells}
         return tuple(arm for arm in self.arms if arm in found)
 
     def own(self, metric: Metric) -> Metric | None:
-        """Return a metric of another condition as it is measured here: compared, or alike for all arms."""
+        """Return this condition's version of a metric of another condition; None if it is not measured here."""
         return next((one for one in (*self.metrics, *self.alike) if one.same(metric)), None)
 
     @property
     def main(self) -> Metric | None:
-        """The first metric of which it is known whether higher is better."""
+        """The first metric for which it is known whether higher is better; None without one."""
         return next((metric for metric in self.metrics if metric.better), None)
 
     def of(self, arm: str) -> list[CellData]:
@@ -238,16 +240,16 @@ class ConditionData:
         return [cell for cell in self.cells if cell.entry.arm == arm]
 
     def finals(self, metric: Metric) -> NDArray[np.float64]:
-        """Return the values that are compared, shape (seeds, arms present); NaN where there is none."""
+        """Return the compared values, shape (seeds, arms present); NaN for a missing value."""
         return self.by_seed({(one.entry.seed, one.entry.arm): one.final(metric) for one in self.cells})
 
     def by_seed(self, found: Mapping[tuple[int, str], float | None]) -> NDArray[np.float64]:
-        """Return values by seed and arm as an array of shape (seeds, arms present); NaN where there is none."""
+        """Return values by (seed, arm) as an array of shape (seeds, arms present); NaN for a missing value."""
         table = [[found.get((seed, arm)) for arm in self.present] for seed in self.seeds]
         return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
 
     def values(self, metric: Metric, arm: str) -> NDArray[np.float64]:
-        """Return an arm's values of a metric of any condition, as they are shown, shape (seeds,); NaN for none."""
+        """Return an arm's values of any condition's metric, in the shown unit, shape (seeds,); NaN for a missing value."""
         own = self.own(metric)
         if own is None or arm not in self.present:
             return np.full(len(self.seeds), np.nan)
@@ -256,9 +258,9 @@ class ConditionData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparisonData:
-    """A whole comparison; arms, seeds and conditions are those that were planned, in the order given.
+    """A whole comparison; arms, seeds and conditions are as planned, in the given order.
 
-    ``left_out`` says in sentences why cells are not here that neither failed nor were skipped.
+    ``left_out`` explains in sentences which cells are missing, apart from failed and skipped ones.
     """
 
     record: ComparisonRecord
@@ -270,17 +272,17 @@ class ComparisonData:
 
     @property
     def against(self) -> str:
-        """The arm with which alone the others are compared; empty for all pairs."""
+        """The reference arm, if all others are compared with it only; empty for all pairs."""
         return self.record.against if self.record.against in self.arms else ""
 
     @property
     def cells(self) -> tuple[CellData, ...]:
-        """All finished cells that are compared."""
+        """All compared cells."""
         return tuple(cell for condition in self.conditions for cell in condition.cells)
 
     @property
     def arm_word(self) -> str:
-        """What an arm is called: a learner, where its name says all."""
+        """The word for an arm: ``learner`` if arms differ in the learner only, else ``arm``."""
         named = all(entry.arm == entry.learner for entry in self.record.cells)
         return "learner" if named else "arm"
 

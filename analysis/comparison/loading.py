@@ -1,4 +1,4 @@
-"""Reads the folder of a comparison: its record, its traffics, and those cells that have finished."""
+"""Load the folder of a comparison: its record, its traffics and its finished cells."""
 
 from __future__ import annotations
 
@@ -25,21 +25,17 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import flat
 
 OF_RSUS = ".rsus"
-"""Follows the name of a series that is measured of the cloud and of the RSUs."""
+"""Suffix of a series' name for the RSUs' mean, if the cloud is measured too."""
 _OF_RSUS = "Mean over the RSUs' newest models, each measured before it goes to the cloud."
 _OF_DWELL = ("enter_s", "exit_s", "entry_cause", "exit_cause")
 _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", "source"})
 
 
-def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
-    """Return a finished cell; ``own`` are the keys of settings that belong to the arms.
-
-    Raises:
-        InputError: it replayed other traffic, or its files are damaged.
-    """
+def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
+    """Load a finished cell; ``own`` are the keys of the arms' settings. Raises InputError, also for other traffic."""
     run = load(folder)
     manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
-    if timed:  # nobody weighed the updates; all that committed count
+    if timed:  # without training there are no weights: every commit counts
         parts = parts.with_columns(pl.col("weight").fill_null(1.0))
     if {digest for path, digest in manifest.inputs.items() if path.endswith("windows.parquet")} != {traffic.sha256}:
         raise InputError(f"{folder}: replayed other traffic than the comparison's; delete it to run it again.")
@@ -97,33 +93,33 @@ def _cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Abstrac
 
 
 def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
-    """Return measurements with the updates that had been committed to the rounds closed by then, of all aggregators."""
+    """Add ``commits``: the updates committed in the rounds closed by then, over all aggregators."""
     closed = rounds.group_by(time_s="close_s").agg(pl.col("committed").sum()).sort("time_s")
     counted = closed.select("time_s", commits=pl.col("committed").cum_sum())
     found = metrics.sort("time_s", maintain_order=True).join_asof(counted, on="time_s")
     return found.with_columns(pl.col("commits").fill_null(0))
 
 
-def _rsus(rsus: Sequence[RsuEntry]) -> str:
-    """Return where the RSUs are, in words."""
+def _rsu_words(rsus: Sequence[RsuEntry]) -> str:
+    """Return the positions of the RSUs in words."""
     shown = [f"{clean(one.id, 40)} ({one.x_m:g}, {one.y_m:g}), {one.range_m:g} m" for one in rsus[:3]]
     return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
 
 
-_WHY = {
+_LEFT_OUT_LINES = {
     "unfinished": "Not finished, and missing here: {}.",
     "version": "Left out, because another version of vnetsim ran them: {}.",
     "short": "Left out, because their traffic ended before the {last} evaluations that are compared: {}.",
 }
 
 
-def _cells(
+def _load_cells(
     folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
 ) -> tuple[list[CellData], list[str]]:
-    """Return the finished cells, and why others are left out; failed ones are in the record."""
+    """Return the finished cells, and lines on those left out; failed cells are in the record."""
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
-    others: dict[str, list[str]] = {why: [] for why in _WHY}
+    others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}
     altered: list[str] = []
     for entry in record.cells:
         name = Path(entry.folder).name  # never outside the folder, whatever the record says
@@ -142,7 +138,7 @@ def _cells(
         except InputError as error:
             altered.append(str(error))
             continue
-        cell = _cell(run.path, entry, traffics[entry.traffic], own)
+        cell = _load_cell(run.path, entry, traffics[entry.traffic], own)
         too_short = record.last_evaluations > 1 and cell.evaluations < record.last_evaluations
         others["short"].append(name) if too_short else cells.append(cell)
     if not cells and others["short"]:
@@ -152,19 +148,19 @@ def _cells(
         )
     if not cells:
         raise InputError(f"{folder}: no cell of this comparison has finished.")
-    lines = [_WHY[why].format(named(names), last=record.last_evaluations) for why, names in others.items() if names]
+    lines = [
+        _LEFT_OUT_LINES[why].format(named(names), last=record.last_evaluations)
+        for why, names in others.items()
+        if names
+    ]
     lines += [f"Left out: {clean(line, 400)}" for line in altered[:MOST_NAMED]]
     if len(altered) > MOST_NAMED:
         lines.append(f"{count(len(altered) - MOST_NAMED)} more altered cells are left out.")
     return cells, lines
 
 
-def _record(folder: Path) -> ComparisonRecord:
-    """Return ``comparison.json`` with all that is read of it.
-
-    Raises:
-        InputError: it is missing or damaged, or the comparison was stopped while its traffic was recorded.
-    """
+def _load_record(folder: Path) -> ComparisonRecord:
+    """Load ``comparison.json``; InputError if it is missing, damaged, or lists no cells yet."""
     path, record = folder / COMPARISON, RunDirectory(folder).comparison_record()
     if not record.cells:
         raise InputError(f"{path}: lists no cells yet; call `vnetsim compare` again.")
@@ -177,8 +173,8 @@ def _record(folder: Path) -> ComparisonRecord:
     return record
 
 
-def _traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraffic]:
-    """Return the recorded traffics by the folders that the record names."""
+def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraffic]:
+    """Return the recorded traffics by the folder names in the record."""
     result = {}
     for entry in record.traffic:
         run = RunDirectory(folder / "traffic" / Path(entry.folder).name)
@@ -187,9 +183,9 @@ def _traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraff
         windows = run.scan("windows").collect(lambda rows: rows.select(*_OF_DWELL)) if run.has("windows") else None
         result[entry.folder] = RecordedTraffic(
             scenario=clean(Path(str(entry.settings.get("scenario", "scenario"))).name, 60),
-            # that it was made with, whatever the settings left open
+            # the seed that was used, also if the settings left it open
             seed=NONE if made.seed is None else clean(made.seed, 20),
-            rsus=_rsus(manifest.rsus),
+            rsus=_rsu_words(manifest.rsus),
             sha256=clean(entry.sha256, 64),
             dwell=None if windows is None or windows.is_empty() else dwell(windows),
         )
@@ -200,26 +196,29 @@ def load_comparison(folder: Path) -> ComparisonData:
     """Read the finished cells of a comparison.
 
     Raises:
-        InputError: no comparison, none of its cells has finished, or its files are damaged.
+        InputError: ``folder`` is no comparison, no cell has finished, or a file is damaged.
     """
-    record = _record(folder)
-    traffics = _traffics(folder, record)
-    cells, left_out = _cells(folder, record, traffics)
+    record = _load_record(folder)
+    traffics = _load_traffics(folder, record)
+    cells, left_out = _load_cells(folder, record, traffics)
     arms = tuple(dict.fromkeys(entry.arm for entry in record.cells))
     return ComparisonData(
         record=record,
         arms=arms,
         seeds=tuple(dict.fromkeys(entry.seed for entry in record.cells)),
         conditions=tuple(
-            _under(name, arms, record, cells) for name in dict.fromkeys(entry.condition for entry in record.cells)
+            _condition_data(name, arms, record, cells)
+            for name in dict.fromkeys(entry.condition for entry in record.cells)
         ),
         traffics=tuple(traffics.values()),
         left_out=tuple(left_out),
     )
 
 
-def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequence[CellData]) -> ConditionData:
-    """Return one condition; seeds at which its cells replayed different traffic are left out."""
+def _condition_data(
+    name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequence[CellData]
+) -> ConditionData:
+    """Return one condition, without the seeds at which its cells replayed different traffic."""
     planned = [entry for entry in record.cells if entry.condition == name]
     ours = [cell for cell in cells if cell.entry.condition == name]
     seeds = tuple(dict.fromkeys(entry.seed for entry in planned))
@@ -240,7 +239,7 @@ def _under(name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequ
 
 
 def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
-    """Return the condition with the series that can be compared, each by the mean of its ``last`` last values."""
+    """Return the condition with the metrics that can be compared, each by the mean of its ``last`` last values."""
     if not data.cells:
         return data
     same, others = in_common(data.cells, last)

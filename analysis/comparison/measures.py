@@ -1,4 +1,4 @@
-"""What uploads cost, what was wasted, how commits spread, and when a target was reached, by arm and condition."""
+"""Measures by arm and condition: cost and waste of uploads, spread of commits, time to a target."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEASURES = (
     _metric("contested_share", "Contested invitations", "%", 0),
     _metric("fluctuation", "Fluctuation of the loss", "", -1),
 )
-"""What ``run_measures`` returns, in the order of the page. An even spread, or contention, is neither good nor bad."""
+"""Measures from ``run_measures``, in the order of the page. Gini and contention are neither good nor bad."""
 
 EQUAL_COMMITS = "equal_commits"
 FLUCTUATION = MEASURES[-1]
@@ -61,11 +61,11 @@ TIMING_METRICS = (
     ),
     _metric("moved_bytes", "Data moved", "B", 0, "Over radio links and between vehicles, whatever became of it."),
 )  # fmt: skip
-"""What is compared of runs that trained nobody. Whether more of it is better is for the reader to say."""
+"""Metrics of runs without training. None has a preferred direction."""
 
 
 def timing_figures(run: RunData) -> dict[str, float | None]:
-    """Return ``TIMING_METRICS`` of a run that trained nobody, by name; None or not finite where nothing says it."""
+    """Return ``TIMING_METRICS`` of a run without training, by name; None or not finite if unknown."""
     takes = needed(run)
     needed_s = math.nan if takes is None else takes.median_s
     one_each = vehicles(run)
@@ -84,22 +84,22 @@ def timing_figures(run: RunData) -> dict[str, float | None]:
 
 
 def with_equal_commits(data: ConditionData) -> ConditionData:
-    """Return a condition with its main metric also at equal numbers of committed updates, where arms differ in them.
+    """Add the main metric at equal numbers of committed updates, if arms differ in these numbers.
 
-    Runs that end with their traffic or their time are compared at equal simulated time, in which some commit more than
-    others. Here each is taken at the number N that the arm with the fewest has at that seed, linear between two
-    evaluations; where several evaluations are averaged, so are the updates committed by then. It is no series of the
-    cells: under another condition N is another.
+    Runs that end with their traffic or after a fixed time are compared at equal simulated time, and some arms commit
+    more updates in it than others. The new metric is taken at N updates, where N is the smallest number of any arm at
+    that seed. It is linear between two evaluations. If several evaluations are averaged, their numbers of committed
+    updates are averaged too. The metric is no series of the cells, because N depends on the condition.
     """
     main = data.main
     if main is None or any(cell.ended_by not in ("traffic", "time") for cell in data.cells):
         return data
     cells, differ = [], False
     for seed in data.seeds:
-        curves = [(cell, _over_commits(cell, main)) for cell in data.cells if cell.entry.seed == seed]
+        curves = [(cell, _curve_over_commits(cell, main)) for cell in data.cells if cell.entry.seed == seed]
         ends = {float(curve["commits"][-1]) for _, curve in curves if curve.height}
         differ |= len(ends) > 1
-        cells += [_taken_at(min(ends), cell, curve) if curve.height else cell for cell, curve in curves]
+        cells += [_with_value_at(min(ends), cell, curve) if curve.height else cell for cell, curve in curves]
     if not differ:
         return data
     label = f"{main.label} at equal committed updates"
@@ -109,29 +109,29 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
     return dataclasses.replace(data, cells=tuple(cells), metrics=(main, metric, *others))
 
 
-def _over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
-    """Return ``commits`` and ``value``, both means of as many evaluations as are compared."""
+def _curve_over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
+    """Return ``commits`` and ``value``, both rolling means over ``metric.last`` evaluations."""
     rows = cell.metrics.filter(pl.col("name") == metric.name, (pl.col("round") > 0) | (metric.last == 1))
     return rows.select(pl.col("commits", "value").rolling_mean(metric.last)).drop_nulls()
 
 
-def _taken_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
-    """Return a cell with the value that its curve has at a number of committed updates."""
+def _with_value_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
+    """Return the cell with its curve's value at a number of committed updates."""
     value = float(np.interp(commits, curve["commits"], curve["value"]))
     return dataclasses.replace(cell, figures={**cell.figures, EQUAL_COMMITS: value})
 
 
 def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
-    """Return the measures in which arms are compared; the fluctuation only where all arms minimise the same loss."""
+    """Return the measures to compare; the fluctuation only if all arms minimise the same loss."""
     losses = {cell.series.get("loss", cell.entry.learner) for cell in data.cells}
     fluctuates = len(losses) == 1 and np.isfinite(data.finals(FLUCTUATION)).any()
     return (*COMPARED, FLUCTUATION) if fluctuates else COMPARED
 
 
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
-    """Return the measures of each arm; None where no run has any."""
+    """Return the measures of each arm; None if no run has any."""
     shown = [(metric, data.finals(metric)) for metric in MEASURES]
-    rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # of every arm
+    rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # every arm has a rate
     shown = [
         (metric, values)
         for metric, values in shown
@@ -186,9 +186,10 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
-    """A target, the mean final value of ``arm`` in the metric's recorded unit, and who reached it.
+    """A target and the cells that reached it.
 
-    ``reached`` has a row for each cell, as the table ``comparison_targets``; nothing in those that never did.
+    ``value`` is the mean final value of ``arm``, in the metric's recorded unit. ``reached`` has one row per cell, like
+    the table ``comparison_targets``; values are null for cells that never reached the target.
     """
 
     metric: Metric
@@ -198,11 +199,11 @@ class Target:
 
 
 def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float | None, ...]:
-    """Return when a cell first measured a value at least as good as the target, and what it had used by then.
+    """Return when a cell first measured a value at least as good as the target, and its use of resources until then.
 
     Returns:
-        rounds aggregated before, simulated time (s), bytes and training time on board (s) of the participations and
-        exchanges that had ended by then; None for each if it never did.
+        rounds aggregated before, simulated time (s), and bytes and training time on board (s) of the participations
+        and exchanges that had ended by then; all None if the cell never reached the target.
     """
     values = cell.measured(metric.name)
     good = values.filter(pl.col("value") * metric.better >= target * metric.better)
@@ -214,7 +215,7 @@ def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float 
 
 
 def target_of(data: ConditionData) -> Target | None:
-    """Return the target that the worst arm's mean final value sets; None where no metric's better end is known."""
+    """Return the target: the worst arm's mean final value; None if no metric has a preferred direction."""
     metric = data.main
     if metric is None:
         return None
@@ -231,12 +232,12 @@ def target_of(data: ConditionData) -> Target | None:
 
 
 def target_table(target: Target | None) -> pl.DataFrame:
-    """Return the rows of the table ``comparison_targets``: one for each finished cell."""
+    """Return the table ``comparison_targets``: one row per finished cell."""
     return target.reached if target else frame(COMPARISON_TARGETS, [])
 
 
 def target_rows(target: Target, noun: str) -> Table:
-    """Return when each arm reached the target: medians over the seeds that did."""
+    """Return the table of when each arm reached the target: medians over the seeds that reached it."""
     metric = target.metric
     rows = []
     for (arm,), found in target.reached.group_by("arm", maintain_order=True):

@@ -1,4 +1,4 @@
-"""The page of a comparison, ``comparison.html``, its tables as Parquet and CSV, and its figures as SVG files."""
+"""Write the page of a comparison, ``comparison.html``, with tables as Parquet and CSV and figures as SVG."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from vnetsim.storage.folder import Folder
 from vnetsim.storage.tables import COMPARISON_TABLES, parquet
 
 _FIGURE = re.compile(r"(c\d+-)?(overview|conditions|differences|curves|outcomes|bias)(-[a-z0-9]+)*\.svg")
-"""Names that the figures of a comparison have."""
+"""File names of a comparison's figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """What was made of a comparison: its page, the tables for the terminal, and what their reader must know."""
+    """Path of the page, tables for the terminal, and notes and warnings on them."""
 
     path: Path
     tables: list[Table]
@@ -49,7 +49,7 @@ def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
 
 
 def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
-    """Return the tables that ``build_comparison`` writes, by the names of their files; nothing is written.
+    """Return the tables that ``build_comparison`` would write, by file name without suffix.
 
     Raises:
         InputError: see ``build_comparison``.
@@ -63,7 +63,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     The same cells give the same bytes.
 
     Raises:
-        InputError: no comparison, none of its cells has finished, or its files are damaged.
+        InputError: ``folder`` is no comparison, no cell has finished, or a file is damaged.
         RunError: the folder cannot be written.
     """
     data = load_comparison(folder)
@@ -118,7 +118,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
     sections = [*filter(None, together), *across, *(one for part in parts for one in part)]
     write_figures(written, sections)
     drawn = {f"{name}.svg" for section in sections for panel in section.panels if panel.svg for name in panel.drawings}
-    for path in (folder / "figures").glob("*.svg"):  # of conditions and metrics that are no longer there
+    for path in (folder / "figures").glob("*.svg"):  # left by conditions and metrics that no longer exist
         if _FIGURE.fullmatch(path.name) and path.name not in drawn:
             written.remove(f"figures/{path.name}")
     written.write_output("comparison.html", page.encode("utf-8", "replace"))

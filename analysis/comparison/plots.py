@@ -1,4 +1,4 @@
-"""Figures of a comparison: compared values by condition, curves, paired differences, outcomes side by side."""
+"""Figures of a comparison: values by condition, curves, paired differences and outcomes."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ Reals = NDArray[np.float64]
 
 _ROW_IN = 0.34
 _MOST_IN_CAPTION = 4
-_LABEL = 40  # characters at the left of a figure
+_LABEL = 40  # most characters of a label at the left of a figure
 
 
 def look(data: ConditionData, arm: str) -> tuple[str, str]:
-    """Return colour and line style of an arm, the same under all conditions."""
+    """Return colour and line style of an arm; they are the same under all conditions."""
     place = data.looks[arm]
     return CYCLE[place % len(CYCLE)], "-" if place < len(CYCLE) else "--"
 
 
 def _left_margin_in(labels: Sequence[str]) -> float:
-    """Return the room that labels at the left need (in)."""
+    """Return the width that labels at the left need (in)."""
     longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
     return min(max(0.55, 0.3 + 0.066 * longest), 3.2)
 
 
 def _pair_label(pair: ComparedPair) -> str:
-    """Return the words of a pair, on two lines when they are long."""
+    """Return the words of a pair, on two lines if they are long."""
     if len(pair.words) <= _LABEL:
         return pair.words
     return f"{shortened(pair.first, _LABEL - 2)}\n\u2212 {shortened(pair.second, _LABEL - 2)}"
 
 
 def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return mean and half-width of Student's 95\u202f% interval over seeds, by round.
+    """Return the mean over seeds and the half-width of Student's 95\u202f% interval, by round.
 
     Args:
         values: shape (seeds, rounds).
 
     Returns:
-        both of shape (rounds,); no half-width for fewer than three seeds.
+        both of shape (rounds,); the half-width is None for fewer than three seeds.
     """
     mean = values.mean(axis=0)
     seeds = len(values)
@@ -77,7 +77,7 @@ def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64],
 
 
 def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rounds at which every cell of an arm measured a metric, and the values (seeds, rounds)."""
+    """Return the rounds at which all cells of an arm measured a metric, and the values, shape (seeds, rounds)."""
     tables = [cell.measured(metric.name) for cell in data.of(arm)]
     found = [dict(table.select("round", "value").iter_rows()) for table in tables]
     rounds = sorted(set.intersection(*(set(values) for values in found))) if found else []
@@ -86,7 +86,7 @@ def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int
 
 
 def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.int64]) -> tuple[Reals, Reals]:
-    """Return simulated seconds and bytes over the air until a metric was measured at some rounds, means over seeds."""
+    """Return simulated time (s) and bytes over the air when a metric was measured, means over seeds, per round."""
     seconds, moved = [], []
     for cell in data.of(arm):
         measured = cell.measured(metric.name).filter(pl.col("round").is_in(rounds.tolist()))
@@ -96,7 +96,7 @@ def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.i
 
 
 def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
-    """Draw a metric over rounds, time and bytes: a line an arm, its mean over seeds with the 95 % interval."""
+    """Draw a metric over rounds, time and bytes: one line per arm, the mean over seeds with its 95 % interval."""
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
@@ -128,7 +128,7 @@ def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Pa
 def _curves(
     data: ConditionData, metric: Metric, x: Mapping[str, Reals], values: Mapping[str, Reals], label: str
 ) -> Figure:
-    """Return a figure of ``values``, (seeds, rounds) by arm, at ``x``, (rounds,) by arm."""
+    """Draw ``values``, shape (seeds, rounds) per arm, at ``x``, shape (rounds,) per arm."""
     columns = 3 if max(map(len, data.present)) < 12 else 2 if max(map(len, data.present)) < 22 else 1
     rows = -(-len(data.present) // columns)
     figure, ax = drawing(HALF_IN, 2.75 + 0.16 * rows, top=0.18 + 0.16 * rows)
@@ -146,7 +146,7 @@ def _curves(
 
 
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
-    """Draw the compared values of a metric by condition: a row a condition, a dot an arm, with the 95 % interval."""
+    """Draw the compared values of a metric: one row per condition, one dot per arm, with the 95 % interval."""
     conditions, arms = data.measuring(metric)
     labels = [shortened(condition.name, _LABEL) for condition in conditions]
     columns = 4 if max(map(len, arms)) < 16 else 2
@@ -190,9 +190,9 @@ def difference_panel(
     *,
     wide: bool = True,
 ) -> Panel:
-    """Draw the paired differences of a metric: a dot a seed, the mean and its interval, a row a pair of arms.
+    """Draw paired differences: one row per pair with one dot per seed, the mean and its interval.
 
-    ``labels`` are other names of the pairs than their own; where it is not ``wide`` they stand above the rows.
+    ``labels`` replace the pairs' own names. They are written above the rows if the figure is not ``wide``.
     """
     labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
     row_in = _ROW_IN if wide else 0.5
@@ -227,7 +227,7 @@ def difference_panel(
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
-    """Draw how participations ended, a bar an arm."""
+    """Draw the outcomes of participations, one bar per arm."""
     totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
               for arm in data.present}  # fmt: skip
     kept = [arm for arm in data.present if totals[arm]]

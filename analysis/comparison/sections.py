@@ -1,4 +1,4 @@
-"""What the page of a comparison shows: verdicts, and every section with its tables and figures."""
+"""Contents of a comparison's page: verdicts, and all sections with tables and figures."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from analysis.style import styled
 
 _MOST_VERDICTS = 6
 _MOST_DRAWN, _MOST_NARROW = 40, 8
-"""Differences in the first picture, and of these beside curves."""
+"""Most differences in the first picture, and most beside curves."""
 
 
 class Compared:
-    """A comparison with what was found of it."""
+    """A comparison with its targets, pairs and measures, from which sections are drawn."""
 
     def __init__(self, data: ComparisonData) -> None:
         conditions = data.conditions
@@ -65,7 +65,7 @@ class Compared:
         tables = by_metric((one, metric) for one in conditions for metric in one.metrics)
         of_arms = [family for table in tables for family in across_arms(data, table)]
         self.in_metrics = sorted(of_arms, key=lambda one: places[one.within]) + self.across
-        # one table has them all
+        # one table shows all conditions and measures, so they are corrected together
         self.in_measures = across_arms(data, [(one, metric) for one in conditions for metric in compared_measures(one)])
         self.runs = arm_runs(data)
         self.in_metrics, self.in_measures, self.across = (
@@ -75,18 +75,18 @@ class Compared:
         self.main = next((metric for metric in known if metric.better), known[0] if known else None)
         """The metric of the first picture."""
 
-    def _of_main(self) -> list[Family]:
+    def _main_families(self) -> list[Family]:
         main = self.main
         return [one for one in self.in_metrics if main is not None and one.metric.same(main) and one.pairs]
 
-    def _led(self, metric: Metric) -> bool:
-        """Return whether the first picture has all differences in a metric."""
-        few = sum(len(one.pairs) for one in self._of_main()) <= _MOST_DRAWN
+    def _in_first_picture(self, metric: Metric) -> bool:
+        """Return whether the first picture shows all differences in a metric."""
+        few = sum(len(one.pairs) for one in self._main_families()) <= _MOST_DRAWN
         return few and self.main is not None and metric.same(self.main)
 
     def lead(self) -> Section | None:
-        """Return the first picture: what arms reach, and all differences with their intervals, in the main metric."""
-        data, metric, families = self.data, self.main, self._of_main()
+        """Return the first picture: values and differences in the main metric; None without a metric."""
+        data, metric, families = self.data, self.main, self._main_families()
         if metric is None:
             return None
         several = len(families) > 1
@@ -113,7 +113,7 @@ class Compared:
         return Section(id="lead", title="", panels=[*panels, forest])
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return the tables that are written, by the names of their files."""
+        """Return the tables to write, by file name without suffix."""
         conditions = self.data.conditions
         return {
             "comparison": cell_table(self.data),
@@ -124,19 +124,19 @@ class Compared:
         }
 
     def first_words(self) -> list[str]:
-        """Return who drove past, and what decided who took part."""
+        """Return lines on the vehicles that drove past, and on what decided who took part."""
         learning = not self.data.record.timing_only
         return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
 
     def unmet(self) -> list[str]:
-        """Return whether the runs met the traffic, and what would change it where they did not."""
+        """Return lines on runs that did not meet the traffic, with settings that would change it."""
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:
-        """Return in words what every condition shows in its first metric of which better is known.
+        """Return the verdicts of every condition in its main metric, in words.
 
-        Without training it is what conditions and arms show in each metric, that of the first picture before others.
-        What is equal for all comes last.
+        Without training, return those of conditions and arms in each metric, with the metric of the first picture
+        first. Metrics that are equal for all come last.
         """
         data, lines, main = self.data, [], self.main
         mains = {one.name: one.main for one in data.conditions}
@@ -147,7 +147,7 @@ class Compared:
             told = sorted(
                 self.in_metrics,
                 key=lambda one: (
-                    not self._led(one.metric),
+                    not self._in_first_picture(one.metric),
                     all(pair.equal for pair in one.pairs),
                     one.compared == "arms",
                 ),
@@ -162,7 +162,7 @@ class Compared:
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
-        """Return all conditions side by side; None where there is one only."""
+        """Return all conditions side by side; None if there is only one."""
         data, metrics = self.data, overview_metrics(self.data)
         if len(data.conditions) < 2 or not metrics:
             return None
@@ -183,9 +183,9 @@ class Compared:
         )
 
     def conditions_compared(self) -> list[Section]:
-        """Return a section an arm: a table a metric, and the differences of the first drawn.
+        """Return one section per arm: one table per metric, and a figure of the first metric's differences.
 
-        Of figures of whole runs all are drawn, where they differ: they have no curves.
+        Metrics with one value per run have no curves, so all that differ are drawn.
         """
         sections = []
         for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):
@@ -201,14 +201,14 @@ class Compared:
                 panels=[
                     difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
                     for i, one in enumerate(of_runs or ours[:1])
-                    if not self._led(one.metric)
+                    if not self._in_first_picture(one.metric)
                 ],
             )
             sections.append(section)
         return sections
 
     def sections(self, data: ConditionData, prefix: str) -> list[Section]:
-        """Return what the page says of a condition; ``prefix`` keeps its figures apart from those of others."""
+        """Return the sections of a condition; ``prefix`` makes the names of its figures unique on the page."""
         noun, target = self.data.arm_word, self.targets[data.name]
         if not data.cells:
             return []
@@ -216,7 +216,7 @@ class Compared:
         numbered = [one for one in pairs if one[2]]
         measures = measure_table(data, self.in_measures, noun)
         costs = [one for one in self.in_measures if one.within == data.name and one.pairs] if measures else []
-        side_by_side = prefix and len(data.looks) == 1  # the final values stand in the overview
+        side_by_side = prefix and len(data.looks) == 1  # the overview shows the final values
         spreads = {"speed": (spread_over_speeds(data), "speed at entry (km/h)")}
         directions = spread_over_directions(data)
         if len(directions.labels) > 1:
@@ -241,7 +241,7 @@ class Compared:
                     pair_table(metric.words_compared, metric, compared, noun, friedman_words(data, metric, noun))
                     for _, metric, compared in numbered
                 ],
-                below=_not_compared(data, noun),
+                below=_not_compared_words(data, noun),
             ),
             Section(
                 id=f"{prefix}finals",
@@ -257,7 +257,7 @@ class Compared:
                 panels=[
                     difference_panel(metric, compared, f"{prefix}differences-{i}", noun)
                     for i, metric, compared in numbered
-                    if not self._led(metric)
+                    if not self._in_first_picture(metric)
                 ],
             ),
             Section(
@@ -284,7 +284,7 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Draw everything: first picture and overview; what is compared over conditions; a list a condition."""
+        """Draw first picture and overview; the comparison of conditions; and one list of sections per condition."""
         several = len(self.data.conditions) > 1
         with styled():
             return (
@@ -294,7 +294,7 @@ class Compared:
             )
 
 
-def _not_compared(data: ConditionData, noun: str) -> str:
+def _not_compared_words(data: ConditionData, noun: str) -> str:
     lines = []
     if len(data.present) < 2 <= len(data.looks) and all(metric.known is None for metric in data.metrics):
         lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")

@@ -1,4 +1,4 @@
-"""The tables of a comparison's page, and the two that are written beside it."""
+"""Tables of a comparison's page, and two tables that are written as files."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES, Column
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]]) -> pl.DataFrame:
-    """Return rows as a table with these columns."""
+    """Return rows as a data frame with the given columns."""
     return pl.DataFrame(rows, schema={column.name: column.dtype for column in columns}, orient="row")
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
-    """Return the table ``comparison``: one row for each finished cell and metric."""
+    """Return the table ``comparison``: one row per finished cell and metric."""
     rows = [
         (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
          cell.final(metric), metric.last,
@@ -45,7 +45,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
 
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
-    """Return the table ``comparison_differences``: one row for each pair and metric."""
+    """Return the table ``comparison_differences``: one row per pair and metric."""
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          finite(pair.found.mean), pair.found.deviation, pair.found.method, pair.tests, finite(pair.found.low),
@@ -58,11 +58,11 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
 
 
 _ROUNDING = 1e-12
-"""Values that differ by less, in parts of the largest, are one value computed in two ways."""
+"""Relative tolerance below which values count as equal."""
 
 
 def spread(values: NDArray[np.float64]) -> str:
-    """Return mean and standard deviation of the finite values; a dash without any."""
+    """Return mean and standard deviation of the finite values as text; a dash if there are none."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return NONE
@@ -74,7 +74,7 @@ def spread(values: NDArray[np.float64]) -> str:
 
 
 def compared_words(metrics: Sequence[Metric]) -> str:
-    """Return of which values of a run the compared one is the mean."""
+    """Return in words which values of a run are averaged for the comparison."""
     if not metrics:
         return "last value of each run"
     most = max(metrics, key=lambda metric: metric.last)
@@ -84,7 +84,7 @@ def compared_words(metrics: Sequence[Metric]) -> str:
 
 
 def final_values(data: ConditionData, noun: str) -> Table:
-    """Return the values of each arm that are compared, with results that are equal, and how far its runs got."""
+    """Return the table of final values by arm, also those equal for all arms, with rounds, time and data."""
     rows = []
     metrics = [*data.metrics, *(metric for metric in data.alike if metric.better or metric.known is not None)]
     for arm in data.arms:
@@ -110,7 +110,7 @@ def final_values(data: ConditionData, noun: str) -> Table:
 
 
 def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: str, note: str) -> Table:
-    """Return what pairs show in a metric: a row a pair."""
+    """Return the table of differences in a metric: one row per pair."""
     unit = unit_of_difference(metric, brackets=True)
     rows = []
     for pair in pairs:
@@ -129,9 +129,9 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return the metrics of which better is known, or all where none is; each but once, as first measured.
+    """Return the metrics with a preferred direction, or all metrics if none has one; each once.
 
-    Where all arms are equal in all of them, it is in these that they are shown.
+    If no metric can be compared, return those that are equal for all arms.
     """
     for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
         known: dict[tuple[str, str], Metric] = {}
@@ -152,8 +152,8 @@ def grid(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return head and rows of a table of the arms and conditions that measured a metric.
 
-    ``cell`` says what to write for an arm under a condition; ``across`` makes each condition a column, and not each
-    arm; ``letters`` are those of the name of an arm, and of a condition, at most.
+    ``cell`` returns the text for an arm under a condition. With ``across``, columns are conditions, else arms.
+    ``letters`` are the longest names of an arm and of a condition.
     """
     conditions, arms = data.measuring(metric)
     of_arms = [shortened(arm, letters[0]) for arm in arms]
@@ -166,7 +166,7 @@ def grid(
 
 
 def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
-    """Return arms under conditions: mean, deviation, and the verdict against the first arm."""
+    """Return the table of arms by condition: mean, deviation, and verdict against the reference or first arm."""
     first = data.against or data.arms[0]
 
     def cell(one: ConditionData, arm: str) -> str:
@@ -174,7 +174,7 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
         return ", ".join(text.replace(" ", "\u00a0") for text in (spread(one.values(metric, arm)), words) if text)
 
     conditions, arms = data.measuring(metric)
-    head, rows = grid(data, metric, cell, across=len(conditions) <= len(arms))  # the longer list goes down the page
+    head, rows = grid(data, metric, cell, across=len(conditions) <= len(arms))  # the longer list becomes rows
     note = f"Mean \u00b1 standard deviation over seeds of the {compared_words([metric])}."
     if any(metric in one.metrics for one in conditions):
         note += (
@@ -185,7 +185,7 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
 
 
 def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
-    """Return the metrics of the only arm under all conditions; the longer list goes down the page."""
+    """Return the table of metrics by condition, for one arm; the longer list becomes rows."""
     (arm,) = data.arms
     lines = [
         (shortened(one.name), count(len(one.cells)), *(spread(one.values(metric, arm)) for metric in metrics))
@@ -199,7 +199,7 @@ def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
 
 
 def traffic_table(data: ComparisonData) -> Table:
-    """Return the recorded traffics, and the conditions under which cells replayed each."""
+    """Return the table of recorded traffics, with the conditions whose cells replayed each."""
     rows = []
     for one in data.traffics:
         cells = [cell for cell in data.cells if cell.traffic.sha256 == one.sha256]

@@ -1,4 +1,4 @@
-"""The results of a comparison for the terminal: means and differences, a table each a metric, within 80 columns."""
+"""Results of a comparison for the terminal: tables of means and differences per metric, within 80 columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analysis.statistics.paired import LEVEL
 
 MOST_METRICS = 3
 MOST_PAIRS = 30
-"""Metrics, and pairs of a metric, that the terminal shows; the page has all."""
+"""Most metrics, and most pairs per metric, on the terminal; the page has all."""
 
 _MOST_COLUMNS = 4
 _LABEL = 22
@@ -25,8 +25,8 @@ _TESTS = {"sign-flip": "randomisation test (sign flips) and its interval", "t": 
 def terminal_tables(
     data: ComparisonData, families: Sequence[Family], runs: Sequence[ArmRuns], unmet: Sequence[str]
 ) -> list[Table]:
-    """Return what the terminal shows: first what decided who took part, and that the traffic was not met."""
-    tables = [_decided(data, runs, unmet)] if any(one.invitations.total for one in runs) else []
+    """Return the tables for the terminal: outcomes of invitations first, with ``unmet`` as its note, then metrics."""
+    tables = [_invitation_table(data, runs, unmet)] if any(one.invitations.total for one in runs) else []
     for metric in overview_metrics(data)[:MOST_METRICS]:
         ours = [one for one in families if one.metric.same(metric)]
         kinds = [[one for one in ours if one.compared == compared] for compared in ("arms", "conditions")]
@@ -35,7 +35,7 @@ def terminal_tables(
 
 
 def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
-    """Return what the reader of the tables must know, and how much more the page has."""
+    """Return notes on the tables: equal metrics, tests used, and how much more the page has."""
     lines = equal_of(data) + untested_of(data)
     if any(family.pairs for family in families):
         corrected = any(pair.tests > 1 for family in families for pair in family.pairs)
@@ -50,7 +50,7 @@ def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
     return lines
 
 
-def _decided(data: ComparisonData, runs: Sequence[ArmRuns], unmet: Sequence[str]) -> Table:
+def _invitation_table(data: ComparisonData, runs: Sequence[ArmRuns], unmet: Sequence[str]) -> Table:
     title = f"{who_drove_past(data)} What became of invitations:".strip()
     table = decided_table(runs[:MOST_PAIRS], title, data.arm_word, learning=not data.record.timing_only)
     more = f"{len(runs) - MOST_PAIRS} more are on the page." if len(runs) > MOST_PAIRS else ""
@@ -67,7 +67,7 @@ def _means(data: ComparisonData, metric: Metric) -> Table:
     of = "" if metric.last == 1 else f" of the {metric.compared}"
     across = len(conditions) <= min(len(arms), _MOST_COLUMNS)
     head, rows = grid(data, metric, cell, across=across, letters=(_LABEL, _LABEL))
-    if not across and len(arms) > _MOST_COLUMNS:  # a row each
+    if not across and len(arms) > _MOST_COLUMNS:  # one row per arm and condition
         head, rows = (
             ("condition", data.arm_word, ""),
             [(row[0], arm, value) for row in rows for arm, value in zip(head[1:], row[1:], strict=True)],
@@ -76,7 +76,7 @@ def _means(data: ComparisonData, metric: Metric) -> Table:
 
 
 def _differences(metric: Metric, families: Sequence[Family]) -> list[Table]:
-    """Return the differences of arms under each condition, or of conditions with each arm, if there are any."""
+    """Return one table of the differences of arms, or of conditions; an empty list if there are none."""
     rows: list[tuple[str, ...]] = []
     left = MOST_PAIRS
     for compared, within, _, family in families:
@@ -99,7 +99,7 @@ def _differences(metric: Metric, families: Sequence[Family]) -> list[Table]:
 
 
 def _verdict(pair: ComparedPair) -> str:
-    """Return a verdict in two or three words; of the first, where it is resolved to be higher or lower."""
+    """Return a verdict in two or three words; higher and lower refer to the first of the pair."""
     if pair.resolved:
         return "higher" if pair.resolved > 0 else "lower"
     if pair.verdict == "too few seeds":

@@ -1,4 +1,4 @@
-"""Who drove past, what decided who took part, and whether the runs of an arm met the traffic at all."""
+"""Vehicles that drove past, outcomes of invitations, and whether the runs of an arm met the traffic at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, share
 from analysis.statistics.windows import Dwell
 
 LEAST_LOST = 0.05
-"""Share of the invitations that the road must have decided for a run to have met the traffic."""
+"""Least share of invitations decided by the road for which a run has met the traffic."""
 _MANY = 0.2
 _MOST_SENTENCES = 4
 _ABOUT_ENDS = (
@@ -39,7 +39,7 @@ _BANDWIDTH = {"tr37885": "radio.bandwidth_hz", "constant": "radio.rate_bps"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRuns:
-    """The finished cells of an arm under a condition, and what became of their invitations."""
+    """The finished cells of an arm under a condition, and the outcomes of their invitations."""
 
     arm: str
     condition: str
@@ -48,17 +48,17 @@ class ArmRuns:
 
     @property
     def name(self) -> str:
-        """The arm, with its condition where there are several."""
+        """The arm, with its condition if there are several."""
         return f"{shortened(self.arm)}, {shortened(self.condition)}" if self.condition else shortened(self.arm)
 
     @property
     def lasted_s(self) -> float:
-        """Simulated time, the median over the cells (s)."""
+        """Median simulated time of the cells (s)."""
         return float(np.median([cell.simulated_s for cell in self.cells]))
 
     @property
     def dwell(self) -> Dwell | None:
-        """How long windows of the recorded traffic last; None where nobody leaves in any of it, or it is not known."""
+        """Dwell in the recorded traffic (median traffic of several); None if unknown or if nobody leaves coverage."""
         known = [cell.traffic.dwell for cell in self.cells if cell.traffic.dwell is not None]
         left = sorted((one for one in known if one.cut < one.windows), key=lambda one: one.at_least_s)
         return left[len(left) // 2] if left else None
@@ -70,12 +70,12 @@ class ArmRuns:
 
     @property
     def hardly_lost(self) -> bool:
-        """Whether the road decided fewer invitations than it must; never where nobody was invited or can leave."""
+        """Whether the road decided fewer than ``LEAST_LOST``; False if nobody was invited or nobody can leave."""
         return self.dwell is not None and self.invitations.road_share < LEAST_LOST
 
     @property
     def figures(self) -> str:
-        """What says that the runs did not meet the traffic."""
+        """The arm with the figures that show that its runs did not meet the traffic."""
         words = []
         if self.hardly_lost:
             lost = share_words(self.invitations.road_share)
@@ -86,12 +86,12 @@ class ArmRuns:
 
 
 def _bound_s(dwell: Dwell) -> float:
-    """Return the median, or what it exceeds for certain (s)."""
+    """Return the median dwell, or its lower bound if the median is not finite (s)."""
     return dwell.median_s if math.isfinite(dwell.median_s) else dwell.at_least_s
 
 
 def arm_runs(data: ComparisonData) -> list[ArmRuns]:
-    """Return the runs of every arm under every condition that has finished cells."""
+    """Return the runs of every arm with finished cells, by condition."""
     several = len(data.conditions) > 1
     return [
         ArmRuns(
@@ -106,7 +106,7 @@ def arm_runs(data: ComparisonData) -> list[ArmRuns]:
 
 
 def who_drove_past(data: ComparisonData) -> str:
-    """Return how many vehicles drove past in a run, and for how long they were in range; empty where nobody did."""
+    """Return a sentence on the number of vehicles in a run and their time in range; empty if there were none."""
     vehicles = [cell.vehicles for cell in data.cells if cell.vehicles]
     dwells = [cell.traffic.dwell for cell in data.cells if cell.traffic.dwell is not None]
     if not vehicles or not dwells:
@@ -124,7 +124,7 @@ def _span(ends: Sequence[str]) -> str:
 
 
 def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
-    """Return what decided who took part: a sentence an arm, or where there are many one for all of them."""
+    """Return what decided who took part: one sentence per arm, or one for all if there are many."""
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
         return [f"{one.name}: {_sentence(one, learning=learning)}" for one in known]
@@ -147,7 +147,7 @@ def _sentence(one: ArmRuns, *, learning: bool) -> str:
 
 
 def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: bool) -> Table:
-    """Return what became of the invitations of each arm, all its cells together."""
+    """Return the table of outcomes of invitations, by arm over all its cells."""
     ends = {"committed": ("committed",), "left": ROAD, "exchange": EXCHANGE, "rule": RULE,
             "at end": ("unfinished",), "rejected": ("rejected",)}  # fmt: skip
     always = ("committed", "left", "rule")
@@ -162,7 +162,9 @@ def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: b
         made = one.invitations
         shares = [made.share(*outcomes) for outcomes in shown.values()]
         shares += [made.handed_over / made.total if made.total else math.nan] * moved
-        rows.append((one.name, count(made.total), *(share_words(share) for share in shares), *_blur(made) * learning))
+        rows.append(
+            (one.name, count(made.total), *(share_words(share) for share in shares), *_blur_words(made) * learning)
+        )
     notes = [_ABOUT_ENDS]
     if "exchange" in shown:
         notes.append("Exchange: it left coverage while it exchanged models with others, or waited for them.")
@@ -176,8 +178,8 @@ def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: b
     )
 
 
-def _blur(made: Invitations) -> tuple[str, str]:
-    """Return how many committed updates were blurred, and by how much."""
+def _blur_words(made: Invitations) -> tuple[str, str]:
+    """Return the number of blurred committed updates, and their median motion kernel."""
     total, blurred = len(made.kernels_px), made.blurred
     if not total:
         return NONE, NONE
@@ -185,9 +187,9 @@ def _blur(made: Invitations) -> tuple[str, str]:
 
 
 def not_met(data: ComparisonData, runs: Sequence[ArmRuns]) -> list[str]:
-    """Return that the runs did not meet the traffic, with figures and the settings that would change it.
+    """Return lines on runs that did not meet the traffic, with figures and settings that would change it.
 
-    Nothing without training: there, that nobody left is a result like any other.
+    Empty without training, where it is a result like any other that no vehicle left.
     """
     if data.record.timing_only:
         return []
@@ -207,18 +209,18 @@ def not_met(data: ComparisonData, runs: Sequence[ArmRuns]) -> list[str]:
     verdicts = "Their verdicts are withheld."
     if len(found) < len(runs):
         verdicts = "Verdicts between them, and on runs shorter than a dwell, are withheld."
-    if all(_equal_schedule(one) for one in found):
+    if all(_has_equal_schedule(one) for one in found):
         verdicts = f"All {data.arm_word}s have one schedule, so verdicts are given, and are on learning alone."
     cures = f"What would change it: {'; '.join(_cures(found))}."
     return [*lines, f"{who} did not meet the traffic: {figures}. {verdicts} {cures}"]
 
 
-def _equal_schedule(one: ArmRuns) -> bool:
+def _has_equal_schedule(one: ArmRuns) -> bool:
     return all(cell.settings.get("schedule.learner") for cell in one.cells)
 
 
 def _cures(found: Sequence[ArmRuns]) -> list[str]:
-    """Return the settings that would bring the road into play, with their present values."""
+    """Return settings that would make the road decide more invitations, with their present values."""
     cells = [cell for one in found for cell in one.cells]
     made = together(one.invitations for one in found)
     cures = []
@@ -230,32 +232,32 @@ def _cures(found: Sequence[ArmRuns]) -> list[str]:
     if not any(one.hardly_lost for one in found):
         return cures
     if made.share("stale") >= _MANY:
-        cures.append(_now(cells, "older updates taken:", "round.max_staleness"))
+        cures.append(_cure_words(cells, "older updates taken:", "round.max_staleness"))
     if made.share("deadline") >= _MANY:
-        cures.append(_now(cells, "a later deadline:", "round.deadline_s"))
-    cures.append(_now(cells, "a larger model on the clock:", "cost.model"))
+        cures.append(_cure_words(cells, "a later deadline:", "round.deadline_s"))
+    cures.append(_cure_words(cells, "a larger model on the clock:", "cost.model"))
     if all(cell.settings.get("cost.model") not in (None, "trained") for cell in cells):
         cures.append("more images in a local training: cost.images")
     radios = {str(cell.settings.get("radio.name", "tr37885")) for cell in cells}
     cures += [f"a slower link: {_BANDWIDTH[name]}" for name in sorted(radios & set(_BANDWIDTH))]
     if made.share("stale") < _MANY:
-        cures.append(_now(cells, "more vehicles that share it:", "round.invited"))
+        cures.append(_cure_words(cells, "more vehicles that share it:", "round.invited"))
     return cures
 
 
-def _now(cells: Sequence[CellData], words: str, key: str) -> str:
+def _cure_words(cells: Sequence[CellData], words: str, key: str) -> str:
     values = {str(cell.settings[key]) for cell in cells if key in cell.settings}
     return f"{words} {key}{f' (now {values.pop()})' if len(values) == 1 else ''}"
 
 
 def withhold(data: ComparisonData, runs: Sequence[ArmRuns], families: Sequence[Family]) -> list[Family]:
-    """Return the families without verdicts on pairs that did not meet the traffic.
+    """Return the families, with the verdicts withheld on pairs that did not meet the traffic.
 
-    That is where a run of either was too short, or where the road decided too little in both: where it did in one of
-    two, as of two policies of which one avoids its losses, the difference is the road's doing.
+    A verdict is withheld if a run of either side was too short, or if the road decided too little on both sides. If it
+    decided too little on one side only, as for a policy that avoids losses, the road causes the difference.
     """
     several = len(data.conditions) > 1
-    found = {(one.arm, one.condition): one for one in runs if not _equal_schedule(one)}
+    found = {(one.arm, one.condition): one for one in runs if not _has_equal_schedule(one)}
 
     def unmet(family: Family, pair: ComparedPair) -> bool:
         sides = [

@@ -1,4 +1,4 @@
-"""What a comparison shows for every pair, of arms or of conditions, in figures and in words."""
+"""Paired comparison of arms or of conditions, in figures and in words."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class ComparedPair:
     """Two arms, or two conditions, compared in one metric.
 
     Args:
-        first: label; differences are first less second.
+        first: label; differences are first minus second.
         second: label.
-        differences: by seed, of the seeds at which both have a value.
-        found: their statistics.
-        tests: pairs of the family that were tested, or all where none was: p-values (Holm) and intervals (Bonferroni)
-            are corrected for so many.
-        p_value: corrected; None where the seeds are too few for any test.
-        least: seeds with which a pair of this family could be resolved at all.
+        differences: by seed, for the seeds at which both have a value.
+        found: statistics of the differences.
+        tests: number of tested pairs in the family (all pairs if none was tested), for which p-values (Holm) and
+            intervals (Bonferroni) are corrected.
+        p_value: corrected; None if the seeds are too few for any test.
+        least: fewest seeds with which a pair of this family could be resolved.
         resolves: the smallest true difference that these seeds resolve with 80 % power, if the differences scatter as
-            observed; None where they resolve none.
-        needed: seeds that would resolve the observed difference with 80 % power; None when no number would.
-        withheld: whether no verdict is given, as the runs did not meet the traffic.
+            observed; None if they resolve none.
+        needed: seeds that would resolve the observed difference with 80 % power; None if no number would.
+        withheld: True if no verdict is given because the runs did not meet the traffic.
     """
 
     first: str
@@ -60,23 +60,23 @@ class ComparedPair:
 
     @property
     def words(self) -> str:
-        """The pair as figures and tables name it."""
+        """Name of the pair in figures and tables."""
         return f"{shortened(self.first)} \u2212 {shortened(self.second)}"
 
     @property
     def resolved(self) -> int:
-        """1 where the first is resolved to be higher, -1 where the second is; 0 for neither, or a withheld verdict."""
-        return 0 if self.withheld else _side(self.found, self.p_value)
+        """1 if the first is resolved to be higher, -1 if the second is; 0 for neither, and for a withheld verdict."""
+        return 0 if self.withheld else _sign(self.found, self.p_value)
 
     @property
     def equal(self) -> bool:
-        """Whether there is no difference at any seed."""
+        """Whether all differences are 0."""
         return self.found.mean == 0 and self.found.deviation == 0
 
     @property
     def verdict(self) -> str:
-        """What the differences show, without their figures."""
-        if self.found.count < self.least and not _side(self.found, self.p_value):
+        """The verdict in words, without figures."""
+        if self.found.count < self.least and not _sign(self.found, self.p_value):
             return "too few seeds"
         if self.equal:
             return f"equal at all {plural(self.found.count, 'seed')}"
@@ -88,14 +88,14 @@ class ComparedPair:
         return f"{shortened(self.first if self.resolved > 0 else self.second)} higher"
 
 
-def _side(found: PairedDifference, p_value: float | None) -> int:
+def _sign(found: PairedDifference, p_value: float | None) -> int:
     if p_value is None or p_value > LEVEL * (1 + 1e-9) or not found.mean:
         return 0
     return 1 if found.mean > 0 else -1
 
 
 class Family(NamedTuple):
-    """Pairs of one section: ``compared`` are ``arms`` under a condition, or ``conditions`` with an arm."""
+    """Pairs of one section: ``compared`` is ``arms`` (``within`` a condition) or ``conditions`` (``within`` an arm)."""
 
     compared: str
     within: str
@@ -104,24 +104,24 @@ class Family(NamedTuple):
 
 
 def pairs_in(families: Sequence[Family], condition: str, metric: Metric) -> Sequence[ComparedPair]:
-    """Return the pairs of arms under a condition in a metric; none where they were not compared."""
+    """Return the pairs of arms under a condition in a metric; empty if they were not compared."""
     return next((pairs for kind, within, one, pairs in families
                  if (kind, within) == ("arms", condition) and one.same(metric)), ())  # fmt: skip
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
-    """Return the unit of a difference, with what parts it from a number or a label; per cent differ by points."""
+    """Return the unit of a difference, with a space or brackets to append it; differences of per cent are points."""
     unit = "points" if metric.unit == "%" else metric.dimension
     return unit and (f" ({unit})" if brackets else f" {unit}")
 
 
 def p_words(p_value: float) -> str:
-    """Return a p-value with its sign of relation."""
+    """Return a p-value as text, with ``=`` or ``<``."""
     return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
 
 
 def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
-    """Return mean difference, its interval, corrected p-value and the difference these seeds resolve, as text."""
+    """Return mean difference, interval, corrected p-value and smallest resolved difference, as text."""
     found, interval = pair.found, "unbounded"
     if found.bounded:
         interval = f"{number(found.low * metric.factor, 2)} to {number(found.high * metric.factor, 2)}"
@@ -131,13 +131,13 @@ def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
 
 
 def level_words(pairs: Sequence[ComparedPair]) -> str:
-    """Return what the intervals of some pairs are called: simultaneous where there are several."""
+    """Return the name of the pairs' intervals: simultaneous if several pairs were tested."""
     several = any(pair.tests > 1 for pair in pairs)
     return f"{'simultaneous ' * several}95 % interval"
 
 
 def corrected_words(pairs: Sequence[ComparedPair]) -> str:
-    """Return what p-values and intervals are corrected for; empty where one pair was tested, or none."""
+    """Return what p-values and intervals are corrected for; empty if fewer than two pairs were tested."""
     tests = max((pair.tests for pair in pairs), default=0)
     if tests < 2:
         return ""
@@ -149,11 +149,11 @@ def corrected_words(pairs: Sequence[ComparedPair]) -> str:
 
 
 RESOLVES = "the smallest true difference that these seeds resolve with 80 % power"
-"""What the word means wherever it stands above a column."""
+"""Meaning of ``resolves`` as a column's head."""
 
 
 def spread_words(seeds: int) -> str:
-    """Return how far off what so many seeds resolve may be, as it is computed from an observed deviation."""
+    """Return how uncertain the observed deviation, and so the resolved difference, is; empty below two seeds."""
     spread = spread_of_deviation(seeds)
     if spread is None:
         return ""
@@ -165,7 +165,7 @@ def spread_words(seeds: int) -> str:
 
 
 def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
-    """Return what differences the seeds of some pairs resolve; empty where that is none."""
+    """Return the range of differences that the pairs' seeds resolve; empty if none."""
     resolves = sorted(pair.resolves * metric.factor for pair in pairs if pair.resolves is not None)
     if not resolves:
         return ""
@@ -176,7 +176,7 @@ def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int = 3) -> list[str]:
-    """Return what pairs show in a metric, in words: those resolved first, at most ``most``, then how many are not."""
+    """Return verdicts in words: at most ``most`` resolved pairs first, then the number of unresolved ones."""
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -210,9 +210,9 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
 
 
 class Columns(NamedTuple):
-    """What is compared in pairs: ``values`` have shape (seeds, columns), NaN where there is none.
+    """Columns to compare in pairs: ``values`` has shape (seeds, columns), NaN for a missing value.
 
-    ``against`` is the only column with which the others are compared; empty for all pairs.
+    ``against`` is the label of the only column with which the others are compared; empty for all pairs.
     """
 
     labels: Sequence[str]
@@ -221,24 +221,24 @@ class Columns(NamedTuple):
 
 
 def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
-    """Compare every pair of arms that have cells in a metric, at the seeds that both have, as a family of their own."""
+    """Compare all pairs of arms of a condition in a metric, at common seeds, as one family."""
     return compare_together([_columns(data, metric)], data.method)[0]
 
 
 def _columns(data: ConditionData, metric: Metric) -> Columns:
-    """Return the arms of a condition; none where no seed changes the metric."""
+    """Return the values by arm; without labels, and so without pairs, if no seed changes the metric."""
     values = data.finals(metric)
     return Columns(data.present if varies(metric, values) else (), values, data.against)
 
 
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare the arms under each condition in a metric; corrected are all of them together."""
+    """Compare the arms under each condition in a metric; all pairs are corrected together."""
     found = compare_together([_columns(one, metric) for one, metric in shown], data.record.interval)
     return [Family("arms", one.name, metric, pairs) for (one, metric), pairs in zip(shown, found, strict=True)]
 
 
 def by_metric(shown: Iterable[tuple[ConditionData, Metric]]) -> list[list[tuple[ConditionData, Metric]]]:
-    """Return what is shown in one table each: a metric under all conditions that measured it."""
+    """Group by metric: each group has one metric under all conditions that measured it."""
     found: dict[tuple[str, str], list[tuple[ConditionData, Metric]]] = {}
     for one, metric in shown:
         found.setdefault((metric.name, metric.unit), []).append((one, metric))
@@ -246,10 +246,11 @@ def by_metric(shown: Iterable[tuple[ConditionData, Metric]]) -> list[list[tuple[
 
 
 def across_conditions(data: ComparisonData) -> list[Family]:
-    """Compare conditions, arm by arm, at the seeds that both have; nothing where there is one condition only.
+    """Compare conditions, arm by arm, at common seeds; empty if there is only one condition.
 
-    p-values and intervals are corrected over all arms' pairs in one metric. Only metrics of which better is known are
-    compared, or all where none is; one that a condition measures differently is not, nor one that no seed changes.
+    P-values and intervals are corrected over all arms' pairs in one metric. Only metrics with a preferred direction are
+    compared, or all if none has one. Metrics that a condition measures differently, or that no seed changes, are left
+    out.
     """
     if len(data.conditions) < 2:
         return []
@@ -276,10 +277,10 @@ def across_conditions(data: ComparisonData) -> list[Family]:
 
 
 def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
-    """Return whether seeds change a metric, or may; where they do not, a test over them would say nothing.
+    """Return whether seeds change a metric; a test over seeds is meaningless if they do not.
 
-    Only what is one figure a run, and neither good nor bad, is looked at; ``values`` have shape (seeds, columns), NaN
-    where there is none.
+    Only checks metrics with one value per run and no preferred direction; True for all others. ``values`` has shape
+    (seeds, columns), NaN for a missing value.
     """
     several = np.isfinite(values).sum(axis=0) > 1
     if metric.known != 0 or not several.any():
@@ -288,7 +289,7 @@ def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
 
 
 def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
-    """Return which columns are compared: all pairs, or the others less the one they are compared against."""
+    """Return the columns to compare: all pairs, or each other column with ``against``."""
     if not against or against not in labels:
         return list(combinations(range(len(labels)), 2))
     last = labels.index(against)
@@ -298,23 +299,23 @@ def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
 def compare_columns(
     labels: Sequence[str], values: NDArray[np.float64], method: Interval, against: str = ""
 ) -> list[ComparedPair]:
-    """Compare every pair of columns, or all of them with one, as a family of their own; see ``compare_together``."""
+    """Compare all pairs of columns, or each with ``against``, as one family; see ``compare_together``."""
     return compare_together([Columns(labels, values, against)], method)[0]
 
 
 def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[ComparedPair]]:
-    """Compare the columns of each table in pairs, at the rows that both have; all pairs of all tables are one family.
+    """Compare the columns of each table in pairs, at common rows; all pairs of all tables are one family.
 
-    p-values (Holm) and intervals (Bonferroni) are corrected over those pairs that can be tested: with fewer seeds a
-    pair can be resolved by nothing, and costs the others nothing.
+    P-values (Holm) and intervals (Bonferroni) are corrected over the pairs that have enough seeds to be tested. Pairs
+    with fewer seeds cannot be resolved, and do not count.
     """
     pairs = [(place, i, j) for place, one in enumerate(tables) for i, j in pairs_of(one.labels, one.against)]
     columns = [(tables[place].values[:, i], tables[place].values[:, j]) for place, i, j in pairs]
     both = [np.isfinite(ours) & np.isfinite(theirs) for ours, theirs in columns]
-    testable = [bool(rows.sum() >= _least(LEVEL, method)) for rows in both]
+    testable = [bool(rows.sum() >= _least_seeds(LEVEL, method)) for rows in both]
     tests = sum(testable) or max(len(pairs), 1)
     level = LEVEL / tests
-    least = _least(level, method)
+    least = _least_seeds(level, method)
     found = [
         paired_difference(ours[rows], theirs[rows], level=level, method=method)
         for (ours, theirs), rows in zip(columns, both, strict=True)
@@ -333,23 +334,24 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
                 tests=tests,
                 p_value=p_holm,
                 least=least,
-                resolves=_resolves(one),
-                needed=_needed(one, least, resolved=bool(_side(one, p_holm))),
+                resolves=_resolved_difference(one),
+                needed=_needed_seeds(one, least, resolved=bool(_sign(one, p_holm))),
             )
         )
     return result
 
 
 def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Return pairs of one test each with their p-values corrected over all of them (Holm); intervals stay."""
+    """Correct the p-values of pairs from separate tests over all of them (Holm); intervals are unchanged."""
     corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 
 
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
-    """Return where an arm lies against the ``first``: higher, lower, not resolved or withheld.
+    """Return the verdict on an arm against ``first``: higher, lower, not resolved or withheld.
 
-    Empty where they were not compared. ``seeds`` is how many were planned.
+    The number of seeds if these are too few for a test; empty if the two were not compared. ``seeds`` is the planned
+    number.
     """
     for pair in pairs:
         if {pair.first, pair.second} == {first, arm} and arm != first:
@@ -361,19 +363,19 @@ def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: 
     return ""
 
 
-def _least(level: float, method: Interval) -> int:
+def _least_seeds(level: float, method: Interval) -> int:
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
 
 
-def _resolves(found: PairedDifference) -> float | None:
+def _resolved_difference(found: PairedDifference) -> float | None:
     if not found.deviation:
         return None
     effect = smallest_effect(found.count, found.level, student=found.method == "t")
     return None if effect is None else effect * found.deviation
 
 
-def _needed(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
-    """Return the seeds needed; more than there are, where these did not do."""
+def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
+    """Return the seeds needed, more than ``found.count`` if not resolved; None if no number is enough."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")
@@ -383,7 +385,7 @@ def _needed(found: PairedDifference, least: int, *, resolved: bool) -> int | Non
 
 
 def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> str:
-    """Return the result of Friedman's test over the seeds at which all arms have a value; empty without one."""
+    """Return the result of Friedman's test over the seeds at which all arms have a value; empty if not testable."""
     finals = data.finals(metric)
     whole = finals[np.isfinite(finals).all(axis=1)]
     found = friedman(whole)
@@ -396,5 +398,5 @@ def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> st
 
 
 def finite(value: float) -> float | None:
-    """Return a number, None for one that is not finite, as tables have it."""
+    """Return a number, or None (null in tables) if it is not finite."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What the reader of a comparison's verdicts must know: what is missing, too short, too few, or not the same."""
+"""Warnings on a comparison: missing cells, short traffic, too few seeds, differing settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FIGURES = re.compile(rf"\d[\d.,{THIN}]*")
 
 
 def equal_words(metrics: Sequence[Metric], noun: str) -> str:
-    """Return that all arms are equal in some metrics."""
+    """Return the sentence that all arms are equal in some metrics."""
     return f"Equal for all {noun}s at every seed: {named([metric.words for metric in metrics])}."
 
 
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
-    """Return the warnings, one sentence or two each; those that hold under several conditions only once.
+    """Return the warnings, each one or two sentences; a warning for several conditions appears once.
 
-    ``families`` are all that were compared.
+    ``families`` are all compared pairs.
     """
     failed = list(data.record.failed.items())
     lines = [
@@ -37,19 +37,19 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
             f"{named([str(number) for number in earlier])}. "
             "Chosen after a look at results it proves less than declared beforehand."
         )
-    lines += _unchanged(data)
-    lines += _by_condition(data, lambda one: _under(one, families, data.arm_word))
+    lines += _warn_unchanged_traffic(data)
+    lines += _by_condition(data, lambda one: _warn_condition(one, families, data.arm_word))
     across = [one for one in families if one.compared == "conditions"]
-    return lines + _few(across, "condition") + _grouped(families)
+    return lines + _warn_few_seeds(across, "condition") + _warn_two_groups(families)
 
 
 def notices_of(data: ComparisonData) -> list[str]:
-    """Return what the runs' own pages say first, each kind of line once."""
-    return _by_condition(data, _of_the_runs)
+    """Return the notices of the runs' own pages, each kind of line once."""
+    return _by_condition(data, _run_notices)
 
 
 def equal_of(data: ComparisonData) -> list[str]:
-    """Return in what all arms are equal: of that which is a result, or of all where nothing else is."""
+    """Return lines on metrics equal for all arms; only those with a preferred direction if a main metric exists."""
 
     def say(condition: ConditionData) -> list[str]:
         results = [metric for metric in condition.alike if metric.better or condition.main is None]
@@ -59,7 +59,7 @@ def equal_of(data: ComparisonData) -> list[str]:
 
 
 def untested_of(data: ComparisonData) -> list[str]:
-    """Return in what nothing was tested, because no seed changes it."""
+    """Return a line on the metrics that were not tested because no seed changes them."""
     found: dict[str, list[bool]] = {}
     for one in data.conditions:
         for metric in one.metrics:
@@ -69,7 +69,7 @@ def untested_of(data: ComparisonData) -> list[str]:
 
 
 def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
-    """Return what is to be said of the conditions, with their names where it does not hold under all."""
+    """Collect the lines of all conditions; a line that is not common to all names its conditions."""
     lines = []
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
@@ -81,8 +81,8 @@ def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]
     return lines
 
 
-def _unchanged(data: ComparisonData) -> list[str]:
-    """Warn of settings of traffic that vary without changing it, as the range where an RSU names its own."""
+def _warn_unchanged_traffic(data: ComparisonData) -> list[str]:
+    """Warn of traffic settings that vary without effect, such as the range of an RSU that sets its own."""
     used = {entry.traffic for entry in data.record.cells}
     alike: dict[str, list[Mapping[str, object]]] = {}
     for entry in data.record.traffic:
@@ -96,7 +96,7 @@ def _unchanged(data: ComparisonData) -> list[str]:
     return [f"The recorded traffic is the same, bit for bit, whatever {what} is.{cure * ('range_m' in keys)}"]
 
 
-def _under(data: ConditionData, families: Sequence[Family], noun: str) -> list[str]:
+def _warn_condition(data: ConditionData, families: Sequence[Family], noun: str) -> list[str]:
     lines = []
     if data.mixed_seeds:
         seeds = named([str(seed) for seed in data.mixed_seeds])
@@ -104,11 +104,13 @@ def _under(data: ConditionData, families: Sequence[Family], noun: str) -> list[s
     if not data.cells:
         return [*lines, "No cell has finished."]
     ours = [one for one in families if one.compared == "arms" and one.within == data.name]
-    return lines + _short(data, noun) + _few(ours, noun, data.against) + _different(data, noun)
+    return (
+        lines + _warn_short(data, noun) + _warn_few_seeds(ours, noun, data.against) + _warn_other_settings(data, noun)
+    )
 
 
-def _of_the_runs(data: ConditionData) -> list[str]:
-    """Return the lines of the runs under a condition that differ in more than figures, and how many say each."""
+def _run_notices(data: ConditionData) -> list[str]:
+    """Return the runs' notices under a condition; lines that differ in figures only count as one."""
     found: dict[str, list[tuple[CellData, str]]] = {}
     for cell in data.cells:
         for line in cell.notices:
@@ -124,7 +126,7 @@ def _of_the_runs(data: ConditionData) -> list[str]:
     return lines
 
 
-def _short(data: ConditionData, noun: str) -> list[str]:
+def _warn_short(data: ConditionData, noun: str) -> list[str]:
     short = [cell for cell in data.cells if cell.ended_by == "traffic" and cell.rounds < cell.wanted_rounds]
     if not short:
         return []
@@ -139,8 +141,8 @@ def _short(data: ConditionData, noun: str) -> list[str]:
     return [line]
 
 
-def _few(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
-    """Warn where too few seeds are shared for anything to be resolved, by the family that shares most."""
+def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
+    """Warn if no pair has enough common seeds to be resolved; quotes the family with most seeds."""
     found = [family.pairs for family in families if family.pairs]
     if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
         return []
@@ -151,8 +153,8 @@ def _few(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
     return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
 
 
-def _grouped(families: Sequence[Family]) -> list[str]:
-    """Warn of intervals that say too much, because differences lie in two groups."""
+def _warn_two_groups(families: Sequence[Family]) -> list[str]:
+    """Warn of intervals that are too narrow because the differences form two groups."""
     found = [
         f"{pair.words} in {decapitalised(metric.label)}{f' ({shortened(within)})' * bool(within)}"
         for _, within, metric, pairs in families
@@ -169,15 +171,15 @@ def _grouped(families: Sequence[Family]) -> list[str]:
     return [line]
 
 
-def _different(data: ConditionData, noun: str) -> list[str]:
-    """Tell which general settings are not the same for all arms, because a learner has defaults of its own."""
+def _warn_other_settings(data: ConditionData, noun: str) -> list[str]:
+    """Warn of general settings that differ between arms because of learners' defaults."""
     keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
     different = [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
     return [f"Not the same for all {noun}s, besides their own settings: {named(different)}."] if different else []
 
 
 def what_differs(data: ComparisonData, across: Family) -> str:
-    """Return what is not the same between the conditions that are compared: settings, traffic and RSUs."""
+    """Return what differs between the compared conditions: settings, traffic and RSUs."""
     entries = ((cell.entry, cell) for cell in data.cells)
     cells = {(entry.condition, entry.seed): cell for entry, cell in entries if entry.arm == across.within}
     found: dict[str, list[str]] = {}
@@ -185,13 +187,13 @@ def what_differs(data: ComparisonData, across: Family) -> str:
         both = [(cells.get((pair.first, seed)), cells.get((pair.second, seed))) for seed in data.seeds]
         common = [(first, second) for first, second in both if first is not None and second is not None]
         if common:
-            found.setdefault(_apart(common, timing_only=data.record.timing_only), []).append(pair.words)
+            found.setdefault(_difference_words(common, timing_only=data.record.timing_only), []).append(pair.words)
     if len(found) == 1:
         return f"What differs between the conditions: {next(iter(found))}."
     return " ".join(f"What differs in {named(pairs)}: {what}." for what, pairs in found.items())
 
 
-def _apart(common: Sequence[tuple[CellData, CellData]], *, timing_only: bool) -> str:
+def _difference_words(common: Sequence[tuple[CellData, CellData]], *, timing_only: bool) -> str:
     keys: dict[str, None] = {}
     for first, second in common:
         ours, theirs = first.settings, second.settings
