@@ -1,1 +1,1 @@
-"""From a run directory to tables, figures and a report. Reads files only; knows neither simulator nor learners."""
+"""Tables, figures and reports from run directories. Reads files only; imports neither simulator nor learners."""

@@ -1,4 +1,4 @@
-"""Numbers and strings as a reader wants them: three digits, SI prefixes, thin spaces, no control characters."""
+"""Numbers and strings for readers: three digits, SI prefixes, thin spaces, no control characters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ THIN = "\u202f"
 """Narrow no-break space between digit groups and before units."""
 
 NONE = "\u2013"
-"""Of a value that is not there."""
+"""Shown for a missing value."""
 
 MOST_NAMED = 5
-"""Names in a sentence; of more it says how many there are."""
+"""Most names in a sentence; it counts the others."""
 
 MEASURES = ("RMSE", "MAE")
-"""Units that say what is measured; a label then says of what."""
+"""Units that name a measure; the label then says what it measures."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"))
 _SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
@@ -27,7 +27,7 @@ def count(value: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` significant digits; powers of ten only far from one; a dash when not finite."""
+    """Return ``value`` with ``digits`` significant digits; powers of ten only far from 1; a dash if not finite."""
     if not math.isfinite(value):
         return NONE
     if value == 0:
@@ -50,7 +50,7 @@ def si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def byte_scale(most: float) -> tuple[float, str]:
-    """Return bytes to divide by and their unit, for an axis that reaches ``most``."""
+    """Return divisor and unit for an axis up to ``most`` (B)."""
     return next(((10.0**k, u) for k, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if most >= 10**k), (1.0, "B"))
 
 
@@ -60,12 +60,12 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """Return a fraction of one in per cent."""
+    """Return a fraction in per cent; a dash if not finite."""
     return f"{fraction * 100:.{digits}f}{THIN}%".replace("-", "\u2212") if math.isfinite(fraction) else NONE
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in the two units that suit its size."""
+    """Return a time span in one or two units that suit its size; a dash if not finite."""
     if not math.isfinite(seconds):
         return NONE
     if seconds < 120:
@@ -77,7 +77,7 @@ def duration(seconds: float) -> str:
 
 
 def timestamp(text: object) -> str:
-    """Return an ISO date of UTC to the second; nothing as nothing."""
+    """Return an ISO date of UTC to the second; empty for an empty value or None."""
     return f"{clean(text)[:19].replace('T', ' ')} UTC" if text else ""
 
 
@@ -97,32 +97,32 @@ def decapitalised(text: str) -> str:
 
 
 def subject(label: str, unit: str) -> str:
-    """Return what is measured, without its dimension: an error is named first, then of what it is."""
+    """Return what is measured, without a unit; a measure such as RMSE comes before the label."""
     return f"{unit}, {decapitalised(label)}" if unit in MEASURES else label
 
 
 def dimension(unit: str) -> str:
-    """Return the unit that stands behind a number; an error's name is none."""
+    """Return the unit to write after a number; empty for a measure such as RMSE."""
     return "" if unit in MEASURES else unit
 
 
 def clean(text: object, limit: int = 60) -> str:
-    """Return ``text`` fit for a figure or a page: no control characters or lone surrogates, at most ``limit`` long.
+    """Return ``text`` without control characters and lone surrogates, at most ``limit`` long.
 
-    Markup is not touched: escaping is the business of whoever writes HTML or SVG.
+    Markup is kept: the writer of HTML or SVG must escape it.
     """
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}\u2026"
 
 
 def shortened(text: object, limit: int = 60) -> str:
-    """Return ``text`` like ``clean``, but with what is left out in the middle: ids of a kind begin alike."""
+    """Return ``text`` like ``clean``, but cut in the middle, because ids often begin alike."""
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit // 2]}\u2026{shown[len(shown) - (limit - 1) // 2 :]}"
 
 
 def named(names: Sequence[str], between: str = ", ") -> str:
-    """Return up to five names, and how many more there are."""
+    """Return up to five names, and the number of others."""
     more = f" and {count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
     return between.join(shortened(name, 90) for name in names[:MOST_NAMED]) + more
 
@@ -134,7 +134,7 @@ def _printable(text: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of the page: a title, column heads, rows of text, and a sentence below."""
+    """A table of the page: title, column heads, rows of text, and a note below."""
 
     title: str
     head: tuple[str, ...]

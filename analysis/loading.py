@@ -1,4 +1,4 @@
-"""A run directory in memory: every table, the manifest and the experiment, checked once; and the curves it declares."""
+"""Load a run directory: tables, manifest, experiment, and the declared curves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vnetsim.storage.structure import structure
 from vnetsim.storage.tables import REALS, TABLES
 
 WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
-"""Columns that tell a window from all others, in every table that speaks of windows."""
+"""Columns that identify a window, in every table with windows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,18 +36,17 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunData:
-    """What a report is made from. Tables that a run did not (yet) write are empty.
+    """The data of a run. Tables that the run did not (yet) write are empty.
 
     Args:
         manifest: ``manifest.json``.
-        experiment: the settings of ``experiment.toml``, whose text ``experiment_text`` is.
-        windows: the table of that name, as all that follow; without the paths.
-        measured: the table ``metrics``, each aggregator's own.
-        exchanges: between vehicles.
-        handovers: of vehicles that took part.
+        experiment: settings of ``experiment.toml``.
+        experiment_text: text of ``experiment.toml``.
+        windows: the table ``windows`` without its paths. The other tables are named like theirs, except these two:
+        measured: the table ``metrics``, with a row for each aggregator.
         lanes: the table ``map``.
-        samples: example images, None when there are none.
-        paths: the table ``windows`` as it was written, to be read in part; None when there is none.
+        samples: example images; None if there are none.
+        paths: the table ``windows`` as written, to be read in parts; None if there is none.
     """
 
     manifest: ManifestRecord
@@ -68,7 +67,7 @@ class RunData:
 
     @property
     def learning(self) -> bool:
-        """Whether the run was meant to train (not mobility alone)."""
+        """Whether the run trains; False for timing and mobility runs."""
         return self.manifest.kind == "run"
 
     @property
@@ -78,22 +77,22 @@ class RunData:
 
     @property
     def aggregators(self) -> int:
-        """How many aggregate by themselves, each with a model and rounds of its own."""
+        """Number of aggregators, each with its own model and rounds; at least 1."""
         return max(self.rounds["aggregator"].n_unique(), 1)
 
     @cached_property
     def rsus(self) -> tuple[Rsu, ...]:
-        """Where they are; at least one."""
+        """The RSUs; at least one."""
         return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in self.manifest.rsus)
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """What was measured, as ``shown``."""
+        """The rows of ``measured`` for the page, see ``shown``."""
         return shown(self.measured)
 
     @cached_property
     def spent(self) -> pl.DataFrame:
-        """A row for each participation and each exchange between vehicles: ``end_s``, ``bytes`` and ``train_s``."""
+        """One row per participation and per exchange between vehicles: ``end_s``, ``bytes`` and ``train_s``."""
         moved = pl.col("download_bytes") + pl.col("upload_bytes")
         exchanges = self.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64), train_s=pl.lit(0.0))
         return pl.concat([self.participations.select("end_s", moved.alias("bytes"), "train_s"), exchanges])
@@ -105,7 +104,7 @@ class RunData:
 
     @property
     def exchange_plan(self) -> Exchange | None:
-        """What the learner has vehicles exchange."""
+        """The learner's exchange between vehicles; None if it has none."""
         return self.manifest.learner.cost.exchange if self.manifest.learner else None
 
     @property
@@ -116,19 +115,19 @@ class RunData:
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return ``WINDOW_KEY``, ``exit_s`` and more columns of windows, to be joined to participations."""
+    """Return ``WINDOW_KEY``, ``exit_s`` and other columns of windows, to join with participations."""
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
 def shown(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the table ``metrics`` that a page shows: of the one model, of the cloud, or means over RSUs.
+    """Return the rows of the table ``metrics`` for a page: of the only model, of the cloud, or means over RSUs.
 
-    A mean has the aggregator "mean", and the range over the RSUs in the columns ``low`` and ``high``, which are null
-    elsewhere. An RSU that has not measured after a number of rounds counts with what it measured before. A mean stands
-    at the time by which all its values were measured: RSUs close as many rounds at different times.
+    A mean has the aggregator "mean" and the range over the RSUs in the columns ``low`` and ``high``; these are null in
+    other rows. If an RSU has no value after a number of rounds, its last earlier value counts. RSUs close the same
+    round at different times, so the time of a mean is that of its latest value.
     """
     nothing = pl.lit(None, pl.Float64)
-    # how far RSUs' models are apart is measured whenever one of them closes a round: of a round the last time counts
+    # the spread of the RSUs' models is measured whenever one of them closes a round: keep the last value per round
     of_one = metrics.filter(pl.col("aggregator").is_in([AGGREGATOR, CLOUD, ""])).unique(
         ["round", "name"], keep="last", maintain_order=True
     )
@@ -151,7 +150,7 @@ def load(run: Path) -> RunData:
     """Read the run directory ``run``.
 
     Raises:
-        InputError: not a run directory, or one of its files is damaged.
+        InputError: ``run`` is no run directory, or one of its files is damaged.
     """
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
@@ -164,7 +163,7 @@ def load(run: Path) -> RunData:
     for name, columns in TABLES.items():
         required = name == "windows" and manifest.status == "finished"
         if name == "windows" and (required or directory.has(name)):
-            # paths are most of a run's data: a line of each is enough here
+            # paths are most of a run's data, so they are read only when drawn
             paths = directory.scan(name)
             plain = [column.name for column in columns if column.dtype != REALS]
             tables[name] = paths.collect(lambda rows, plain=plain: rows.select(*plain))  # type: ignore[misc]
@@ -186,10 +185,10 @@ def load(run: Path) -> RunData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
-    """One declared metric over rounds; ``value`` is in the unit as declared (a fraction for ``%``).
+    """One declared metric over rounds; ``value`` is in the declared unit (a fraction for ``%``).
 
-    ``group`` is the title of the figure it shares with others, ``result`` whether it is a headline number;
-    ``time_s`` is the simulated time of each value, not finite where it is not known (s).
+    ``group`` is the title of the figure that it shares with others; ``result`` is True for a headline number.
+    ``time_s`` is the simulated time of each value (s), not finite if unknown.
     """
 
     label: str
@@ -208,19 +207,19 @@ class Curve:
         return percent(value) if self.unit == "%" else quantity(value, clean(self.unit, 12))
 
     def quantity(self, value: float) -> str:
-        """Return a value with its unit, where that does not say what is measured and so stands in the title."""
+        """Return a value with its unit, but without a measure such as RMSE, which is in the title."""
         return percent(value) if self.unit == "%" else quantity(value, clean(dimension(self.unit), 12))
 
 
 def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes over the air of all that had ended by each time (s); ``spent`` as ``RunData`` has it."""
+    """Return the bytes over the air of everything that had ended by each time (s); ``spent`` is ``RunData.spent``."""
     rows = spent.sort("end_s")
     sums = np.concatenate([[0.0], rows["bytes"].cum_sum().to_numpy()])
     return np.asarray(sums[np.searchsorted(rows["end_s"].to_numpy(), time_s, side="right")], np.float64)
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return the declared series that were measured, then the rounds' training loss unless a series is called so."""
+    """Return the declared series that were measured, and the training loss by round unless a series is that loss."""
     result = []
     names = set()
     for series in run.manifest.series:

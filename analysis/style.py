@@ -1,4 +1,4 @@
-"""How figures look, and how one becomes an SVG: fixed margins, one font, colours safe for the colour-blind.
+"""Style of figures, and their conversion to SVG: fixed margins, one font, colours safe for the colour-blind.
 
 Figures are built on ``matplotlib.figure.Figure`` without pyplot. Text stays text (searchable, small), laid out with the
 metrics of matplotlib's own DejaVu Sans and shown in the reader's sans-serif font, which is narrower.
@@ -34,7 +34,7 @@ FULL_IN, HALF_IN = 8.0, 4.1
 """Widths of figures (inches): across the page, and two side by side."""
 
 PRINT_IN = {FULL_IN: 7.16, HALF_IN: 3.5}
-"""Their widths (inches) in print: a page of two columns, and one column."""
+"""Widths in print (inches) by width on the page: two columns, and one column."""
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
     "#0072B2",
@@ -45,18 +45,18 @@ BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
     "#D55E00",
     "#000000",
 )
-"""The colours of Okabe and Ito (2008), told apart with every common colour vision deficiency."""
+"""Colours of Okabe and Ito (2008), distinguishable with every common colour vision deficiency."""
 
 YELLOW = "#F0E442"
-"""Their yellow, for areas only: lines and dots of it are lost on white."""
+"""Yellow of Okabe and Ito, for areas only: lines and dots are hard to see on white."""
 
 GREY, PALE, INK = "#9AA0A6", "#D9DCE0", "#24292F"
 PALE_BLUE = "#73B2D8"
-"""Of filled histograms; opaque, so that what lies below does not show."""
+"""Fill of histograms; opaque, to hide what is behind."""
 CYCLE = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY, BLACK)
 
 VIRIDIS = ListedColormap(colormaps["viridis"](np.linspace(0.2, 0.9, 256)), name="viridis_on_both")
-"""Viridis without its ends: the lightest yellow is lost on a white page, the darkest purple on a dark one."""
+"""Viridis without its ends: light yellow is hard to see on a white page, dark purple on a dark one."""
 
 OUTCOMES = {
     "committed": ("committed", GREEN),
@@ -78,9 +78,9 @@ _PRINT_SETTINGS: Any = {
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
 }
-"""What print has else: text of 8 pt; in SVG as outlines, in PDF as embedded TrueType fonts."""
+"""Settings for print: text of 8 pt, as outlines in SVG and as embedded TrueType fonts in PDF."""
 _PDFS: ContextVar[dict[str, bytes] | None] = ContextVar("pdfs", default=None)
-"""The figures that are drawn for print, as PDF by name; None where none are."""
+"""Figures drawn for print, as PDF by name; None outside ``printed``."""
 _FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 _FONT_STYLE = re.compile(r"""(<text style="[^"]*?)'DejaVu Sans'[^;"]*""")
 _MARKER_COLOUR = re.compile(r"""(<defs>\s*<path id="m[0-9a-f]+"[^>]*? style=")stroke: #[0-9a-f]{6}(?:; )?""")
@@ -88,7 +88,7 @@ _GROUP_ID = re.compile(r'<g id="[A-Za-z][A-Za-z0-9.]*_[0-9_]+"')
 
 
 class Figure(matplotlib.figure.Figure):
-    """A figure of a size (inches); in print of the other width that stands for ``FULL_IN`` or ``HALF_IN``."""
+    """A figure of a size (inches); in print, ``FULL_IN`` and ``HALF_IN`` become the widths of ``PRINT_IN``."""
 
     def __init__(self, size: tuple[float, float]) -> None:
         width, height = size
@@ -97,7 +97,7 @@ class Figure(matplotlib.figure.Figure):
 
 @contextmanager
 def printed() -> Iterator[dict[str, bytes]]:
-    """Draw the figures made inside for print, and collect each as PDF by its name."""
+    """Context in which figures are drawn for print; yields the dictionary that collects their PDFs by name."""
     pdfs: dict[str, bytes] = {}
     token = _PDFS.set(pdfs)
     try:
@@ -108,14 +108,14 @@ def printed() -> Iterator[dict[str, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A figure of the report, or the sentence that stands in its place.
+    """A figure of the report, or a sentence in its place.
 
     Args:
         name: file name without suffix.
-        caption: a sentence with the key numbers, or why there is no figure; what follows a line break is folded.
-        svg: the figure as a complete SVG document, empty without data.
-        wide: across the page instead of two side by side.
-        against: of a curve by rounds the same against other things, as pairs of what it is and an SVG document.
+        caption: a sentence with the key numbers, or why there is no figure; text after a line break is folded.
+        svg: the figure as a complete SVG document; empty without data.
+        wide: whether it spans the page, instead of half of it.
+        against: the same curves over other axes, as pairs of axis name ("time", "bytes") and SVG document.
     """
 
     name: str
@@ -127,49 +127,49 @@ class Panel:
 
     @property
     def shown(self) -> str:
-        """The part of the caption that is always seen."""
+        """The part of the caption that is always visible."""
         return self.caption.partition("\n")[0]
 
     @property
     def folded(self) -> str:
-        """The rest of it."""
+        """The rest of the caption."""
         return self.caption.partition("\n")[2]
 
     @property
     def drawings(self) -> dict[str, str]:
-        """All its figures, by the names of their files without suffix."""
+        """All figures of the panel, by file name without suffix."""
         return {self.name: self.svg} | {f"{self.name}-{what}": svg for what, svg in self.against}
 
 
 Drawn = tuple[matplotlib.figure.Figure | None, str]
-"""A figure and its caption; the caption says why where there is no figure."""
+"""A figure and its caption; without a figure (None), the caption says why."""
 
 
 def panel(
     name: str, title: str, *, wide: bool = False, dpi: int = 200
 ) -> Callable[[Callable[[Source], Drawn]], Callable[[Source], Panel]]:
-    """Make a function that draws a figure one that returns its ``Panel``; see there for the arguments."""
+    """Decorate a function that draws a figure to return its ``Panel``; for the arguments see ``Panel``."""
 
-    def decorated(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
+    def decorate(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
         @wraps(draw)
-        def drawn(source: Source) -> Panel:
+        def draw_panel(source: Source) -> Panel:
             figure, caption = draw(source)
             svg = to_svg(figure, name, dpi) if figure else ""
             return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide)
 
-        return drawn
+        return draw_panel
 
-    return decorated
+    return decorate
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Use the report's style for the figures made inside, and nothing of a ``matplotlibrc``.
+    """Context in which figures have the report's style; any ``matplotlibrc`` is ignored.
 
-    Matplotlib takes one from the current folder, which may be a received one: it could have labels set by LaTeX.
+    Matplotlib reads that file from the current folder, which may be untrusted: it could make LaTeX set the labels.
     """
     with rc_context():
-        rc_file(_SETTINGS)  # defaults but for what it has
+        rc_file(_SETTINGS)  # resets all other settings to defaults
         rcParams.update({} if _PDFS.get() is None else _PRINT_SETTINGS)
         yield
 
@@ -182,7 +182,7 @@ def axes(
     bottom: float = 0.48,
     top: float = 0.12,
 ) -> Axes:
-    """Add axes with margins in inches: nothing is measured, so nothing moves and nothing costs time."""
+    """Add axes with fixed margins in inches; no layout is computed, which is fast and reproducible."""
     width, height = figure.get_size_inches()
     inner_width, inner_height = width - left - right, height - bottom - top
     ax = figure.add_axes((left / width, bottom / height, inner_width / width, inner_height / height))
@@ -191,25 +191,25 @@ def axes(
 
 
 def drawing(width: float, height: float, **margins: float) -> tuple[Figure, Axes]:
-    """Return a figure of a size (inches) and its only axes; for the margins see ``axes``."""
+    """Return a figure of a size (inches) with its only axes; for the margins see ``axes``."""
     figure = Figure((width, height))
     return figure, axes(figure, **margins)
 
 
 def legend(ax: Axes, columns: int = 4, handles: Sequence[Any] | None = None) -> None:
-    """Put the legend above the axes, in rows; with other entries than what was drawn, where there are ``handles``."""
+    """Put a legend above the axes; ``handles`` replace the entries of the drawn objects."""
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
 
 
 def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
-    """Give rows 0, 1, ... their names at the left, the first at the top."""
+    """Label rows 0, 1, ... at the left, with the first at the top."""
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.5, top)
     ax.tick_params(axis="y", length=0)
 
 
 def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
-    """Draw named rows of bars, one behind the other: values of all rows, words and colour; return the longest row."""
+    """Draw stacked horizontal bars; each layer has values by row, a label and a colour. Return the longest row."""
     before = np.zeros(len(names))
     for values, words, colour in layers:
         ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)
@@ -220,7 +220,7 @@ def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[
 
 
 def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64], label: str) -> None:
-    """Draw a filled histogram as one path with white borders between its bars, and fit the vertical axis to it."""
+    """Draw a filled histogram as one path with white borders between bars, and set the vertical axis."""
     counts, _ = np.histogram(values, edges)
     ax.stairs(counts, edges, fill=True, color=PALE_BLUE, label=label)
     ax.vlines(edges[1:-1], 0, np.minimum(counts[1:], counts[:-1]), color="white", linewidth=0.6)
@@ -229,23 +229,23 @@ def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64],
 
 
 def group_digits(ax: Axes, axis: str = "y") -> None:
-    """Write the axis' whole numbers with groups of three digits."""
+    """Format the axis' whole numbers in groups of three digits."""
     target = ax.yaxis if axis == "y" else ax.xaxis
     target.set_major_formatter(lambda value, _: count(value) if value == round(value) else f"{value:g}")
 
 
 def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
-    """Return the figure as an SVG document, the same bytes every time; ``name`` keeps its ids apart from others'."""
+    """Return the figure as an SVG document, always with the same bytes; ``name`` makes its ids unique on a page."""
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
-        # ids in scripts that DejaVu lacks are drawn by the reader's own fonts
+        # the reader's fonts draw the glyphs that DejaVu lacks
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
         if (pdfs := _PDFS.get()) is not None:
             pdf = io.BytesIO()
             figure.savefig(pdf, format="pdf", dpi=dpi, metadata={"CreationDate": None})
             pdfs[name] = pdf.getvalue()
-    # each use of a marker says its colour again, and there a dark page can change it
+    # each use of a marker repeats its colour, where a dark page can change it
     svg = _MARKER_COLOUR.sub(r"\1", _GROUP_ID.sub("<g", buffer.getvalue()))
     return _FONT_STYLE.sub(rf"\g<1>{_FONTS}", svg)
 
@@ -256,7 +256,7 @@ def inline(svg: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a simulated time as of a clock that was at 0:00 at time 0, with the seconds only where there are any."""
+    """Return a simulated time (s) as h:mm, or h:mm:ss if the seconds are not 0."""
     whole = round(seconds)
     text = f"{whole // 3600}:{whole % 3600 // 60:02d}"
     return f"{text}:{whole % 60:02d}" if whole % 60 else text
@@ -264,7 +264,7 @@ def clock(seconds: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeAxis:
-    """Divide the seconds since ``begin_s`` by ``seconds`` and write ``label`` below."""
+    """An axis of simulated time since ``begin_s`` (s), in a unit of ``seconds``."""
 
     seconds: float
     unit: str
@@ -278,11 +278,11 @@ class TimeAxis:
         return f"simulated time since {clock(self.begin_s)} h ({self.unit})"
 
     def of(self, time_s: Any) -> Any:
-        """Return where a simulated time (s), a number or an array, lies on the axis."""
+        """Return the axis value of a simulated time (s), a number or an array."""
         return (time_s - self.begin_s) / self.seconds
 
 
 def time_axis(span_s: float, begin_s: float = 0.0) -> TimeAxis:
-    """Return the unit that suits a time span, counted from the beginning of the traffic."""
+    """Return an axis with a unit that suits a time span (s), counted from ``begin_s`` (s)."""
     seconds, unit = (1.0, "s") if span_s <= 300 else (60.0, "min") if span_s <= 4 * 3600 else (3600.0, "h")
     return TimeAxis(seconds=seconds, unit=unit, begin_s=begin_s)

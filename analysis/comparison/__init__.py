@@ -1,1 +1,1 @@
-"""From the cells of a study to paired differences, verdicts, tables and a page."""
+"""Paired differences, verdicts, tables and a page from the cells of a study."""

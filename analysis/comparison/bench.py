@@ -123,8 +123,8 @@ def row_table(row: BenchRecord, title: BenchTitle) -> Table:
         head=("", "this arm", "baseline", "difference", "95 % interval", "corrected p", "resolves", "verdict"),
         rows=lines,
         note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {title.baseline}. p is corrected "
-        f"for the {len(shown)} lines (Holm), the intervals are not. {_target_words(title)} Met in {_count_met(row, 'row')} and "
-        f"{_count_met(row, 'baseline')} seeds.",
+        f"for the {len(shown)} lines (Holm), the intervals are not. {_target_words(title)} "
+        f"Met in {_count_met(row, 'row')} and {_count_met(row, 'baseline')} seeds.",
     )
 
 

@@ -249,7 +249,7 @@ class ConditionData:
         return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
 
     def values(self, metric: Metric, arm: str) -> NDArray[np.float64]:
-        """Return an arm's values of any condition's metric, in the shown unit, shape (seeds,); NaN for a missing value."""
+        """Return an arm's values of any condition's metric, in the shown unit, shape (seeds,); NaN if missing."""
         own = self.own(metric)
         if own is None or arm not in self.present:
             return np.full(len(self.seeds), np.nan)

@@ -1,1 +1,1 @@
-"""What one takes home from a run or a comparison: a paper's parts, TensorBoard's curves, SUMO's floating-car data."""
+"""Exports of a run or a comparison: parts of a paper, TensorBoard event files, SUMO floating-car data."""

@@ -1,4 +1,4 @@
-"""What vehicles did in coverage, as floating-car data in the forms that SUMO writes."""
+"""Export of vehicle positions in coverage as floating-car data, in SUMO's formats."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _COLUMNS = {
     "vehicle_x": "path_x_m",
     "vehicle_y": "path_y_m",
 }
-"""Those of SUMO, by what stands in the table ``windows``."""
+"""SUMO's column names, and the columns of the table ``windows`` that they come from."""
 
 
 def export_fcd(folder: Path, to: Path) -> Path:
-    """Write where vehicles were at every step of the traffic while an RSU covered them, and return ``to``.
+    """Write the positions of vehicles in coverage at every step of the traffic to ``to``, and return ``to``.
 
-    The names are SUMO's. Nothing is known of vehicles outside of coverage, nor of lanes and angles. Entry and exit,
-    which lie between steps, are not written, nor is a window in which no step falls.
+    Columns are named as in SUMO. Positions outside coverage, lanes and angles are not known. Entry and exit lie
+    between steps and are not written; neither are windows that contain no step.
 
     Raises:
-        InputError: no run, damaged, or without steps; ``to`` is there, or ends otherwise than ``.xml``, ``.csv`` or
-            ``.parquet``.
+        InputError: ``folder`` is no run, is damaged, or its traffic has no steps; ``to`` exists, or its suffix is not
+            ``.xml``, ``.csv`` or ``.parquet``.
         RunError: ``to`` cannot be written.
     """
     if to.suffix not in _WRITERS:
@@ -47,7 +47,7 @@ def export_fcd(folder: Path, to: Path) -> Path:
 
 
 def _samples(folder: Path) -> pl.DataFrame:
-    """Return a row a vehicle and step, in order of time; a vehicle that several RSUs cover is there once."""
+    """Return one row per vehicle and step, in order of time; a vehicle that several RSUs cover appears once."""
     run = RunDirectory(folder)
     traffic = run.manifest_record().traffic
     if not traffic.step_s:

@@ -1,4 +1,4 @@
-"""LaTeX of text and tables that users named: nothing in them is a command."""
+"""Escaped LaTeX of text and tables: nothing that users wrote becomes a command."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _COMMANDS = {
 _LATIN = frozenset(map(chr, (*range(32, 127), *range(0xA1, 0x180)))) - set(
     "\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f"
 )
-"""What pdfLaTeX sets in the encoding T1."""
+"""Characters that pdfLaTeX can set in the encoding T1."""
 _COLUMN, _PAGE, _LETTER_PT = 56, 116, 4.3
-"""Letters of 8 pt in a column and across two, and the width of one."""
+"""Letters of 8 pt that fit one column and two columns, and the width of a letter."""
 _SHORT = 22
-"""To so many letters texts are wrapped for a table to fit in a column."""
+"""Shortest line (letters) to which texts are wrapped for a table to fit in one column."""
 _MOST_LINES = 52
-"""Lines of a table on a page; a longer one is cut."""
+"""Most lines of a table on a page; a longer table is split."""
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
 _DIGITS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 _HYPHENS = re.compile("-(?=-)")
-"""Of which LaTeX would make a dash, as of an option's name."""
+"""Hyphens that LaTeX would join to a dash, as in ``--option``."""
 _CITED = re.compile(r"\[@([\w-]+)\]")
 
 
 def escaped(text: object) -> str:
-    """Return text that any LaTeX sets as it is; a letter beyond Latin ones stands as its code point, [U+6F22]."""
-    parts = re.split(f"({_SUPERSCRIPT.pattern})", str(text).replace("\n", " "))  # text and superscripts by turns
+    """Return text that LaTeX sets unchanged; letters other than Latin become their code point, [U+6F22]."""
+    parts = re.split(f"({_SUPERSCRIPT.pattern})", str(text).replace("\n", " "))  # text and superscripts alternate
     found = "".join(
         f"$^{{{part.translate(_DIGITS)}}}$" if place % 2 else "".join(map(_letter, part))
         for place, part in enumerate(parts)
@@ -51,23 +51,23 @@ def _letter(letter: str) -> str:
 
 
 def with_citations(text: str) -> str:
-    """Return text of Markdown, in which ``[@key]`` cites, as LaTeX."""
-    parts = _CITED.split(text.strip())  # text and keys by turns
+    """Return Markdown text as LaTeX; ``[@key]`` becomes a citation."""
+    parts = _CITED.split(text.strip())  # text and keys alternate
     return "".join(rf"\cite{{{part}}}" if place % 2 else escaped(part) for place, part in enumerate(parts)) + "\n"
 
 
 def booktabs(table: Table, label: str) -> str:
-    """Return a table with rules of the package booktabs, its title and note as the caption.
+    """Return a table with rules of the package booktabs; title and note become the caption.
 
-    What is wider than a column goes across the page, its longest columns wrapped; what is longer than a page is cut.
+    A table wider than a column spans the page, with its longest columns wrapped. A table longer than a page is split.
     """
     rows = (table.head, *table.rows)
     letters = [max(len(row[column]) for row in rows) for column in range(len(table.head))]
     between = 2 * len(letters)
-    most = _narrowest(letters, _COLUMN - between)
+    most = _wrap_limit(letters, _COLUMN - between)
     wide = most < min(_SHORT, max(letters))
     if wide:
-        most = _narrowest(letters, _PAGE - between)
+        most = _wrap_limit(letters, _PAGE - between)
     numeric = [all(not row[column][:1].isalpha() for row in table.rows) for column in range(len(letters))]
     wrapped = rf">{{\raggedright\arraybackslash}}p{{{most * _LETTER_PT:.0f}pt}}"
     columns = "".join(
@@ -97,8 +97,8 @@ def booktabs(table: Table, label: str) -> str:
     return "\n".join(made)
 
 
-def _narrowest(letters: Sequence[int], room: int) -> int:
-    """Return to how many letters columns are cut for all to fit; as many as the longest has where they do."""
+def _wrap_limit(letters: Sequence[int], room: int) -> int:
+    """Return the number of letters at which columns must wrap to fit; the longest column's if none must."""
     most = max(letters)
     while most > 1 and sum(min(one, most) for one in letters) > room:
         most -= 1
@@ -107,12 +107,12 @@ def _narrowest(letters: Sequence[int], room: int) -> int:
 
 def _row(row: Sequence[str], most: int) -> str:
     text = " & ".join(_cell(cell, most) for cell in row)
-    # the command before would take a bracket for the beginning of its argument, and a star for its own
+    # the command before would read a bracket as its argument, and a star as its starred form
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
 def _cell(text: str, most: int) -> str:
-    """Return a cell in which words of more than ``most`` letters may be broken."""
+    """Return a cell; words of more than ``most`` letters may break over lines."""
     words = (
         r"\allowbreak{}".join(escaped(word[at : at + 8]) for at in range(0, len(word), 8))
         if len(word) > most

@@ -1,4 +1,4 @@
-"""What was run, as a paragraph for a paper; ``[@key]`` cites, as Pandoc's Markdown has it."""
+"""A paragraph on methods for a paper, in Pandoc's Markdown: ``[@key]`` is a citation."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from analysis.loading import RunData
 from analysis.report.record import record
 from vnetsim.storage.structure import flat
 
-_TOLD = ("round", "cost", "silos", "data", "compute", "blur")
-_TOLD_OF_SEVERAL = ("topology", "backhaul", "association", "handover")
-"""Tables of settings that decide who takes part and what is learned, the second ones with several RSUs."""
-_NOT_TOLD = ("its command", "paper", "input ", "rates between")
+_DESCRIBED = ("round", "cost", "silos", "data", "compute", "blur")
+_DESCRIBED_FOR_SEVERAL = ("topology", "backhaul", "association", "handover")
+"""Tables of settings in the paragraph; the second ones only if there are several RSUs."""
+_OMITTED = ("its command", "paper", "input ", "rates between")
 _MOST_TRAFFICS = 3
 _OF_ONE_RUN = frozenset({"scenario", "seed", "traffic.rsu"})
 
 Runs = Mapping[str, RunData]
-"""A run by an empty label; of a comparison one cell of each arm, by its name and, of several, its condition."""
+"""Runs by label: one run has an empty label, a comparison has one cell per arm (and condition, if several)."""
 
 
 def settings_of(run: RunData) -> dict[str, Any]:
-    """Return the settings of a run by dotted key."""
+    """Return the settings of a run, by dotted key."""
     return flat(tomllib.loads(run.experiment_text))
 
 
 def settings_tables(runs: Runs) -> list[Table]:
-    """Return the settings that all runs share, and those in which they differ, but for the traffic's."""
+    """Return tables of the settings that all runs share and of those that differ, except scenario, seed and RSU."""
     settings = {label: settings_of(run) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
-    rows = {key: [_words(one.get(key, "")) for one in settings.values()] for key in keys}
+    rows = {key: [_value_words(one.get(key, "")) for one in settings.values()] for key in keys}
     shared = [(key, values[0]) for key, values in rows.items() if len(set(values)) == 1]
     others = [(key, *values) for key, values in rows.items() if len(set(values)) > 1 and key not in _OF_ONE_RUN]
     tables = [Table(title="Settings", head=("setting", "value"), rows=shared, note="SI units.")]
@@ -43,7 +43,7 @@ def settings_tables(runs: Runs) -> list[Table]:
 
 
 def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | None) -> str:
-    """Return the paragraph; ``traffics`` are what a comparison's runs replayed, or the only run itself."""
+    """Return the paragraph; ``traffics`` are the recordings that a comparison replayed, or the only run itself."""
     first = next(iter(runs.values()))
     lines = [f"Simulated with vnetsim {first.manifest.vnetsim} [@vnetsim]."]
     for run in traffics[:_MOST_TRAFFICS]:
@@ -63,25 +63,25 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
             cited = "".join(f" [@{key}]" for key in references(papers, run.manifest.vnetsim) if key not in ALWAYS_CITED)
             lines.append(f"{clean(label) or 'Learner'}{cited}: {_facts(run, 'Learner')}.")
     lines += [f"{title}: {words}." for title in ("Radio", "Computers") if (words := _facts(first, title))]
-    several = _TOLD_OF_SEVERAL if len(first.rsus) > 1 else ()
+    several = _DESCRIBED_FOR_SEVERAL if len(first.rsus) > 1 else ()
     shared = {row[0]: row[1] for row in settings_tables(runs)[0].rows}
-    for table in (*_TOLD, *several, *(("exchange",) if first.exchange_plan else ())):
-        told = ", ".join(
+    for table in (*_DESCRIBED, *several, *(("exchange",) if first.exchange_plan else ())):
+        setting_words = ", ".join(
             f"{key.partition('.')[2]} = {value}" for key, value in shared.items() if key.startswith(f"{table}.")
         )
-        lines += [f"{table.capitalize()}: {told}."] if told else []
+        lines += [f"{table.capitalize()}: {setting_words}."] if setting_words else []
     lines += [f"Rounds: at most {shared['rounds']}."] if "rounds" in shared else []
-    lines.append(_compared(compared) if compared else f"Seed: {first.manifest.seed}.")
+    lines.append(_comparison_words(compared) if compared else f"Seed: {first.manifest.seed}.")
     return " ".join(lines) + "\n"
 
 
 def _facts(run: RunData, title: str) -> str:
-    """Return what the page says under a title of "What was run"."""
+    """Return the facts that the page lists under a title of "What was run"."""
     rows = [row for facts in record(run) if facts.title == title for row in facts.rows]
-    return "; ".join(f"{name} {value}" for name, value, _ in rows if not name.startswith(_NOT_TOLD))
+    return "; ".join(f"{name} {value}" for name, value, _ in rows if not name.startswith(_OMITTED))
 
 
-def _compared(data: ComparisonData) -> str:
+def _comparison_words(data: ComparisonData) -> str:
     test = "a sign-flip test" if data.record.interval == "sign-flip" else "Student's t"
     last = data.record.last_evaluations
     value = "the last value" if last == 1 else f"the mean of the last {last} evaluations"
@@ -94,9 +94,9 @@ def _compared(data: ComparisonData) -> str:
     )
 
 
-def _words(value: Any) -> str:
+def _value_words(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_words, value)) or "none"
+        return ", ".join(map(_value_words, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return clean(value, 200) or "none"

@@ -1,4 +1,4 @@
-"""The parts of a paper: figures, tables, methods, references and inputs of a run or a comparison, in a new folder."""
+"""Export of a run or a comparison for a paper: figures, tables, methods, references and inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
 
 _VIEW = re.compile(r"""<gui-settings-file\s+value\s*=\s*["']([^"']+)["']""")
-"""What SUMO does not start without, although it changes no result."""
+"""The view file: it changes no result, but SUMO does not start without it."""
 
 _FLOATS = (
     r"\renewcommand{\topfraction}{.95}\renewcommand{\dbltopfraction}{.95}\renewcommand{\textfraction}{.02}",
@@ -46,22 +46,26 @@ _FLOATS = (
     r"\makeatletter\setlength{\@fptop}{0pt}\setlength{\@fpsep}{14pt}\setlength{\@fpbot}{0pt plus 1fil}",
     r"\setlength{\@dblfptop}{0pt}\setlength{\@dblfpsep}{14pt}\setlength{\@dblfpbot}{0pt plus 1fil}\makeatother",
 )
-"""Pages are filled with figures from the top."""
+"""Float settings with which figures fill pages from the top."""
 
 Files = dict[str, bytes]
-"""Contents by path below the folder that is made."""
+"""Contents of files, by path below the new folder."""
 
 
 def runs_of(folder: Path) -> Runs:
-    """Return a run, or of a comparison a finished cell of each arm and condition.
+    """Return a run, or one finished cell per arm and condition of a comparison.
 
     Raises:
-        InputError: it is neither, none of its cells has finished, or its files are damaged.
+        InputError: ``folder`` is neither a run nor a comparison, no cell has finished, or a file is damaged.
     """
-    return _one_each(folder, load_comparison(folder)) if RunDirectory(folder).holds(COMPARISON) else {"": load(folder)}
+    return (
+        _one_cell_each(folder, load_comparison(folder))
+        if RunDirectory(folder).holds(COMPARISON)
+        else {"": load(folder)}
+    )
 
 
-def _one_each(folder: Path, compared: ComparisonData) -> Runs:
+def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
     several = len(compared.conditions) > 1
     names = [(one.entry.arm, one.entry.condition, one.name) for one in reversed(compared.cells)]
     cells = {f"{arm}, {condition}" if several else arm: name for arm, condition, name in names}
@@ -69,21 +73,21 @@ def _one_each(folder: Path, compared: ComparisonData) -> Runs:
 
 
 def export_paper(folder: Path, to: Path) -> Path:
-    """Write what a paper needs of a run or a comparison into the folder ``to``, and return ``to``.
+    """Write the parts of a paper on a run or a comparison into the folder ``to``, and return ``to``.
 
     Raises:
-        InputError: neither a run nor a comparison, damaged, or ``to`` holds something.
+        InputError: ``folder`` is neither a run nor a comparison, or is damaged; or ``to`` is not empty.
         RunError: ``to`` cannot be written.
     """
     refuse_what_is_there(to)
-    files = _of_comparison(folder) if RunDirectory(folder).holds(COMPARISON) else _of_run(folder)
+    files = _comparison_files(folder) if RunDirectory(folder).holds(COMPARISON) else _run_files(folder)
     written = Folder(to)
     for name, content in files.items():
         written.write_output(name, content)
     return to
 
 
-def _of_run(folder: Path) -> Files:
+def _run_files(folder: Path) -> Files:
     run = load(folder)
     with printed() as pdfs:
         parts = sections(run)
@@ -91,17 +95,17 @@ def _of_run(folder: Path) -> Files:
         id="headline", title="", tables=[Table(title="Results", head=("result", "value"), rows=headline(run))]
     )
     frames = {"metrics": run.metrics, "rounds": run.rounds, "participations": run.participations}
-    inputs, told = _inputs(folder, [run])
+    inputs, input_lines = _inputs(folder, [run])
     names = {path: name for path, (name, _) in inputs.items()}
     names |= {Path(path).name: names[path] for path in run.manifest.plugin_files.values() if path in names}
-    moved = _moved(tomllib.loads(run.experiment_text), names)
-    told.append("\n`vnetsim run experiment.toml` in this folder runs with the inputs that were copied.")
+    moved = _replace_paths(tomllib.loads(run.experiment_text), names)
+    input_lines.append("\n`vnetsim run experiment.toml` in this folder runs with the inputs that were copied.")
     files = dict(inputs.values()) | _files(folder, ".", "manifest.json")
     files["experiment.toml"] = tomli_w.dumps(moved).encode()
-    return _written({"": run}, [run], None, run.manifest.command, [results, *parts], pdfs, frames, files, told)
+    return _all_files({"": run}, [run], None, run.manifest.command, [results, *parts], pdfs, frames, files, input_lines)
 
 
-def _of_comparison(folder: Path) -> Files:
+def _comparison_files(folder: Path) -> Files:
     data = load_comparison(folder)
     found = Compared(data)
     with printed() as pdfs:
@@ -109,17 +113,17 @@ def _of_comparison(folder: Path) -> Files:
     parts = [*filter(None, together), *across, *(one for part in conditions for one in part)]
     names = [f"traffic/{Path(one.folder).name}" for one in data.record.traffic]
     traffics = [load(folder / name) for name in names]
-    inputs, told = _inputs(folder, traffics)
+    inputs, input_lines = _inputs(folder, traffics)
     files = dict(inputs.values()) | _files(folder, ".", COMPARISON)
     for cell in data.cells:
         files |= _files(folder, f"cells/{cell.name}", "experiment.toml", "manifest.json")
-    for name in names:  # a run directory each, which the cells' experiments replay
+    for name in names:  # each is a run directory that the cells' experiments replay
         files |= _files(folder, name, "experiment.toml", "manifest.json", "windows.parquet", "map.parquet", RECORD)
-    runs = _one_each(folder, data)
-    return _written(runs, traffics, data, data.record.command, parts, pdfs, found.tables(), files, told)
+    runs = _one_cell_each(folder, data)
+    return _all_files(runs, traffics, data, data.record.command, parts, pdfs, found.tables(), files, input_lines)
 
 
-def _written(
+def _all_files(
     runs: Runs,
     traffics: Sequence[RunData],
     compared: ComparisonData | None,
@@ -128,33 +132,33 @@ def _written(
     pdfs: Mapping[str, bytes],
     frames: Mapping[str, pl.DataFrame],
     inputs: Files,
-    told: Sequence[str],
+    input_lines: Sequence[str],
 ) -> Files:
-    """Return all files; ``told`` are lines on the inputs."""
+    """Return all files; ``input_lines`` describe the inputs."""
     settings = Section(id="settings", title="", tables=settings_tables(runs))
     text, first = methods(runs, traffics, compared), next(iter(runs.values()))
     papers = [(one.name, one.paper) for run in runs.values() if (one := run.manifest.learner)]
     files = {f"tables/{name}.csv": frame.write_csv().encode() for name, frame in frames.items()}
-    files |= _shown([*parts, settings], pdfs) | inputs
+    files |= _result_files([*parts, settings], pdfs) | inputs
     files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": with_citations(text).encode()}
     files["references.bib"] = ("\n\n".join(references(papers, first.manifest.vnetsim).values()) + "\n").encode()
-    files["reproducibility.md"] = _reproducibility(first, command, told)
+    files["reproducibility.md"] = _reproducibility(first, command, input_lines)
     files["ro-crate-metadata.json"] = _crate(first, files)
     return files
 
 
 def refuse_what_is_there(to: Path) -> None:
-    """Refuse a folder that holds something.
+    """Check that ``to`` is missing or an empty folder.
 
     Raises:
-        InputError: it does, or it is a file.
+        InputError: it is a file, or a folder that is not empty.
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise InputError(f"{to}: there is something already; name a new folder.")
 
 
-def _shown(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
-    """Return figures, tables, and a document of two columns that shows them all."""
+def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
+    """Return figures, tables, and a two-column document that contains them all."""
     files, lines = Files(), []
     for section in parts:
         for panel in section.panels:
@@ -188,10 +192,8 @@ def _shown(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
 
 
 def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
-    """Return the inputs that are still what they were, by path, with their new names; and a line on each.
-
-    A folder may come from anybody and name any file here: only what has the recorded hash is copied.
-    """
+    """Return unchanged inputs by path, each with new name and content, and one line per input."""
+    # an untrusted folder may name any file of this machine: copy only files with the recorded hash
     found: dict[str, bytes] = {}
     lines = []
     for path, digest in sorted({item for one in traffics for item in one.manifest.inputs.items()}):
@@ -219,18 +221,18 @@ def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[
 
 
 def _files(folder: Path, below: str, *names: str) -> Files:
-    """Return files of a folder as they are, those that are there."""
+    """Return the contents of those named files that exist."""
     run = RunDirectory(folder / below)
     found = {name: (run.path / name).read_bytes() if name == RECORD else run.read_bytes(name)
              for name in names if name == RECORD or run.holds(name)}  # fmt: skip
     return {Path(below, name).as_posix(): content for name, content in found.items()}
 
 
-def _moved(value: Any, names: Mapping[str, str]) -> Any:
+def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _moved(one, names) for key, one in value.items()}
+        return {key: _replace_paths(one, names) for key, one in value.items()}
     if isinstance(value, list):
-        return [_moved(one, names) for one in value]
+        return [_replace_paths(one, names) for one in value]
     if isinstance(value, str):
         file, colon, cls = value.rpartition(":")
         return f"{names[file]}:{cls}" if colon and file in names else names.get(value, value)
@@ -249,7 +251,7 @@ def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]
 
 
 def _crate(run: RunData, files: Files) -> bytes:
-    """Return RO-Crate 1.1 metadata: what each file is, and what made them."""
+    """Return RO-Crate 1.1 metadata: the type of each file, and the run that made them."""
     manifest = run.manifest
     parts = [
         {"@id": quote(name), "@type": "File", "name": name, "contentSize": str(len(content)),

@@ -1,4 +1,4 @@
-"""What to cite, as BibTeX: entries of ``references.bib`` beside this file."""
+"""References as BibTeX, from ``references.bib`` beside this file."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from analysis.export.latex import escaped
 
 ALWAYS_CITED = ("vnetsim", "sumo")
-"""Entries that every use of the simulator cites."""
+"""Keys of entries to cite for every use of the simulator."""
 
 
 def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str]:
-    """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by their keys.
+    """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by key.
 
-    An entry belongs to a learner whose ``paper`` holds its arXiv number or its title. A learner that names none of them
-    has an entry of its own with ``paper`` as it is.
+    ``papers`` are pairs of a learner's name and its ``paper``. An entry belongs to a learner if ``paper`` contains its
+    arXiv number or its title. A learner without such an entry gets a new one with ``paper`` as its note.
     """
     text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8").replace("@VERSION@", version)
     entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
     wanted = dict.fromkeys(ALWAYS_CITED)
     own: dict[str, str] = {}
     for learner, paper in papers:
-        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _names(paper, entry)]
+        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _mentions(paper, entry)]
         wanted.update(dict.fromkeys(named))
         if paper and not named:
             key = re.sub(r"[^\w-]+", "-", learner, flags=re.ASCII)
@@ -31,7 +31,7 @@ def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str
     return {key: entries[key] for key in wanted} | own
 
 
-def _names(paper: str, entry: str) -> bool:
+def _mentions(paper: str, entry: str) -> bool:
     eprint, title = _field(entry, "eprint"), _field(entry, "title")
     return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
 

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard: metrics by round, at simulated time, and settings with the last metrics."""
+"""Export to TensorBoard event files: metrics by round and simulated time, and settings with final metrics."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import flat
 
 _SHOWN = (bool, int, float, str)
-"""Types of settings that TensorBoard shows; others are shown as text."""
+"""Types of settings that TensorBoard accepts; others are written as text."""
 
 
 def export_tensorboard(folder: Path, to: Path) -> Path:
     """Write event files of a run, or of each cell of a comparison that has begun, and return ``to``.
 
-    The step is the number of rounds aggregated, the wall time the simulated time (s).
+    The step is the number of aggregated rounds; the wall time is the simulated time (s).
 
     Raises:
-        InputError: neither a run nor a comparison, damaged, ``to`` holds something, or tensorboardX is not installed.
+        InputError: ``folder`` is neither a run nor a comparison, or is damaged; ``to`` is not empty; or tensorboardX
+            is not installed.
     """
     try:
         import tensorboardX  # noqa: F401, PLC0415 - optional

@@ -1,1 +1,1 @@
-"""What tables say in numbers: dwell, bias, tests, power; no page and no figure."""
+"""Statistics of tables: dwell, bias, tests, power; no pages and no figures."""

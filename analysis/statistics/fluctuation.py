@@ -1,4 +1,4 @@
-"""How much the training loss fluctuates from round to round, its trend removed."""
+"""Fluctuation of the training loss from round to round, with its trend removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LEAST_ROUNDS = 10
 
 
 def fluctuation(rounds: pl.DataFrame) -> float | None:
-    """Return the standard deviation of the training loss around its own trend; None with too few rounds.
+    """Return the standard deviation of the training loss around its trend; None with too few rounds.
 
     FLSimCo claims that its weights "reduce the fluctuation of the loss function" and defines no figure. This is the
     estimator of Gasser, Sroka and Jennen-Steinmetz (Biometrika 73, 1986): each loss is compared with the mean of the
@@ -21,8 +21,8 @@ def fluctuation(rounds: pl.DataFrame) -> float | None:
     first and slowly later: residuals of one straight line over the run, or first differences, would count that bend.
 
     Args:
-        rounds: the table of that name. ``loss`` is the mean over the aggregated updates; rounds without any change
-            no model and are left out. Each aggregator has a sequence of its own, of ``LEAST_ROUNDS`` or more.
+        rounds: the table ``rounds``. ``loss`` is the mean over the aggregated updates; rounds without updates are
+            left out. Each aggregator is one sequence; those shorter than ``LEAST_ROUNDS`` are left out.
     """
     loss = pl.col("loss")
     measured = rounds.filter(loss.is_finite()).sort("round", maintain_order=True)

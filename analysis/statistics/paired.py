@@ -1,7 +1,7 @@
-"""Statistics of paired comparisons: what a difference between two arms over common seeds shows, and what not.
+"""Statistics of paired comparisons of two arms over common seeds.
 
-A pair is compared by the differences of its results at the same seed, so that what a seed decides for both (silos,
-radio, initial weights) cancels.
+A pair is compared by the differences of its results at the same seed. Effects of the seed on both (silos, radio,
+initial weights) cancel.
 
 Several pairs are corrected in two ways. P-values are those of Holm (1979), A simple sequentially rejective multiple
 test procedure, Scand. J. Statist. 6: the chance of any false verdict in a family is at most LEVEL. Holm's test has no
@@ -34,16 +34,16 @@ from analysis.statistics.sign_flips import (
 from vnetsim.storage.records import Interval
 
 LEVEL = 0.05
-"""Level of the tests of a family; its intervals hold together with the confidence 1 - LEVEL."""
+"""Level of the tests of a family; its intervals are simultaneous with the confidence 1 - LEVEL."""
 LEAST_SEEDS = 3
-"""Fewer values give no mean with an interval of its own."""
+"""Fewest values for a mean with an interval."""
 
 LEAST_BLOCKS = 3
-"""Fewer blocks, or fewer columns, give no rank test."""
+"""Fewest blocks, and fewest columns, for a rank test."""
 POWER = 0.8
 
 _SIMULATED = 10
-"""Pairs up to which the power of the sign-flip test is simulated; beyond, that of the t-test is the same to 2 %."""
+"""Most pairs for which the power of the sign-flip test is simulated; above, the t-test's differs by at most 2 %."""
 _DRAWS = 5_000
 _MOST_SEEDS = 1_000_000
 _MOST_EFFECT = 60.0
@@ -52,15 +52,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PairedDifference:
-    """What ``count`` paired differences ``first - second`` show; figures that they do not allow are None.
+    """Statistics of ``count`` paired differences ``first - second``; None for those that need more pairs.
 
     Args:
         mean: NaN without any pair.
         deviation: standard deviation of the differences (n - 1 in the denominator).
         low: lower end of the interval of the mean with the confidence 1 - ``level``.
-        high: upper end; both are infinite where so few pairs give none.
-        p_value: two-sided, of the test by itself.
-        effect: d_z, mean over standard deviation; None also when the deviation is zero.
+        high: upper end; both ends are infinite if there are too few pairs.
+        p_value: two-sided, not corrected for other tests.
+        effect: d_z, mean over standard deviation; None also if the deviation is zero.
     """
 
     count: int
@@ -84,23 +84,23 @@ def paired_difference(
 ) -> PairedDifference:
     """Compare paired values.
 
-    ``sign-flip`` is the randomisation test with its interval; it asks of the differences that they be symmetric about
-    their mean, and nothing of their size. ``t`` is Student's; it asks that they be normal. Exchanging
-    ``first`` and ``second`` negates mean, interval and effect exactly and leaves the p-value as it is.
+    ``sign-flip`` is the randomisation test with its interval; it assumes only that the differences are symmetric about
+    their mean. ``t`` is Student's t-test; it assumes normal differences. Exchanging ``first`` and ``second`` negates
+    mean, interval and effect exactly and does not change the p-value.
 
     Args:
         first: shape (n,), finite.
         second: shape (n,), paired with ``first``.
-        level: of the test; of one among k, LEVEL / k.
-        method: of test and interval.
-        seed: of the random splits of many pairs.
+        level: level of the test; LEVEL / k for one of k tests.
+        method: method of test and interval.
+        seed: seed of the random splits of many pairs.
     """
     ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
     differences = ours - theirs
     count = len(differences)
     mean = float(differences.mean()) if count else math.nan
     deviation = float(differences.std(ddof=1)) if count > 1 else None
-    # what is smaller is the rounding of the subtraction
+    # smaller values are rounding of the subtraction
     rounding = 1e-12 * max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
     if abs(mean) <= rounding:
         mean = 0.0
@@ -132,7 +132,7 @@ def power_of_paired_t(effect: float, count: int, level: float) -> float:
         return 0.0
     shift, freedom = abs(effect) * math.sqrt(count), count - 1
     critical = stats.t.ppf(1 - level / 2, freedom)
-    # SciPy's noncentral t gives up far out, where the tail above is 1 to every digit, and the one below 0
+    # SciPy's noncentral t is NaN far out, where the upper tail is 1 and the lower tail 0 to every digit
     above, below = stats.nct.sf(critical, freedom, shift), stats.nct.cdf(-critical, freedom, shift)
     return float(np.nan_to_num(above, nan=1.0) + np.nan_to_num(below, nan=0.0))
 
@@ -140,7 +140,7 @@ def power_of_paired_t(effect: float, count: int, level: float) -> float:
 def power_of(effect: float, count: int, level: float, *, student: bool = False) -> float:
     """Return the power of the sign-flip test, or of Student's, at the true effect d_z, for normal differences.
 
-    ``count`` >= 2 are pairs, ``level`` is corrected for there being several tests.
+    ``count`` >= 2 is the number of pairs; ``level`` is already corrected for several tests.
     """
     if student or count > _SIMULATED:
         return power_of_paired_t(effect, count, level if student else attained(level, count))
@@ -150,13 +150,13 @@ def power_of(effect: float, count: int, level: float, *, student: bool = False) 
 
 @cache
 def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
-    """Return from which effect on each of many normal samples is rejected, sorted: its lower limit, turned."""
+    """Return, sorted, the effect from which on each of many normal samples is rejected: minus its lower limit."""
     samples = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return np.sort(-lower_limits(samples, rejected))
 
 
 def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
-    """Return the smallest d_z that ``count`` pairs resolve with the power ``POWER``; None where they resolve none."""
+    """Return the smallest d_z that ``count`` pairs resolve with the power ``POWER``; None if they resolve none."""
     if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
         return None
     return float(
@@ -167,7 +167,7 @@ def smallest_effect(count: int, level: float, *, student: bool = False) -> float
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number: the k-th smallest of m times m - k + 1, rising and at most 1."""
+    """Return Holm's corrected p-values: the k-th smallest of m times m - k + 1, not decreasing, at most 1."""
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -176,10 +176,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float] | None:
-    """Return between which multiples of the true deviation the observed one of ``count`` normal values lies, at 90 %.
+    """Return the range of observed over true deviation of ``count`` normal values, at 90 %.
 
-    The square roots of the 5 % and 95 % quantiles of chi-square with count - 1 degrees of freedom, over these degrees;
-    None for fewer than two values.
+    The ends are the square roots of the 5 % and 95 % quantiles of chi-square with count - 1 degrees of freedom, divided
+    by these degrees. None for fewer than two values.
     """
     if count < 2:
         return None
@@ -196,10 +196,10 @@ def least_seeds_of_sign_flips(level: float) -> int:
 
 
 def seeds_needed(effect: float | None, *, level: float, student: bool = False) -> int | None:
-    """Return the seeds at which a test resolves the effect d_z with the power ``POWER``; see ``power_of``.
+    """Return the fewest seeds with which a test resolves the effect d_z with the power ``POWER``; see ``power_of``.
 
-    The effect is taken as the true one, which an observed effect is only roughly. None when no number, or none up to a
-    million, would do, as where the effect is None or 0.
+    The effect is treated as the true one; an observed effect is only an estimate of it. None if the effect is None or
+    0, or if a million seeds are too few.
     """
     if not effect:
         return None
@@ -209,13 +209,13 @@ def seeds_needed(effect: float | None, *, level: float, student: bool = False) -
 
 
 def friedman(values: ArrayLike) -> tuple[float, float] | None:
-    """Return statistic and p-value (chi-square approximation, ties allowed for) of the test that all columns are alike.
+    """Return statistic and p-value of Friedman's test that all columns are alike (chi-square, corrected for ties).
 
     Args:
         values: shape (blocks, columns).
 
     Returns:
-        None for fewer than three columns or blocks, or when all columns are equal in every block.
+        None for fewer than three columns or blocks, or if all columns are equal in every block.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < LEAST_BLOCKS or len(table) < LEAST_BLOCKS:

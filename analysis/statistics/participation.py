@@ -1,7 +1,7 @@
-"""Who takes part, against who passes, and at what cost: overlaps, spread over speeds and directions, what was wasted.
+"""Measures of participation: spread over speeds and directions, cost and waste.
 
 Participants of a round are the vehicles whose update was aggregated: committed, with a weight above 0. A commit is a
-participation with the outcome ``committed``. What one used that ended otherwise is wasted; so is what was under way
+participation with the outcome ``committed``. Resources of all other participations are wasted, also of those under way
 when the last round closed.
 """
 
@@ -23,17 +23,17 @@ _WIDTHS_KMH = (5, 10, 20, 50, 100, 250, 1000)
 _MOST_BINS = 8
 
 LEAST_FOR_RATES_S = 600.0
-"""Simulated time from which on what happened in it is extrapolated, to an hour or a month (s)."""
+"""Least simulated time that is extrapolated to an hour or a month (s)."""
 
 
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each coverage window that the rounds knew of, in order of entry.
+    """Return one row per coverage window with participations, in order of entry.
 
-    Both are the tables of these names; a window that is not in ``windows`` has lasted as long as its participations.
+    The arguments are the tables of the same names. A window missing in ``windows`` ends with its last participation.
 
     Returns:
-        ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s`` and ``updates``,
-        how many were aggregated from it.
+        ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s``, and ``updates``,
+        the number of aggregated updates.
     """
     return (
         participations.group_by(WINDOW_KEY, maintain_order=True)
@@ -58,12 +58,12 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str
     """Return how ``windows``, ``dwell_s`` (time in coverage) and ``updates`` spread over bins.
 
     Args:
-        table: as ``windows_with_updates`` returns it.
+        table: from ``windows_with_updates``.
         index: bin of each row, in [0, bins).
-        bins: their number.
+        bins: number of bins.
 
     Returns:
-        shape (bins,), each summing to 1, or all 0 when there was nothing to share.
+        arrays of shape (bins,), each with the sum 1, or all 0 if there is nothing to share.
     """
     weights = {"windows": np.ones(table.height)} | {name: table[name].to_numpy() for name in ("dwell_s", "updates")}
     totals = {name: np.bincount(index, values, bins) for name, values in weights.items()}
@@ -71,7 +71,7 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str
 
 
 def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
-    """Return edges of at most eight equally wide bins of round numbers that hold all speeds; two without any."""
+    """Return edges of at most eight equally wide bins that contain all speeds; one bin without speeds."""
     if not len(speeds_kmh):
         return np.array([0.0, _WIDTHS_KMH[0]])
     low, high = float(speeds_kmh.min()), float(speeds_kmh.max())
@@ -84,29 +84,28 @@ def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
 
 
 def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
-    """Return the bin of each speed, between edges that hold them all."""
+    """Return the bin of each speed; the edges must enclose all speeds."""
     return np.clip(np.digitize(speeds_kmh, edges_kmh) - 1, 0, len(edges_kmh) - 2).astype(np.int64)
 
 
 def run_measures(
     participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame, *, span_s: float, silos: int
 ) -> dict[str, float | None]:
-    """Return the measures of a run by name; None where there is nothing to divide by.
+    """Return the measures of a run by name; None where the divisor is 0.
 
     Args:
-        participations: the table of that name, as are ``windows`` and ``rounds``.
-        windows: see ``participations``.
-        rounds: see ``participations``.
+        participations: the table ``participations``.
+        windows: the table ``windows``.
+        rounds: the table ``rounds``.
         span_s: simulated time from the run's beginning to its end (s).
-        silos: how many there are.
+        silos: number of silos.
 
     Returns:
         ``commits``; ``commits_per_h`` in simulated time (1/h), None for runs shorter than ``LEAST_FOR_RATES_S``;
-        ``bytes_per_commit``, all bytes over the air by commit (B);
+        ``bytes_per_commit``, all bytes over the air per commit (B);
         ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of participations that did not commit, with the exchanges they
-        sent, and as ``..._share`` of all in [0, 1]; ``gini``, of the commits by silo, all silos counted, in [0, 1);
-        ``contested_share`` of the invitations that left somebody waiting who might have been invited instead;
-        ``fluctuation`` of the training loss.
+        sent, and their shares of the totals, ``..._share``, in [0, 1]; ``gini`` of the commits over all silos, in
+        [0, 1); ``contested_share``, see the function; ``fluctuation`` of the training loss.
     """
     moved = pl.col("download_bytes") + pl.col("upload_bytes") + pl.col("exchange_bytes")
     used = participations.select(_COMMITTED.alias("committed"), "train_s", "silo", bytes=moved)
@@ -128,10 +127,10 @@ def run_measures(
 
 
 def gini(counts: NDArray[np.int64]) -> float | None:
-    """Return the Gini coefficient of counts, 0 where all are equal and 1 - 1/n where one has all; None for none.
+    """Return the Gini coefficient of counts: 0 if all are equal, 1 - 1/n if one has all; None if all are 0.
 
-    Half the mean absolute difference between two of them over their mean: sum_i (2 i - n - 1) x_i / (n sum_i x_i) for
-    x_i in ascending order, i from 1.
+    It is half the mean absolute difference between two counts, divided by their mean: sum_i (2 i - n - 1) x_i /
+    (n sum_i x_i) for x_i in ascending order, i from 1.
     """
     total, n = int(counts.sum()), len(counts)
     if total == 0:
@@ -141,10 +140,10 @@ def gini(counts: NDArray[np.int64]) -> float | None:
 
 
 def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame) -> float | None:
-    """Return the share of the invitations at whose instant somebody stayed behind who might have been invited.
+    """Return the share of the invitations at whose instant another vehicle waited that could have been invited.
 
-    Somebody waits who is in coverage, takes no part, and was neither invited nor aggregated in the round that is open.
-    Where several aggregate, who waits for which of them is not known, and the share is None.
+    A vehicle waits if it is in coverage, takes no part, and was neither invited nor aggregated in the open round. None
+    without invitations, and with several aggregators, because it is not known for which one a vehicle waits.
     """
     invited = participations.filter(_INVITED)
     if invited.is_empty() or rounds["aggregator"].n_unique() > 1:

@@ -1,14 +1,14 @@
 """The sign-flip (randomisation) test of paired differences, and the interval that belongs to it.
 
-If the differences are symmetric about their centre, each is as likely to lie above it as as far below. The test flips
-the signs of the differences in all ways and asks how often the sum is as far from 0 as it is. The interval holds every
-shift that the test does not reject when it is taken off the differences. For a shift below the mean, flipping the signs
-of a set of differences leads as far out exactly when the mean of the set, or of the others, is not above the shift: the
-ends of the interval are therefore order statistics of the means of subsets (Hartigan, JASA 64, 1969), and nothing is
-searched for.
+If the differences are symmetric about their centre, each is as likely to lie above it as equally far below. The test
+flips the signs of the differences in all ways and counts how often the sum is at least as far from 0 as the observed
+sum. The interval contains every shift that the test does not reject after it is subtracted from the differences. For a
+shift below the mean, flipping the signs of a subset gives a sum at least as far out exactly if the mean of the subset,
+or of the other differences, is not above the shift. The ends of the interval are therefore order statistics of the
+means of subsets (Hartigan, JASA 64, 1969), and no search is needed.
 
-Where the differences are not symmetric the interval covers the truth less often than it says, and much less where they
-take two values, as where a result jumps at some seeds and not at others: of few seeds all may miss the rarer value.
+If the differences are not symmetric, the interval covers the truth less often than its confidence. It is much worse if
+they take two values, as when a result jumps at some seeds only: a few seeds may all miss the rarer value.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_EXACT = 17
-"""Pairs up to which all 2^(n - 1) ways to split them are taken; beyond, random ones."""
+"""Most pairs for which all 2^(n - 1) splits are computed; above, splits are random."""
 _RANDOM_SPLITS = 99_999
 
 GAP = 2 / 3
-"""Share of the range of differences that parts two groups."""
+"""Least gap between two groups, as a share of the range of differences."""
 LEAST_FOR_GROUPS = 6
-"""Fewer differences have no interval at 5 %, and a gap among them says nothing."""
+"""Fewest differences with an interval at 5 %; with fewer, a gap means nothing."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlips:
-    """The two-sided p-value, and the interval, which is unbounded where so few pairs can reject nothing."""
+    """Two-sided p-value and interval; the interval is unbounded if the pairs are too few to reject anything."""
 
     p_value: float
     low: float
@@ -42,16 +42,15 @@ class SignFlips:
 
 
 def sign_flips(differences: Floats, *, level: float, tolerance: float = 0.0, seed: int = 0) -> SignFlips:
-    """Test that differences are centred at 0, and return all centres that the test does not reject.
+    """Test that differences are centred at 0, and return the interval of centres that the test does not reject.
 
-    ``p_value <= level`` holds exactly when 0 is outside the closed interval. Turning the signs of all differences
-    turns the interval.
+    ``p_value <= level`` exactly if 0 is outside the closed interval. Negating all differences negates the interval.
 
     Args:
         differences: shape (n,), n >= 1, finite.
-        level: of the test; the interval has the confidence 1 - level.
-        tolerance: the rounding of the subtraction; means up to it are 0.
-        seed: of the random splits of more than ``MOST_EXACT`` differences.
+        level: level of the test; the interval has the confidence 1 - level.
+        tolerance: rounding of the subtraction; means up to it count as 0.
+        seed: seed of the random splits of more than ``MOST_EXACT`` differences.
     """
     mean = float(differences.mean())
     below, above, splits = _split_means(differences, seed)
@@ -71,10 +70,10 @@ def sign_flips(differences: Floats, *, level: float, tolerance: float = 0.0, see
 
 
 def in_two_groups(differences: Floats) -> bool:
-    """Return whether differences, finite and of shape (n,), lie in two groups: then their interval says too much.
+    """Return whether differences, finite and of shape (n,), form two groups, so that their interval is too narrow.
 
-    That is when, in ascending order, two neighbours are parted by at least ``GAP`` of the whole range. Normal ones are
-    so in 4 % of samples of 6 and less often in larger ones.
+    They do if a gap between two neighbours is at least ``GAP`` of the range. Normal differences do in 4 % of samples
+    of 6, and less often in larger samples.
     """
     ordered = np.sort(differences)
     span = float(ordered[-1] - ordered[0]) if len(ordered) else 0.0
@@ -82,11 +81,11 @@ def in_two_groups(differences: Floats) -> bool:
 
 
 def lower_limits(samples: Floats, rejected: int) -> Floats:
-    """Return the lower ends of the intervals of many samples at once, as ``sign_flips`` has them.
+    """Return the lower ends of the intervals of many samples at once, shape (samples,), as in ``sign_flips``.
 
     Args:
         samples: shape (samples, n) with n <= ``MOST_EXACT``.
-        rejected: splits that may be as far out as the data, at least 1.
+        rejected: number of splits that may be as far out as the data, at least 1.
     """
     count = samples.shape[1]
     taken = (np.arange(1, 2 ** (count - 1))[:, None] >> np.arange(count)) & 1
@@ -96,26 +95,23 @@ def lower_limits(samples: Floats, rejected: int) -> Floats:
 
 
 def splits_of(count: int) -> int:
-    """Return into how many ways the test splits ``count`` differences, that of the data among them."""
+    """Return the number of splits of ``count`` differences, including that of the data."""
     return 2 ** (count - 1) if count <= MOST_EXACT else _RANDOM_SPLITS + 1
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many of the splits may be as far out as the data when the test rejects at a level."""
+    """Return how many splits may be as far out as the data if the test is to reject at a level."""
     return math.floor(level * splits * (1 + 1e-9))
 
 
 def attained(level: float, count: int) -> float:
-    """Return the level that the test has: the greatest possible p-value that is not above ``level``."""
+    """Return the attained level: the greatest possible p-value that is not above ``level``."""
     return most_rejected(level, splits_of(count)) / splits_of(count)
 
 
 def _split_means(differences: Floats, seed: int) -> tuple[Floats, Floats, int]:
-    """Return the lesser and the greater mean of the two parts of each split, and the number of splits.
-
-    The split with one part empty is that of the data, and no row of the result; where it is drawn again, the means are
-    minus and plus infinity, for it is as far out as the data whatever the shift.
-    """
+    """Return the smaller and the larger mean of each split's two parts, and the number of splits (one more)."""
+    # the data's own split has an empty part and is left out; a random split equal to it is always as far out: +-inf
     count = len(differences)
     if count <= MOST_EXACT:
         sums, sizes = np.zeros(1), np.zeros(1)
@@ -135,5 +131,5 @@ def _split_means(differences: Floats, seed: int) -> tuple[Floats, Floats, int]:
 
 @lru_cache(maxsize=1)
 def _random_parts(count: int, seed: int) -> NDArray[np.bool_]:
-    """Return one part of each random split, shape (splits, count); the same for all tests of so many differences."""
+    """Return one part of each random split, shape (splits, count); equal for equal arguments."""
     return np.random.default_rng(seed).integers(0, 2, (_RANDOM_SPLITS, count), dtype=np.bool_)

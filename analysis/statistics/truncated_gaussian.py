@@ -23,11 +23,11 @@ _SIMPSON[[0, -1]] /= 2
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedFit:
-    """A truncated Gaussian fitted to ``n`` values between ``low`` and ``high``, in their unit like all that follows.
+    """A truncated Gaussian fitted to ``n`` values between ``low`` and ``high``; all in the unit of the values.
 
     Args:
-        mean: mean of the untruncated Gaussian; NaN when the values spread wider than any Gaussian on these bounds.
-        sd: its standard deviation; NaN where ``mean`` is.
+        mean: mean of the untruncated Gaussian; NaN if the values spread wider than any Gaussian on these bounds.
+        sd: standard deviation of the untruncated Gaussian; NaN if ``mean`` is NaN.
         ks: Kolmogorov-Smirnov distance between the values and the fit, in [0, 1].
         eta: natural parameters on the scaled axis.
     """
@@ -87,7 +87,7 @@ def _fit(moments: Floats) -> Floats:
 
 
 def _distance(sorted_t: Floats, eta: Floats) -> float:
-    """Return the largest difference between the values' distribution and the fitted one."""
+    """Return the Kolmogorov-Smirnov distance between the values and the fit."""
     exponent = _POWERS[:, :2] @ eta
     density = np.exp(exponent - exponent.max())
     rising = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
@@ -105,7 +105,7 @@ def fit_truncated_gaussian(values: Floats, bounds: tuple[float, float] | None = 
             maximum-likelihood estimate.
 
     Returns:
-        the fit, or None with fewer than eight values or without any spread.
+        the fit; None for fewer than eight values, or if all values are equal.
     """
     ordered = np.sort(values)
     n = len(ordered)

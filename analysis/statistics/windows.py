@@ -1,6 +1,6 @@
-"""What windows say of the traffic: dwell, speed at entry, vehicles in coverage, mean speed on the map.
+"""Statistics of coverage windows: dwell, speed at entry, vehicles in coverage, mean speed on the map.
 
-One value under one name: every median dwell or median speed at entry that is shown comes from here.
+Every median dwell and median speed at entry that is shown comes from here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 
 _PATH = ("path_x_m", "path_y_m", "path_time_s")
 MAX_MAP_SAMPLES = 600_000
-"""About how many points are laid along the paths of a map at most; with more, every k-th window is drawn."""
+"""About the most points along the paths of a map; with more, only every k-th window is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepCurve:
-    """A right-continuous step function: ``value[i]`` holds on ``[time_s[i], time_s[i + 1])``; 0 before the first."""
+    """A right-continuous step function: ``value[i]`` on ``[time_s[i], time_s[i + 1])``; 0 before the first."""
 
     time_s: Floats
     value: NDArray[np.int64]
@@ -40,14 +40,14 @@ class StepCurve:
         return np.append(self.value, 0)[np.searchsorted(self.time_s, instants_s, "right") - 1]
 
     def means(self, edges_s: Floats) -> Floats:
-        """Return the mean between each two neighbouring ``edges_s``."""
+        """Return the mean between every two neighbouring ``edges_s``."""
         integral = np.concatenate([[0.0], np.cumsum(self.value[:-1] * np.diff(self.time_s))])
         result: Floats = np.diff(np.interp(edges_s, self.time_s, integral)) / np.diff(edges_s)
         return result
 
 
 def in_coverage(windows: pl.DataFrame) -> StepCurve:
-    """Return how many of the half-open intervals from ``enter_s`` to ``exit_s`` hold each instant."""
+    """Return the number of half-open intervals from ``enter_s`` to ``exit_s`` that contain each instant."""
     times = np.concatenate([windows["enter_s"].to_numpy(), windows["exit_s"].to_numpy()])
     change = np.repeat([1, -1], windows.height)
     instants, index = np.unique(times, return_inverse=True)
@@ -57,7 +57,7 @@ def in_coverage(windows: pl.DataFrame) -> StepCurve:
 
 
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``vehicle_id``, ``enter_s`` and ``exit_s`` of when vehicles were covered, by any disc."""
+    """Return the intervals in which vehicles were covered by any RSU: ``vehicle_id``, ``enter_s``, ``exit_s``."""
     rows = windows.select("vehicle_id", "enter_s", "exit_s").sort("vehicle_id", "enter_s")
     before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
     new = (pl.col("enter_s") > before).fill_null(value=True)
@@ -70,12 +70,12 @@ def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpeedMap:
-    """Space-mean speed (m/s) in square cells, shape (rows, columns), NaN where nobody was; row 0 is the south.
+    """Space-mean speed (m/s) in square cells, shape (rows, columns); NaN without vehicles; row 0 is the south.
 
     Args:
-        mean_mps: distance driven in the cell over time spent in it, so that queues show.
+        mean_mps: distance driven in the cell divided by time spent in it; queues are slow.
         cell_m: side of a cell (m).
-        every: every how many-th window was used, 1 for all.
+        every: k if every k-th window was used; 1 for all.
     """
 
     mean_mps: Floats
@@ -84,14 +84,14 @@ class SpeedMap:
 
 
 _MAP_WINDOWS = 256
-"""Windows whose paths are drawn together, so that memory does not grow with their number."""
+"""Number of windows whose paths are drawn at a time; it limits memory."""
 
 
 def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
     """Return the space-mean speed on the map; each path is drawn three cells wide.
 
     Args:
-        windows: the table of that name, or where it is to be read.
+        windows: the table ``windows``, or a scan that reads it.
         extent_m: x_min, x_max, y_min, y_max (m).
         cells: cells along the longer side.
     """
@@ -116,7 +116,7 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
         along = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts) + 0.5) / np.repeat(parts, parts)
         at_x = np.repeat(x, parts) + along * np.repeat(dx, parts)
         at_y = np.repeat(y, parts) + along * np.repeat(dy, parts)
-        # one value a piece, shared by its parts
+        # divide each piece's value equally among its parts
         total += [
             np.histogram2d(at_y, at_x, [rows, columns], ends, weights=np.repeat(values / parts, parts))[0]
             for values in (length, dt)
@@ -130,14 +130,15 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
 
 @dataclass(frozen=True, kw_only=True)
 class Dwell:
-    """What so many ``windows`` say of the dwell.
+    """Median dwell of a number of ``windows``.
 
     Args:
-        cut: how many of them the end of the run, or a gap of the recording, cut off: they lasted longer than was seen.
-        begun: windows left out, as their vehicles were inside before the recording began, or went on after a gap.
-        median_s: the median (s); infinite when so many were cut that it lies beyond what was seen, NaN without windows.
-        at_least_s: what the median exceeds for certain (s): the median of what was seen.
-        gaps: whether a gap is among the causes.
+        windows: number of windows used.
+        cut: how many of them were cut off by the end of the run or a gap of the recording; they lasted longer.
+        begun: windows left out because they began before the recording or during a gap of it.
+        median_s: the median (s); infinite if too many windows were cut, NaN without windows.
+        at_least_s: lower bound of the median (s): the median of the times seen.
+        gaps: whether the recording had gaps.
     """
 
     windows: int
@@ -156,12 +157,12 @@ class Dwell:
 
     @property
     def brief(self) -> str:
-        """The median in words, with how many windows were cut in brackets."""
+        """The median in words, with the number of cut windows in brackets."""
         return f"{self.median} ({count(self.cut)} of {count(self.windows)} cut off)" if self.cut else self.median
 
     @property
     def sentence(self) -> str:
-        """How the median was reached."""
+        """A sentence on the median and its estimate."""
         words = f"Median dwell {self.median}"
         if self.cut:
             cause = "the end of the run or a gap of the recording" if self.gaps else "the end of the run"
@@ -179,7 +180,7 @@ class Dwell:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Survival:
-    """The share that lasts longer than each of some times (s), a right-continuous step function; 1 before the first."""
+    """The share that lasts longer than each time (s): a right-continuous step function; 1 before the first time."""
 
     time_s: Floats
     share: Floats
@@ -190,8 +191,8 @@ class Survival:
         return float(self.share[place - 1]) if place else 1.0
 
     def quantile_s(self, below: float) -> float:
-        """Return the first time (s) that a share lasts no longer than; infinity where so many were cut that none is."""
-        reached = np.flatnonzero(self.share <= 1 - below + 1e-12)  # that share, but for rounding
+        """Return the quantile (s) of the share ``below`` in [0, 1]; infinity if too many values were cut."""
+        reached = np.flatnonzero(self.share <= 1 - below + 1e-12)  # tolerance for rounding
         return float(self.time_s[reached[0]]) if len(reached) else math.inf
 
 
@@ -199,21 +200,21 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
     """Return the Kaplan-Meier estimate (1958, Eq. 2b) of how long something lasts.
 
     Args:
-        values: what was seen (s), shape (N,).
-        cut: of which values only a bound is known, as they are longer, shape (N,).
+        values: times seen (s), shape (N,).
+        cut: True for values that are only a lower bound, shape (N,).
     """
     at, index = np.unique(values, return_inverse=True)
     ended = np.bincount(index, ~cut, len(at))
-    left = np.cumsum(np.bincount(index, minlength=len(at))[::-1])[::-1]  # those cut at a value are still there
+    left = np.cumsum(np.bincount(index, minlength=len(at))[::-1])[::-1]  # values cut at a time still count at it
     seen = ended > 0
     share = np.cumprod(1 - ended / left)[seen].astype(np.float64)
     return Survival(time_s=at[seen], share=share)
 
 
 def lasting(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows without those that began before they were seen (``CUT_ENTRY``), unless all did.
+    """Return the windows without those whose entry was not seen (``CUT_ENTRY``); all windows if no entry was seen.
 
-    They have two columns more: ``lasted_s``, and ``cut``, whether it went on unseen (``CUT_EXIT``), and so is longer.
+    Two columns are added: ``lasted_s``, and ``cut``, True if the exit was not seen (``CUT_EXIT``).
     """
     whole = windows.filter(~pl.col("entry_cause").is_in(CUT_ENTRY))
     return (windows if whole.is_empty() else whole).with_columns(
@@ -222,7 +223,7 @@ def lasting(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell by the Kaplan-Meier estimate (1958): a window cut off is known to last longer."""
+    """Return the median dwell by the Kaplan-Meier estimate (1958); a cut window counts as longer."""
     whole = lasting(windows)
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
@@ -236,7 +237,7 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 
 
 def entries(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows that began by crossing the rim, whose speed at entry is known; all of them if none did."""
+    """Return the windows with known entry speed that began by crossing the rim; all with known speed if none did."""
     known = windows.filter(pl.col("entry_speed_mps").is_finite())
     crossing = known.filter(pl.col("entry_cause") == "crossing")
     return known if crossing.is_empty() else crossing
