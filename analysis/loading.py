@@ -38,11 +38,13 @@ class Samples:
 class RunData:
     """The data of a run. Tables that the run did not (yet) write are empty.
 
+    Fields that are not listed are the tables of their names.
+
     Args:
         manifest: ``manifest.json``.
         experiment: settings of ``experiment.toml``.
         experiment_text: text of ``experiment.toml``.
-        windows: the table ``windows`` without its paths. The other tables are named like theirs, except these two:
+        windows: the table ``windows`` without its paths.
         measured: the table ``metrics``, with a row for each aggregator.
         lanes: the table ``map``.
         samples: example images; None if there are none.

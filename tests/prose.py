@@ -38,7 +38,6 @@ BANNED = {
 NOT_YET = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "analysis",
     "docs",
     "learners",
     "scenarios",

@@ -1,1 +1,1 @@
-"""The figures of the report: each function takes a ``RunData`` and returns a ``Panel``."""
+"""Figures of the report: each public function takes a ``RunData`` and returns one or more ``Panel``."""

@@ -21,7 +21,7 @@ _GAP_PX = 1
 
 @panel("blur-level", "Blur level")
 def level_panel(run: RunData) -> Drawn:
-    """Draw the histogram of blur levels, and say how long the motion kernels in training images are."""
+    """Draw the histogram of blur levels; the caption gives the motion kernels in training images."""
     entered, px, camera = entries(run.windows), run.image_px, run.experiment.camera
     level, speed = entered["level_px"].drop_nulls().to_numpy(), entered["entry_speed_mps"].to_numpy()
     level = level[np.isfinite(level)]
@@ -50,7 +50,7 @@ def level_panel(run: RunData) -> Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """Images of one level side by side: ``uri`` is a PNG data URI, ``width`` and ``height`` its size (px)."""
+    """Images of one blur level side by side: ``uri`` is a PNG data URI of ``width`` by ``height`` (px)."""
 
     title: str
     detail: str
@@ -61,20 +61,20 @@ class Strip:
 
 def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
     shown, height, width, channels = images.shape
-    kept = 3 if channels == 3 else 1  # anything but red, green and blue is drawn grey, by its first channel
-    canvas = np.full((height, shown * (width + _GAP_PX) - _GAP_PX, kept), 255, np.uint8)
+    depth = 3 if channels == 3 else 1  # images that are not RGB are drawn grey, from their first channel
+    canvas = np.full((height, shown * (width + _GAP_PX) - _GAP_PX, depth), 255, np.uint8)
     for i, image in enumerate(images):
-        canvas[:, i * (width + _GAP_PX) : i * (width + _GAP_PX) + width] = image[..., :kept]
+        canvas[:, i * (width + _GAP_PX) : i * (width + _GAP_PX) + width] = image[..., :depth]
     buffer = io.BytesIO()
-    Image.fromarray(canvas if kept == 3 else canvas[..., 0]).save(buffer, format="PNG", optimize=False)
+    Image.fromarray(canvas if depth == 3 else canvas[..., 0]).save(buffer, format="PNG", optimize=False)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), canvas.shape[1], height
 
 
 def sample_strips(run: RunData) -> list[Strip]:
-    """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds."""
+    """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds; empty without samples."""
     if run.samples is None:
         return []
-    # large images: fewer of them, so that the page stays small and none is shrunk beyond recognition
+    # show fewer of large images: this keeps the page small and every image recognisable
     shown = int(np.clip(_MAX_WIDTH_PX // run.samples.images.shape[3], _MIN_IMAGES, _MAX_IMAGES))
     strips = []
     for i, title in enumerate(("sharp", "first quartile", "median", "third quartile")[: len(run.samples.images)]):

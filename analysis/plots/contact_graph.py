@@ -21,21 +21,21 @@ _STATES: tuple[tuple[str, str, str, Any], ...] = (
     ("one", "one way", ORANGE, (0, (5, 2))),
     ("none", "cut", VERMILION, (0, (1, 1.4))),
 )
-"""State of a pair, in which directions its exchange completed, colour and dashes."""
+"""State of a pair, directions in which its exchange completed (words), colour and dashes."""
 
 _POSITION = {"x_m": "sender_x_m", "y_m": "sender_y_m", "to_x_m": "receiver_x_m", "to_y_m": "receiver_y_m"}
 _MOST_VECTOR_EDGES = 600
 _LEAST_MARGIN_M = 40.0
 _BULGE, _ARC_POINTS = 0.15, 13
-"""Height of an arc over its length, and how finely it is drawn."""
+"""Height of an arc divided by its length, and its number of points."""
 
 
 def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each round and pair of vehicles that was to exchange, in order of round.
+    """Return one row per round and pair of vehicles with a planned exchange, in order of round.
 
-    Columns: ``round``; ``state``, "both", "one" (direction completed) or "none"; ``relayed`` and ``met``, whether
-    through an RSU and whether they were in contact at all; ``contact_s``; ``bytes``; and both ends' positions
-    ``x_m``, ``y_m``, ``to_x_m``, ``to_y_m``.
+    Columns: ``round``; ``state``, the completed directions: "both", "one" or "none"; ``relayed``, whether through an
+    RSU; ``met``, whether the two were in contact at all; ``contact_s``; ``bytes``; and the positions of both vehicles,
+    ``x_m``, ``y_m``, ``to_x_m`` and ``to_y_m``.
     """
     done = (pl.col("outcome") == "completed").sum()
     return (
@@ -56,7 +56,7 @@ def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
-    """Return each edge as points of a flat arc, shape (edges, points, 2): so pairs along one road stay apart."""
+    """Return each edge as an arc, shape (edges, points, 2); arcs keep pairs along one road distinguishable."""
     ends = edges.select(*_POSITION).to_numpy().reshape(-1, 2, 2)
     backwards = (ends[:, 0, 0] > ends[:, 1, 0]) | ((ends[:, 0, 0] == ends[:, 1, 0]) & (ends[:, 0, 1] > ends[:, 1, 1]))
     ends = np.where(backwards[:, None, None], ends[:, ::-1], ends)
@@ -83,7 +83,7 @@ def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
         arcs = _arcs(edges.filter(state=state))
         if not len(arcs):
             continue
-        # one path with gaps in it, whose dashes begin anew at each edge
+        # one path with NaN gaps: the dashes start again at each edge
         path = np.concatenate([arcs, np.full((len(arcs), 1, 2), np.nan)], axis=1).reshape(-1, 2)
         look: dict[str, Any] = {"color": colour, "linestyle": dashes}
         ax.plot(*path.T, zorder=6 + layer, rasterized=raster, linewidth=width, **look)
@@ -99,7 +99,7 @@ def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
 
 
 def _words(edges: pl.DataFrame) -> str:
-    """Return what became of the pairs: how many completed, were cut, how long in contact, what they moved."""
+    """Return the number of pairs by state, their median time in contact and their bytes, in words."""
     states = dict(edges["state"].value_counts().iter_rows())
     met = edges.filter("met")
     parts = [f"{count(states[state])} {words}" for state, words, _, _ in _STATES if states.get(state)]
@@ -117,7 +117,7 @@ def _words(edges: pl.DataFrame) -> str:
 
 @panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
 def contact_graph_panel(run: RunData) -> Drawn:
-    """Draw vehicles and exchanging pairs on the map for the round in which most were to exchange."""
+    """Draw vehicles and exchanging pairs on the map, for the round with most pairs."""
     edges = pairs(run.exchanges)
     overall = f"{plural(edges['round'].n_unique(), 'round')} with exchanges: {_words(edges)}."
     known = edges.filter(pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False)))

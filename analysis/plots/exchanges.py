@@ -1,4 +1,4 @@
-"""Exchanges between vehicles: how many by round, how long in contact, and the learner's own figure for them."""
+"""Figures of exchanges between vehicles: number by round, time in contact, and the learner's own value."""
 
 from __future__ import annotations
 
@@ -33,11 +33,8 @@ _HEIGHT_IN = 3.3
 _MAX_BARS = 120
 
 
-def _by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
-    """Return the bars' edges, the rounds in each, and for each bar the means per round of numbers and bytes.
-
-    Every round from 0 to the last known one counts, also one without an exchange.
-    """
+def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
+    """Return the bars' edges, the rounds per bar, and each bar's means per round, over rounds without exchange too."""
     numbers = run.exchanges["round"]
     ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
     rounds = max(ends) + 1
@@ -61,7 +58,7 @@ def _by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
 
 
 def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> None:
-    """Draw histograms on top of each other, each as one path; layers of zeros only are left out."""
+    """Draw stacked histograms, each as one path; layers with zeros only are left out."""
     base = np.zeros(len(edges) - 1)
     for values, words, colour in layers:
         if values.any():
@@ -74,8 +71,8 @@ def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> No
 
 @panel("exchange-rounds", "Exchanges by round")
 def rounds_panel(run: RunData) -> Drawn:
-    """Draw how many exchanges completed and were cut in each round, and the bytes they moved."""
-    edges, width, bars = _by_round(run)
+    """Draw the number of completed and of cut exchanges by round, and the bytes they moved."""
+    edges, width, bars = _bars_by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)
     moved = float(bars.select(pl.sum_horizontal("sidelink", "relay").max()).item())
@@ -107,10 +104,10 @@ def rounds_panel(run: RunData) -> Drawn:
     caption += f", {si(relayed, 'B')} of it relayed by RSUs, both hops counted." if relayed else "."
     if width > 1:
         caption += f" Bars are means over {count(width)} rounds."
-    return figure, caption + _values(run)
+    return figure, caption + _value_words(run)
 
 
-def _spread(seconds: Floats) -> str:
+def _percentile_words(seconds: Floats) -> str:
     low, middle, high = np.percentile(seconds, [10, 50, 90])
     if len(seconds) < 10:
         return f"{quantity(float(middle), 's')} in the median"
@@ -119,7 +116,7 @@ def _spread(seconds: Floats) -> str:
 
 @panel("exchange-contact", "Time in contact")
 def contact_time_panel(run: RunData) -> Drawn:
-    """Draw the seconds in contact of completed and of cut exchanges."""
+    """Draw the time in contact (s) of completed and of cut exchanges."""
     met = run.exchanges.filter((pl.col("via") != "") & pl.col("contact_s").is_finite())
     never = run.exchanges.height - met.height
     if met.is_empty():
@@ -127,7 +124,7 @@ def contact_time_panel(run: RunData) -> Drawn:
     done = (met["outcome"] == "completed").to_numpy()
     seconds = met["contact_s"].to_numpy()
     most, largest = float(np.percentile(seconds, 99)), float(seconds.max())
-    top = most * 1.15 if largest > 1.5 * most else largest * 1.05  # a few that lie far out stretch no axis
+    top = most * 1.15 if largest > 1.5 * most else largest * 1.05  # outliers must not stretch the axis
     edges = np.linspace(0, top if top > 0 else 1.0, int(np.clip(np.sqrt(len(seconds)), 8, 36)) + 1)
     figure, ax = drawing(HALF_IN, _HEIGHT_IN, top=0.34)
     parts = ((seconds[done], "completed", BLUE), (seconds[~done], "cut", VERMILION))
@@ -136,7 +133,7 @@ def contact_time_panel(run: RunData) -> Drawn:
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     group_digits(ax)
     legend(ax)
-    words = [f"{sentence_case(words)}: {_spread(values)}." for values, words, _ in parts if len(values)]
+    words = [f"{sentence_case(words)}: {_percentile_words(values)}." for values, words, _ in parts if len(values)]
     caption = " ".join([f"n = {count(met.height)}.", *words])
     if (outside := int((seconds > top).sum())) > 0:
         caption += f" {plural(outside, 'exchange')} beyond {number(top, 2)} s not shown."
@@ -145,8 +142,8 @@ def contact_time_panel(run: RunData) -> Drawn:
     return figure, caption
 
 
-def _values(run: RunData) -> str:
-    """Return in words what the learner's figure for completed exchanges was; empty when it has none."""
+def _value_words(run: RunData) -> str:
+    """Return the learner's own value of completed exchanges, in words; empty if it has none."""
     series, found = run.manifest.exchange, run.exchanges["value"]
     values = found.filter(found.is_finite()).to_numpy()
     if not series or not len(values):
@@ -159,5 +156,5 @@ def _values(run: RunData) -> str:
 
 
 def exchange_panels(run: RunData) -> list[Panel]:
-    """Draw everything there is to say of exchanges; the table must not be empty."""
+    """Draw all figures of exchanges; the table ``exchanges`` must not be empty."""
     return [contact_graph_panel(run), rounds_panel(run), contact_time_panel(run)]

@@ -1,4 +1,4 @@
-"""What the learner reports, round by round, and how its data lie on the silos. Knows no learner."""
+"""Figures of the learner's metrics by round, and of the data in the silos. Independent of any learner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from analysis.style import (
 
 _MAX_CLASS_LABELS = 30
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
-"""Lines beyond the colours of the cycle are dashed, then dotted."""
+"""Line styles; once all colours are used, lines are dashed, then dotted."""
 
 
 def _title(group: list[Curve]) -> str:
@@ -44,13 +44,13 @@ def _title(group: list[Curve]) -> str:
     return clean(sentence_case("; ".join(named)), 90) + more + unit
 
 
-def _when(aggregated: int) -> str:
-    """Return in words when something was measured; rounds count from 1."""
+def _round_words(aggregated: int) -> str:
+    """Return in words after how many rounds something was measured."""
     return f"after {plural(aggregated, 'round')}" if aggregated else "before training"
 
 
-def _changes(group: list[Curve]) -> str:
-    """Return in words from where to where each curve went; the rounds only once when all have the same."""
+def _change_words(group: list[Curve]) -> str:
+    """Return first and last value of each curve in words; the rounds only once if all curves share them."""
     spans = {(int(curve.round[0]), int(curve.round[-1])) for curve in group}
     if len(group) > 1 and len(spans) == 1:
         first, last = spans.pop()
@@ -59,21 +59,21 @@ def _changes(group: list[Curve]) -> str:
         return f"From {begin} to after {plural(last, 'round')}: {'; '.join(changes)}."
     words = []
     for curve in group:
-        last_words = f"{curve.words(float(curve.value[-1]))} {_when(int(curve.round[-1]))}"
-        start = f"from {curve.words(float(curve.value[0]))} ({_when(int(curve.round[0]))}) to "
+        last_words = f"{curve.words(float(curve.value[-1]))} {_round_words(int(curve.round[-1]))}"
+        start = f"from {curve.words(float(curve.value[0]))} ({_round_words(int(curve.round[0]))}) to "
         words.append(f"{sentence_case(curve.label)}: {start if len(curve.round) > 1 else ''}{last_words}.")
     return " ".join(words)
 
 
-def _one_figure(run: RunData, name: str, group: list[Curve]) -> Panel:
+def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
     title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
-        words = [f"{curve.words(float(curve.value[0]))} {_when(int(curve.round[0]))}" for curve in group]
+        words = [f"{curve.words(float(curve.value[0]))} {_round_words(int(curve.round[0]))}" for curve in group]
         return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
-    caption = " ".join([f"{_changes(group)}\n", *_notes(group)])
+    caption = " ".join([f"{_change_words(group)}\n", *_captions(group)])
     wide = len(group) > 6
     by_rounds = [curve.round.astype(np.float64) for curve in group]
-    svg = to_svg(_drawn(group, by_rounds, "rounds aggregated", wide=wide), name)
+    svg = to_svg(_draw_curves(group, by_rounds, "rounds aggregated", wide=wide), name)
     against = []
     times_s = [curve.time_s for curve in group]
     if all(np.isfinite(one).all() for one in times_s):
@@ -86,17 +86,17 @@ def _one_figure(run: RunData, name: str, group: list[Curve]) -> Panel:
             ("time", [axis.of(one) for one in times_s], axis.label),
             ("bytes", by_bytes, f"data over the air so far ({unit})"),
         ):
-            against.append((what, to_svg(_drawn(group, x, label, wide=wide), f"{name}-{what}")))
+            against.append((what, to_svg(_draw_curves(group, x, label, wide=wide), f"{name}-{what}")))
     return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide, against=tuple(against))
 
 
-def _notes(group: list[Curve]) -> list[str]:
-    """Return what the learner says of its series, each sentence once."""
+def _captions(group: list[Curve]) -> list[str]:
+    """Return the captions of the series, each once."""
     said = (curve.caption if curve.caption.endswith(".") else f"{curve.caption}." for curve in group if curve.caption)
     return list(dict.fromkeys(said))
 
 
-def _drawn(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
+def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
     columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
     height = 2.9 + 0.16 * max(legend_rows - 2, 0)
@@ -118,7 +118,7 @@ def _drawn(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, 
 
 
 def series_panels(run: RunData) -> list[Panel]:
-    """Draw every declared series: those with the same unit and group together, those with neither each alone."""
+    """Draw every declared series; series with the same unit and group share a figure."""
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves(run):
         groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)
@@ -126,11 +126,11 @@ def series_panels(run: RunData) -> list[Panel]:
         return [
             Panel(name="series-1", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
         ]
-    return [_one_figure(run, f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
+    return [_draw_panel(run, f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
 
 
 def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
-    """Return what the counts (classes, silos) say: sizes, classes in a silo, the most frequent class's share."""
+    """Return sizes, classes per silo and the largest class's share in words; ``grid`` has shape (classes, silos)."""
     sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
     largest = grid.max(axis=0) / np.maximum(sizes, 1)
     one, many = kind

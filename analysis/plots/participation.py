@@ -1,4 +1,4 @@
-"""Participations: when, how they ended, what they cost, and what they weighed."""
+"""Figures of participations: times, outcomes, costs and weights."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from analysis.style import (
 NO_PARTICIPATION = "Not drawn: no participation was recorded."
 _TIMELINE_ROWS = 40
 _MOST_VECTOR_POINTS = 1500
-"""More are drawn as a picture, so that the page stays small."""
+"""Most points drawn as vectors; more become a picture, to keep the page small."""
 _FEW = 10
-"""Bars of fewer are pale: their shares say little."""
+"""Bars with fewer participations are pale, because their shares mean little."""
 
 
 def outcome_order(participations: pl.DataFrame) -> list[str]:
@@ -54,7 +54,7 @@ def _look(outcome: str) -> tuple[str, str]:
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return the participations of the windows that were invited first, with their windows' exits."""
+    """Return the participations of the first windows with an invitation, with ``exit_s`` and ``row``."""
     parts = run.participations if run.invited.is_empty() else run.invited
     exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
@@ -64,7 +64,7 @@ def _timeline_rows(run: RunData) -> pl.DataFrame:
 
 
 def _row_names(rows: pl.DataFrame) -> list[str]:
-    """Return each row's vehicle, and its RSU where the vehicle has rows at several."""
+    """Return each row's vehicle, and its RSU if the vehicle has rows at several."""
     first = rows.group_by("row", maintain_order=True).first()
     several = pl.col("rsu_id").n_unique().over("vehicle_id") > 1
     return [
@@ -74,7 +74,7 @@ def _row_names(rows: pl.DataFrame) -> list[str]:
 
 
 class Bar(NamedTuple):
-    """What a bar shows: the column of its seconds or bytes, what to call it, and its colour."""
+    """A bar: the column of its seconds or bytes, its label and its colour."""
 
     column: str
     words: str
@@ -82,7 +82,7 @@ class Bar(NamedTuple):
 
 
 def phases(run: RunData) -> tuple[Bar, ...]:
-    """Return the phases of a participation in this run's order; those of an exchange only if there was one."""
+    """Return the phases of a participation in this run's order; waiting and exchange only if they occurred."""
     download = Bar("download_s", "download", BLUE)
     training, upload = Bar("train_s", "training", ORANGE), Bar("upload_s", "upload", SKY)
     if not run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item():
@@ -114,7 +114,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw the first windows as bars: coverage, participation by outcome, borders between its phases."""
+    """Draw the first windows as rows: coverage, participation by outcome, borders between its phases."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
@@ -151,7 +151,7 @@ def timeline_panel(run: RunData) -> Drawn:
 
 @panel("outcomes", "Outcome by speed")
 def outcome_panel(run: RunData) -> Drawn:
-    """Draw shares of outcomes by speed."""
+    """Draw the shares of outcomes by speed at entry."""
     rows = run.participations.filter(pl.col("speed_mps").is_finite())
     if rows.is_empty():
         return None, NO_PARTICIPATION
@@ -176,7 +176,7 @@ def outcome_panel(run: RunData) -> Drawn:
     ax.set(ylim=(0, 100), xlabel="speed at entry (km/h)", ylabel="share (%)")
     ax.grid(visible=False, axis="x")
     legend(ax, 2)
-    for bars in drawn:  # after the legend, which shows the first of them
+    for bars in drawn:  # after the legend, which copies the first bar
         for bar, n in zip(bars, totals[ticks], strict=True):
             bar.set_alpha(1.0 if n >= _FEW else 0.35)
     committed = rows.filter(pl.col("outcome") == "committed")["speed_mps"].median()
@@ -196,7 +196,7 @@ def outcome_panel(run: RunData) -> Drawn:
 
 @panel("weights", "Aggregation weight against speed")
 def weight_panel(run: RunData) -> Drawn:
-    """Draw each update's weight relative to equal weights against speed."""
+    """Draw each update's weight, relative to equal weights, against speed at entry."""
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
     rows = rows.with_columns(n=pl.len().over("aggregator", "round")).with_columns(
         relative=pl.col("weight") * pl.col("n")
@@ -212,7 +212,7 @@ def weight_panel(run: RunData) -> Drawn:
     ax.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="equal weights (1)")
     many = len(speed) > _MOST_VECTOR_POINTS
     dots: dict[str, Any] = {"markeredgewidth": 0, "color": BLUE}
-    alpha = float(np.clip(220 / len(speed), 0.1, 0.5))  # fainter the more there are
+    alpha = float(np.clip(220 / len(speed), 0.1, 0.5))  # more points are fainter
     ax.plot(speed, relative, "o", markersize=2.6 if many else 3.4, alpha=alpha, rasterized=many, **dots)
     ax.plot([], [], "o", markersize=3.4, alpha=0.6, label="update", **dots)
     reach = max(float(np.abs(relative - 1).max()) * 1.15, 0.002)
@@ -230,7 +230,7 @@ def weight_panel(run: RunData) -> Drawn:
 def _draw_sums(
     ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
 ) -> None:
-    """Draw a row of bars, one behind the other, for each of some outcomes."""
+    """Draw one row of stacked bars per outcome."""
     layers = ((np.array([row[bar.column] for row in rows]) / divisor, bar.words, bar.colour) for bar in bars)
     ax.set(xlim=(0, max(stacked_rows(ax, names, layers) * 1.05, 1e-9)), xlabel=label)
     legend(ax, 3)
@@ -238,7 +238,7 @@ def _draw_sums(
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
-    """Draw bytes and vehicle-seconds used by outcome."""
+    """Draw the bytes and the vehicle time used, by outcome."""
     rows = run.invited
     if rows.is_empty():
         nobody = "Not drawn: no vehicle was invited."
@@ -256,7 +256,7 @@ def spent_panel(run: RunData) -> Drawn:
     total_bytes = float(rows.select(pl.col(sizes).sum()).sum_horizontal().item())
     names = [f"{_look(name)[0]} ({count(table[name]['n'])})" for name in order]
     values = [table[name] for name in order]
-    if total_bytes:  # else the times have the figure to themselves
+    if total_bytes:  # else only the times are drawn
         scale, unit = byte_scale(total_bytes)
         left = axes(figure, left=1.6, right=figure.get_figwidth() / 2 - 0.65, top=top)
         _draw_sums(left, names, values, byte_bars, scale, f"data ({unit})")

@@ -1,4 +1,4 @@
-"""The map: lanes, RSU discs, and how fast vehicles drove where."""
+"""The map: lanes, RSU discs, and the mean speed of vehicles by place."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vnetsim.coverage.rsu import Rsu
 
 _CELLS = 640
 _FEW = 12
-"""Up to so many RSUs have names, and dashed discs; more names would hide the map."""
-_APART = 6.0
-"""Between an RSU and its name (points)."""
+"""Most RSUs with names and dashed discs; more names would hide the map."""
+_LABEL_OFFSET_PT = 6.0
+"""Distance of an RSU's name from the RSU (points)."""
 
 
 def covered_extent(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
-    """Return the least and largest x, and the least and largest y, of all discs (m)."""
+    """Return x_min, x_max, y_min and y_max of all discs (m)."""
     x, y, r = (np.array([getattr(rsu, name) for rsu in rsus]) for name in ("x_m", "y_m", "range_m"))
     return float((x - r).min()), float((x + r).max()), float((y - r).min()), float((y + r).max())
 
@@ -39,8 +39,8 @@ def _extent(run: RunData) -> tuple[float, float, float, float]:
 
 
 def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
-    """Show an extent (x_min, x_max, y_min, y_max in m) in equal scale, in the net's coordinates as tables have them."""
-    long = max(abs(value) for value in extent) >= 1e5  # projected nets: seven digits
+    """Show an extent (x_min, x_max, y_min, y_max in m) in equal scale, in the net's coordinates."""
+    long = max(abs(value) for value in extent) >= 1e5  # coordinates of projected nets have seven digits
     ax.locator_params(nbins=3 if long else 6)
     if long:
         group_digits(ax, "x")
@@ -54,16 +54,16 @@ def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
 
 
 def joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return all polylines as one, with NaN between them: one SVG path instead of thousands."""
+    """Return x and y of all polylines, with NaN between them, to draw one SVG path instead of thousands."""
     gap = pl.lit([float("nan")], dtype=pl.List(pl.Float64))
     joined = lanes.select(pl.concat_list("x_m", gap), pl.concat_list("y_m", gap)).explode("x_m", "y_m")
     return joined["x_m"].to_numpy(), joined["y_m"].to_numpy()
 
 
 def _draw_rsus(ax: Axes, run: RunData) -> None:
-    """Draw discs and RSUs, with their names where they are few."""
+    """Draw discs and RSUs, with their names if there are few."""
     few = len(run.rsus) <= _FEW
-    # the rims of many discs would be all that is seen: there the covered ground is tinted
+    # many rims would hide the map, so many discs are tinted areas instead
     disc: dict[str, Any] = (
         {"fill": False, "edgecolor": BLACK, "linewidth": 1.1, "linestyle": (0, (5, 3))}
         if few
@@ -76,7 +76,7 @@ def _draw_rsus(ax: Axes, run: RunData) -> None:
             ax.annotate(
                 shortened(rsu.id, 24),
                 (rsu.x_m, rsu.y_m),
-                (_APART, _APART),
+                (_LABEL_OFFSET_PT, _LABEL_OFFSET_PT),
                 textcoords="offset points",
                 fontsize=8.0,
                 bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
@@ -91,9 +91,10 @@ def map_axes(
     above_in: float = 0.52,
     beside_in: float = 0.12,
 ) -> tuple[Figure, Axes]:
-    """Return a figure with lanes and RSU discs in equal scale, and its axes, to draw on; of all discs or an extent.
+    """Return a figure with lanes and RSU discs in equal scale, and its axes.
 
-    ``above_in`` and ``beside_in`` are left for a legend and a colour bar.
+    ``extent`` is x_min, x_max, y_min, y_max (m); None shows all discs. ``above_in`` and ``beside_in`` leave room (in)
+    for a legend and a colour bar.
     """
     extent = extent or _extent(run)
     aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])
@@ -108,7 +109,7 @@ def map_axes(
 
 
 def map_panel(run: RunData, ids: str = "map") -> Panel:
-    """Draw lanes, RSU discs and mean speed where vehicles drove, in equal scale; ``ids`` is the name for ``to_svg``."""
+    """Draw lanes, RSU discs and mean speeds in equal scale; ``ids`` is the name for ``to_svg``."""
     title = "Where vehicles drove in coverage, and how fast"
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")

@@ -1,4 +1,4 @@
-"""What several RSUs are to a vehicle: how many it meets, with which gaps and overlaps; and where updates come from."""
+"""Figures of several RSUs: RSUs per vehicle, gaps and overlaps, updates and models by RSU, handovers."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from vnetsim.learner_facts import CLOUD
 
 _MOST_MET = 12
 _MOST_COLOURS = len(CYCLE) - 1
-"""Lines that a reader can tell apart by colour; the last one, black, is the cloud's."""
+"""Most lines that differ in colour; the last colour of the cycle, black, is the cloud's."""
 
 
 def successions(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return how vehicles come from one RSU to the next.
+    """Return the successions: pairs of a vehicle's consecutive windows at different RSUs.
 
     Args:
-        windows: the table of that name.
+        windows: the table ``windows``.
 
     Returns:
-        ``vehicle_id``, ``rsu_id`` and ``next_rsu_id`` of each window that the same vehicle's next one, at another RSU,
-        follows, and ``gap_s``: without coverage between the two (s), below 0 where they overlap.
+        one row per succession: ``vehicle_id``, ``rsu_id``, ``next_rsu_id``, and ``gap_s``, the time without coverage
+        between the two windows (s), negative if they overlap.
     """
     mine = pl.col("vehicle_id") == pl.col("vehicle_id").shift(-1)
     return (
@@ -59,14 +59,14 @@ def successions(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def multiplicity(windows: pl.DataFrame) -> float:
-    """Return by how many RSUs a covered vehicle is covered in the mean over time: disc-seconds over covered ones."""
+    """Return the mean number of RSUs that cover a covered vehicle, over time; 0 without coverage."""
     held, covered = (float((found["exit_s"] - found["enter_s"]).sum()) for found in (windows, merged_windows(windows)))
     return held / covered if covered else 0.0
 
 
 @panel("rsus-met", "RSUs that a vehicle meets")
 def met_panel(run: RunData) -> Drawn:
-    """Draw how many vehicles met how many RSUs."""
+    """Draw the share of vehicles by the number of RSUs they met."""
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
     met = run.windows.group_by("vehicle_id").agg(pl.col("rsu_id").n_unique())["rsu_id"].to_numpy()
@@ -89,7 +89,7 @@ def met_panel(run: RunData) -> Drawn:
 
 @panel("successions", "From one RSU to the next")
 def succession_panel(run: RunData) -> Drawn:
-    """Draw how long vehicles are without coverage between two RSUs, or in both discs."""
+    """Draw the distribution of the gaps (negative: overlaps) between two RSUs."""
     gaps_s = np.sort(successions(run.windows)["gap_s"].to_numpy())
     if not len(gaps_s):
         return None, "Not drawn: no vehicle came from one RSU to another."
@@ -113,7 +113,7 @@ def succession_panel(run: RunData) -> Drawn:
 
 @panel("commits", "Updates by RSU", wide=True)
 def commits_panel(run: RunData) -> Drawn:
-    """Draw at which RSUs updates were committed."""
+    """Draw the number of committed updates by RSU on the map."""
     committed = run.participations.filter(outcome="committed")
     if committed.is_empty():
         return None, "Not drawn: nobody committed."
@@ -142,7 +142,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw what each RSU's model is worth over time, and below how far the models are from their mean."""
+    """Draw the main result of each RSU's model over time, and below the models' distance from their mean."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])
@@ -188,7 +188,7 @@ def apart_panel(run: RunData) -> Drawn:
 
 @panel("handovers", "Handovers by what the vehicle did")
 def handover_panel(run: RunData) -> Drawn:
-    """Draw how participations ended that went from one RSU to another, by what they were doing then."""
+    """Draw the outcomes of participations with a handover, by their stage at the handover."""
     found = run.handovers
     if found.is_empty():
         return None, "Not drawn: nobody was handed over while it took part."
@@ -209,8 +209,8 @@ def handover_panel(run: RunData) -> Drawn:
     once = found.unique("participation")
     committed = float((once["fate"] == "committed").to_numpy().mean())
     words = (
-        f"{plural(found.height, 'change')} of the RSU in {plural(once.height, 'participation')}, of which "
-        f"{percent(committed, 0)} committed.\n"
+        f"{plural(found.height, 'change')} of the RSU in {plural(once.height, 'participation')}, of "
+        f"which {percent(committed, 0)} committed.\n"
     )
     rest = []
     if len(gaps_s := found["gap_s"].filter(found["gap_s"] > 0).to_numpy()):

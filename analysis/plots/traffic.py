@@ -1,4 +1,4 @@
-"""Vehicles in coverage over time, their speeds and dwell times."""
+"""Figures of traffic: vehicles in coverage over time, their speeds and dwell times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BINS, _BINS_OF_SEVERAL = 600, 200
 
 
 def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
-    """Return the step curve of each RSU that had traffic, the RSU with most windows first."""
+    """Return the step curve of each RSU with traffic, the RSU with most windows first."""
     ids = windows.group_by("rsu_id").len().sort("len", "rsu_id", descending=[True, False])["rsu_id"]
     return {name: in_coverage(windows.filter(pl.col("rsu_id") == name)) for name in ids}
 
@@ -43,14 +43,14 @@ def _span(run: RunData) -> tuple[float, float]:
     enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
     last = float(leave.max())
     if end is not None:
-        # Paths may be known beyond the end of a run; vehicles that left earlier prove a later end all the same.
+        # paths may be known beyond the end of a run: an exit that is not cut by the end proves a later end
         gone = run.windows.filter(pl.col("exit_cause") != "end")["exit_s"]
         last = max(end, float(gone.max() or end))  # type: ignore[arg-type]
     return min(begin, float(enter.min())), last
 
 
-def _drawn(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
-    """Return times (s) and values of the steps to draw: every one of them, or means over equal times when too many."""
+def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
+    """Return times (s) and values to draw: all steps, or means over ``bins`` equal times if there are too many."""
     if len(curve.time_s) <= most:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
     edges = np.linspace(begin, end, bins + 1)
@@ -60,7 +60,7 @@ def _drawn(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> 
 
 @panel("occupancy", "Vehicles in coverage", wide=True)
 def occupancy_panel(run: RunData) -> Drawn:
-    """Draw the vehicles in coverage: one curve, or one row for each RSU when there are several."""
+    """Draw the vehicles in coverage over time: one curve, or one row per RSU if there are several."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     begin, end = _span(run)
@@ -72,7 +72,7 @@ def occupancy_panel(run: RunData) -> Drawn:
     bins = _BINS_OF_SEVERAL if several else _BINS
     figure, ax = drawing(FULL_IN, 2.4 if not several else 0.75 + 0.42 * len(shown), left=1.25 if several else 0.68)
     for row, (_, curve) in enumerate(shown):
-        time, value = _drawn(curve, begin, end, _MAX_STEPS // len(shown), bins)
+        time, value = _points_to_draw(curve, begin, end, _MAX_STEPS // len(shown), bins)
         time, height = axis.of(time), value * (0.86 / peak if several else 1.0)
         base = len(shown) - 1 - row if several else 0
         ax.fill_between(time, base, base + height, step="post", color=BLUE, alpha=0.2, linewidth=0)
@@ -99,12 +99,12 @@ def occupancy_panel(run: RunData) -> Drawn:
 
 
 def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
-    """Return the truncation the traffic was made with, when it was made by the truncated-Gaussian model."""
+    """Return the declared speed bounds (km/h) of the truncated-Gaussian traffic model; None for other traffic."""
     made = run.manifest.traffic.plugin
     if run.manifest.traffic.kind != "gaussian" or made is None:
         return None
     low, high = (made.settings.get(name) for name in ("v_min_kmh", "v_max_kmh"))
-    if not (isinstance(low, int | float) and isinstance(high, int | float)):  # a received folder may hold anything
+    if not (isinstance(low, int | float) and isinstance(high, int | float)):  # the folder is untrusted
         return None
     return (float(low), float(high)) if low < high else None
 
@@ -154,7 +154,7 @@ def speed_panel(run: RunData) -> Drawn:
 
 @panel("dwell", "Dwell time")
 def dwell_panel(run: RunData) -> Drawn:
-    """Draw how long windows lasted, those that were cut off at either end apart."""
+    """Draw the dwell times of windows; those cut off at either end have another colour."""
     if run.windows.is_empty():
         return None, NO_TRAFFIC
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()

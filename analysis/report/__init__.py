@@ -1,1 +1,1 @@
-"""From one run directory to its page: headline, sections, record."""
+"""The page of one run directory: headline, sections, record."""

@@ -1,4 +1,4 @@
-"""Traffic and outcomes by vehicle type and by RSU, as tables of the page."""
+"""Tables of traffic and outcomes by vehicle type and by RSU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vnetsim.coverage.rsu import Rsu
 
 _MOST_TYPES, _MOST_RSUS = 15, 100
 _TRAFFIC = ("vehicles", "windows", "median speed at entry", "median dwell")
-_WAYS = {
+_ENDINGS = {
     "committed": ("committed",),
     "left too soon": ("left_download", "left_training", "left_exchange", "left_upload"),
     "too stale": ("stale",),
 }
-_SELDOM = {"round closed first": ("deadline",), "run ended first": ("unfinished",), "not finite": ("rejected",)}
-"""Ways to end that have a column where they occur."""
+_RARE_ENDINGS = {"round closed first": ("deadline",), "run ended first": ("unfinished",), "not finite": ("rejected",)}
+"""Endings that have a column only if they occur."""
 
 
 def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return how many were invited, and the share of them that ended in each of some ways."""
+    """Return the number of invitations, and the share of each ending; dashes without invitations."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)
@@ -43,7 +43,7 @@ def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[s
 
 
 def by_type(run: RunData) -> list[Table]:
-    """Return entry speed, dwell, windows and outcomes by vehicle type; nothing where there is only one."""
+    """Return a table of entry speed, dwell, windows and outcomes by vehicle type; empty if there is only one type."""
     windows = run.windows.with_columns(pl.col("vehicle_type").fill_null(""))
     sizes = windows.group_by("vehicle_type").len().sort("len", "vehicle_type", descending=[True, False])
     names = sizes["vehicle_type"].to_list()
@@ -56,7 +56,7 @@ def by_type(run: RunData) -> list[Table]:
     if rest := names[len(shown) :]:
         groups.append((f"{count(len(rest))} other types", rest))
     occurring = set(parts["outcome"].unique()) if run.takes_part else set()
-    ways = _WAYS | {way: outcomes for way, outcomes in _SELDOM.items() if not occurring.isdisjoint(outcomes)}
+    ways = _ENDINGS | {way: outcomes for way, outcomes in _RARE_ENDINGS.items() if not occurring.isdisjoint(outcomes)}
     rows = []
     for words, members in groups:
         own = pl.col("vehicle_type").is_in(members)
@@ -68,7 +68,7 @@ def by_type(run: RunData) -> list[Table]:
 
 
 def _link_bytes(run: RunData) -> Mapping[str, float]:
-    """Return the bytes over each RSU's link; a participation that was handed over moved some over each that served."""
+    """Return the bytes over each RSU's link; those of a participation with handovers are divided by serving RSU."""
     whole = pl.col("download_bytes") + pl.col("upload_bytes")
     last = run.handovers.group_by("participation", maintain_order=True).agg(
         pl.col("link_bytes").sum(), pl.col("to_rsu_id").last()
@@ -81,19 +81,19 @@ def _link_bytes(run: RunData) -> Mapping[str, float]:
     return dict(pl.concat([rest, before]).group_by("rsu_id").sum().iter_rows())
 
 
-def _in_order(rsu: Rsu) -> list[tuple[int, str]]:
-    """Return a key by which J2 comes before J10."""
+def _natural_order(rsu: Rsu) -> list[tuple[int, str]]:
+    """Return a sort key that places J2 before J10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", rsu.id)]
 
 
 def by_rsu(run: RunData) -> list[Table]:
-    """Return vehicles, windows, dwell, occupancy, commits and bytes of each RSU; nothing where there is only one."""
+    """Return a table of traffic, occupancy, commits and bytes by RSU; empty if there is only one RSU."""
     if len(run.rsus) < 2:
         return []
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s or 0.0
     moved_bytes = _link_bytes(run) if run.takes_part else {}
     rows = []
-    for rsu in sorted(run.rsus, key=_in_order)[:_MOST_RSUS]:
+    for rsu in sorted(run.rsus, key=_natural_order)[:_MOST_RSUS]:
         own = run.windows.filter(pl.col("rsu_id") == rsu.id)
         curve = in_coverage(own)
         held = float((own["exit_s"] - own["enter_s"]).sum())

@@ -1,4 +1,4 @@
-"""The few numbers that say how a run went, for the top of the report and the end of the terminal."""
+"""Headline numbers of a run, for the top of the report and the end of the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
 
 
 def _data(run: RunData) -> list[tuple[str, str]]:
-    """Return the bytes over the RSUs' links and, where vehicles exchange, those between vehicles."""
+    """Return the bytes over the RSUs' links, and those between vehicles if these exchange."""
     links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
     if run.exchanges.is_empty():
         return [("Data moved", si(links, "B"))]
@@ -62,7 +62,7 @@ def _data(run: RunData) -> list[tuple[str, str]]:
 
 
 def _backhaul(run: RunData) -> list[tuple[str, str]]:
-    """Return the bytes over the RSUs' wires, and those of the busiest RSU, in a month if the run was long enough."""
+    """Return the bytes over the backhaul, and those of the busiest RSU, per month if the run was long enough."""
     sent = run.backhaul.with_columns(bytes=pl.col("down_bytes") + pl.col("up_bytes"))
     total, took_s = float(sent["bytes"].sum()), (run.manifest.time_s or 0.0) - run.manifest.traffic.begin_s
     if not total or took_s <= 0:
@@ -75,7 +75,7 @@ def _backhaul(run: RunData) -> list[tuple[str, str]]:
 
 
 def _energy(run: RunData) -> list[tuple[str, str]]:
-    """Return the energy of all participations on board, where the power of some vehicle's computer is known."""
+    """Return the energy on board of participations with known power; empty if none is known."""
     known = run.invited.filter(pl.col("train_j").is_not_null())
     if known.is_empty():
         return []
@@ -114,7 +114,7 @@ def _result_curves(run: RunData) -> list[Curve]:
 
 
 def _results(run: RunData) -> list[tuple[str, str]]:
-    """Return the last value of each series that is a result, measures of the held-out data first."""
+    """Return the last value of each result series, losses last."""
     rows = []
     for curve in _result_curves(run):
         value = curve.quantity(float(curve.value[-1]))
@@ -124,7 +124,7 @@ def _results(run: RunData) -> list[tuple[str, str]]:
 
 
 def _fluctuation(run: RunData) -> list[tuple[str, str]]:
-    """Return how much the training loss fluctuates from round to round, or why that is not known."""
+    """Return the fluctuation of the training loss, or why it is not known; empty without losses."""
     if (value := fluctuation(run.rounds)) is not None:
         return [("Fluctuation of the loss", f"{number(value, 2)} (from round to round, trend removed)")]
     losses = int(run.rounds["loss"].is_finite().sum())
@@ -133,10 +133,10 @@ def _fluctuation(run: RunData) -> list[tuple[str, str]]:
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return labels and values with units, what came out of the run first."""
+    """Return labels and values with units, results first."""
     rows = []
     if run.takes_part and not run.learning:
-        from analysis.report import possible  # noqa: PLC0415 - brings matplotlib, half of a short recording's time
+        from analysis.report import possible  # noqa: PLC0415 - imports matplotlib, half of a short recording's time
 
         rows = [*possible.headline(run), *_learning(run)]
     rows += [*_results(run), *_fluctuation(run), *_learning(run)] if run.learning else []
@@ -146,7 +146,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 
 def finding(run: RunData) -> str:
-    """Return in a few sentences who drove past, what decided who took part, and what came of it; nothing for nobody."""
+    """Return a few sentences on traffic, outcomes of invitations and results; empty without windows."""
     windows = run.windows
     if windows.is_empty():
         return ""
@@ -165,13 +165,13 @@ def finding(run: RunData) -> str:
     if invitations.total:
         words.append(f"{sentence_case(invitations.what_decided)}.")
     if run.learning:
-        words += _learnt(run)
+        words += _learning_sentence(run)
         if blurred := invitations.how_blurred:
             words.append(f"{sentence_case(blurred)}.")
     return " ".join(words)
 
 
-def _learnt(run: RunData) -> Iterator[str]:
+def _learning_sentence(run: RunData) -> Iterator[str]:
     found = next((one for one in _result_curves(run) if len(one.value) > 1), None)
     if found is not None:
         first, last = (found.quantity(float(found.value[place])) for place in (0, -1))
@@ -179,7 +179,7 @@ def _learnt(run: RunData) -> Iterator[str]:
         yield f"{name} went from {first} to {last} in {plural(int(found.round[-1]), 'round')}."
 
 
-_LEADING = {
+_LEADING_LABELS = {
     "Covered long enough",
     "Vehicles that committed",
     "A participation takes",
@@ -192,7 +192,7 @@ _MOST_LEADING = 4
 
 
 def leading(run: RunData, rows: list[tuple[str, str]]) -> set[str]:
-    """Return the labels that a page shows large: results and who committed, or without learning who passed."""
+    """Return the labels that a page shows large: results and commits, or traffic if the run does not learn."""
     results = [label for label, _ in _results(run)][: _MOST_LEADING - 1] if run.learning else []
-    others = [label for label, _ in rows if label in _LEADING and label not in results]
+    others = [label for label, _ in rows if label in _LEADING_LABELS and label not in results]
     return {*results, *others[: 1 if run.learning else _MOST_LEADING]}

@@ -1,4 +1,4 @@
-"""What became of invitations, and how far committed images were blurred: of a run, or of several runs together."""
+"""Outcomes of invitations and blur of committed images, for one run or several runs together."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _ENDS = {
 
 
 def share_words(share: float) -> str:
-    """Return a share in whole per cent, of which a small one is not shown as none; a dash for NaN."""
+    """Return a share in whole per cent; a small one as "under 1 %" instead of 0, NaN as a dash."""
     return f"under 1{THIN}%" if 0 < share < 0.005 else percent(share, 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Invitations:
-    """What became of invitations.
+    """Outcomes of invitations, and blur of committed updates.
 
     Args:
-        outcomes: how many ended in each way.
-        handed_over: how many another RSU served on, so that the vehicle did not get lost by leaving the first.
-        kernels_px: motion kernel of the images of each committed update, 0 where they stayed sharp (px).
+        outcomes: number of invitations by outcome.
+        handed_over: number of participations that went on at another RSU.
+        kernels_px: motion kernel of the images of each committed update (px), 0 if the settings keep them sharp.
         image_px: side of an image (px).
     """
 
@@ -52,22 +52,22 @@ class Invitations:
         return self.outcomes.total()
 
     def share(self, *outcomes: str) -> float:
-        """Return the share that ended in one of some ways; NaN without invitations."""
+        """Return the share with one of the given outcomes; NaN without invitations."""
         return sum(self.outcomes[one] for one in outcomes) / self.total if self.total else np.nan
 
     @property
     def road_share(self) -> float:
-        """Share that a vehicle's leaving decided: lost by it, or served on by another RSU; NaN without invitations."""
+        """Share lost because the vehicle left, or continued at another RSU; NaN without invitations."""
         return self.share(*ROAD, *EXCHANGE) + self.handed_over / self.total if self.total else np.nan
 
     @property
     def blurred(self) -> NDArray[np.float64]:
-        """The kernels above one pixel: a shorter one changes no image (px)."""
+        """The kernels above one pixel (px); shorter ones change no image."""
         return self.kernels_px[self.kernels_px > 1]
 
     @property
     def what_decided(self) -> str:
-        """How many ended in a committed update, and by what the others were lost, the most first; not capitalised."""
+        """Shares of commits and of the other outcomes, largest first, in words; not capitalised."""
         of = f"of {plural(self.total, 'invitation')}"
         if self.outcomes["committed"] == self.total:
             return f"{of} all ended in a committed update"
@@ -79,7 +79,7 @@ class Invitations:
 
     @property
     def how_blurred(self) -> str:
-        """How many committed updates came from blurred images, and by how much; empty without one, not capitalised."""
+        """Number of committed updates from blurred images, and their blur, in words; empty without commits."""
         if not len(self.kernels_px):
             return ""
         if not len(self.blurred):
@@ -91,7 +91,7 @@ class Invitations:
 
 
 def invitations_of(run: RunData) -> Invitations:
-    """Return what became of a run's invitations."""
+    """Return the outcomes of a run's invitations."""
     speeds_mps = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()
     blurs = (speeds_mps * 3.6 > run.experiment.blur.threshold_kmh) & (run.experiment.blur.fraction > 0)
     lost = pl.col("fate").is_in([*ROAD, *EXCHANGE])
@@ -104,7 +104,7 @@ def invitations_of(run: RunData) -> Invitations:
 
 
 def together(runs: Iterable[Invitations]) -> Invitations:
-    """Return the invitations of several runs as one; images are as large as in the first."""
+    """Return the invitations of several runs as one; ``image_px`` is that of the first."""
     found = list(runs)
     return Invitations(
         outcomes=sum((one.outcomes for one in found), Counter()),

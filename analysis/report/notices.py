@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers: what came to nothing, and the setting that would change it."""
+"""Notices on a run: what failed or had no effect, and the setting that would change it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from vnetsim.learner_facts import NOT_READ
 
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
-_FASTEST_KMH = 200.0  # no road's vehicles enter so fast in the median
-"""From which share of those invited a way to end is reported."""
+"""Least shares of the invitations for a notice on stale ones, and on other outcomes."""
+_FASTEST_KMH = 200.0
+"""Median entry speed above which units may be wrong (km/h)."""
 _UNEVEN = 1.1
-"""How many times the smallest silo the largest may be without a word, and one image more."""
+"""Largest ratio of silo sizes without a notice; one more image is allowed."""
 
 STAGES = {
     "left_download": ("while the model came down", "raise radio.bandwidth_hz, or widen the range"),
@@ -33,7 +34,7 @@ STAGES = {
     ),
     "left_upload": ("while the model went up", "raise radio.bandwidth_hz, or widen the range"),
 }
-"""Words and cure for each stage in which a vehicle may leave."""
+"""Words and cure for each stage in which a vehicle can leave coverage."""
 
 _STATUS = {
     "running": "The run has not finished: this report shows what had been written when it was made.",
@@ -43,10 +44,10 @@ _STATUS = {
 
 
 def notices(run: RunData) -> list[str]:
-    """Return one line for each thing that a reader must know, for the top of the page and the end of the terminal."""
+    """Return the notices, one line each, for the top of the page and the end of the terminal."""
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
-    if run.manifest.status == "finished":  # what is written when it ends is not yet known to be missing before
-        lines += [*_silent_rsus(run), *_no_exchange(run), *_over_early(run), *_ways_out(run)]
+    if run.manifest.status == "finished":  # before its end, a run may still write what is missing
+        lines += [*_warn_silent_rsus(run), *_warn_no_exchange(run), *_warn_ended_early(run), *_warn_outcomes(run)]
     if run.learning and run.aggregators > 1:
         hierarchical = run.experiment.topology.kind == "hierarchical"
         several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
@@ -63,21 +64,21 @@ def notices(run: RunData) -> list[str]:
             )
     found = [
         *on_the_clock(run),
-        *_not_finite(run),
+        *_warn_not_finite(run),
         *lines,
-        *_neighbours_models(run),
-        *_no_streets(run),
-        *_nobodys_computers(run),
-        *_uneven_silos(run),
+        *_report_model_ages(run),
+        *_warn_no_streets(run),
+        *_warn_unused_computers(run),
+        *_warn_uneven_silos(run),
         *(clean(note, 300) for note in run.manifest.radio.notes),
-        *_too_fast(run),
-        *_sharp(run),
+        *_warn_too_fast(run),
+        *_warn_sharp_images(run),
     ]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
 def on_the_clock(run: RunData) -> Iterator[str]:
-    """Yield a line where times and bytes are those of another model than the one trained."""
+    """Yield lines if times and bytes are those of a model other than the trained one."""
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
         timed = run.experiment.cost.on_the_clock
@@ -91,8 +92,8 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         yield f"{clean(learner.facts[NOT_READ], 300)}."
 
 
-def _neighbours_models(run: RunData) -> Iterator[str]:
-    """Say how many rounds old neighbours' models were when they were averaged."""
+def _report_model_ages(run: RunData) -> Iterator[str]:
+    """Report the age, in rounds, of neighbours' models when they were averaged."""
     rules = run.experiment.topology
     if rules.kind != "peers" or run.merges.is_empty():
         return
@@ -100,7 +101,9 @@ def _neighbours_models(run: RunData) -> Iterator[str]:
     ages = []
     for (source,), merges in run.merges.filter(pl.col("source") != pl.col("aggregator")).group_by("source"):
         newest = np.searchsorted(closed.get(source, np.empty(0)), merges["time_s"].to_numpy())
-        ages.append(np.maximum(newest - merges["source_version"].to_numpy(), 0))  # 0: both closed at one instant
+        ages.append(
+            np.maximum(newest - merges["source_version"].to_numpy(), 0)
+        )  # negative if both closed at the same instant
     if not ages:
         yield (
             "No neighbour's model arrived before the last average: each RSU's model is its own. Take a faster "
@@ -117,7 +120,7 @@ def _neighbours_models(run: RunData) -> Iterator[str]:
         )
 
 
-def _silent_rsus(run: RunData) -> Iterator[str]:
+def _warn_silent_rsus(run: RunData) -> Iterator[str]:
     seen = set(run.windows["rsu_id"].unique())
     silent = [rsu for rsu in run.rsus if rsu.id not in seen]
     traffic = run.manifest.traffic
@@ -144,7 +147,7 @@ def _silent_rsus(run: RunData) -> Iterator[str]:
         yield f"{len(silent) - _MAX_SILENT} more RSUs had no traffic."
 
 
-def _no_exchange(run: RunData) -> Iterator[str]:
+def _warn_no_exchange(run: RunData) -> Iterator[str]:
     if run.exchange_plan and run.exchanges.is_empty():
         yield (
             "No exchange between vehicles took place, though this learner has one: no two vehicles of a round were in "
@@ -153,18 +156,18 @@ def _no_exchange(run: RunData) -> Iterator[str]:
     elif run.exchange_plan and not (run.exchanges["outcome"] == "completed").any():
         yield (
             f"None of {plural(run.exchanges.height, 'exchange')} between vehicles completed: "
-            f"each contact ended first. Raise exchange.range_m or exchange.limit_s, {_faster_link(run)}, or set "
+            f"each contact ended first. Raise exchange.range_m or exchange.limit_s, {_cure_for_links(run)}, or set "
             "exchange.relay=true."
         )
 
 
 def not_finite(run: RunData) -> tuple[int, int]:
-    """Return how many updates were not finite, and so rejected, and how many there were."""
+    """Return the number of updates rejected as not finite, and the number of all updates."""
     of = {name: run.participations.filter(outcome=name).height for name in ("rejected", "committed")}
     return of["rejected"], sum(of.values())
 
 
-def _not_finite(run: RunData) -> Iterator[str]:
+def _warn_not_finite(run: RunData) -> Iterator[str]:
     rejected, updates = not_finite(run)
     if rejected:
         learner = run.manifest.learner
@@ -172,11 +175,11 @@ def _not_finite(run: RunData) -> Iterator[str]:
         yield f"{count(rejected)} of {plural(updates, 'update')} were not finite: lower {rate}."
 
 
-def _over_early(run: RunData) -> Iterator[str]:
-    """Say where the rounds were over before most vehicles could have crossed the disc."""
+def _warn_ended_early(run: RunData) -> Iterator[str]:
+    """Warn if the rounds were over before most vehicles could have crossed the disc."""
     found = dwell(run.windows)
     rejected, updates = not_finite(run)
-    if 2 * rejected > updates:  # more of the same would not help
+    if 2 * rejected > updates:  # more simulated time would not help
         return
     if run.learning and run.manifest.ended_by == "rounds" and 2 * found.cut > found.windows:
         begin_s = run.manifest.traffic.begin_s
@@ -187,8 +190,8 @@ def _over_early(run: RunData) -> Iterator[str]:
         )
 
 
-def _ways_out(run: RunData) -> Iterator[str]:
-    """Say how participations ended where most came to nothing."""
+def _warn_outcomes(run: RunData) -> Iterator[str]:
+    """Warn of outcomes that ended many participations."""
     if not run.learning or run.windows.is_empty():
         return
     ended, total = dict(run.invited.group_by("outcome").len().iter_rows()), run.invited.height
@@ -199,7 +202,7 @@ def _ways_out(run: RunData) -> Iterator[str]:
         yield f"None of {plural(total, 'invited participation')} committed: the model is as it was at the beginning."
     stale = ended.get("stale", 0)
     staleness, most = run.experiment.round.max_staleness, run.experiment.round.invited
-    # with 0 every round drops whoever took up a place late: that is how it works, and the page's figure says how much
+    # with max_staleness = 0 drops are by design: the page's figure gives their number
     if staleness > 0 and stale >= _MANY_STALE * total:
         yield (
             f"{count(stale)} of {count(total)} invited were too stale, still at work when their round closed: raise "
@@ -212,7 +215,7 @@ def _ways_out(run: RunData) -> Iterator[str]:
     if sum(left.values()) >= _MOST * total:
         stage = max(left, key=lambda name: left[name])
         words, cure = STAGES[stage]
-        cure = cure.replace("raise radio.bandwidth_hz", _faster_link(run))
+        cure = cure.replace("raise radio.bandwidth_hz", _cure_for_links(run))
         if len(run.manifest.computers) > 1:  # a mixed fleet has no median of its own
             cure = cure.replace("raise compute.median_flops", "name faster presets in compute.fleet")
         yield (
@@ -221,16 +224,16 @@ def _ways_out(run: RunData) -> Iterator[str]:
         )
 
 
-def _faster_link(run: RunData) -> str:
-    """Return what makes the links of a run faster: the settings of the built-in radio models do nothing to others."""
+def _cure_for_links(run: RunData) -> str:
+    """Return the cure for slow links; only the built-in radio models have settings for it."""
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
     return {"tr37885": "raise radio.bandwidth_hz", "constant": "raise radio.rate_bps"}.get(name, own)
 
 
-def _no_streets(run: RunData) -> Iterator[str]:
-    """Say where buildings were asked for, and nothing tells where streets are."""
+def _warn_no_streets(run: RunData) -> Iterator[str]:
+    """Warn if the radio should use streets, but the traffic has no lanes."""
     radio = run.manifest.plugins.get("radio")
     if radio and radio.name == "tr37885" and radio.settings.get("state") == "streets" and run.lanes.is_empty():
         yield (
@@ -239,8 +242,8 @@ def _no_streets(run: RunData) -> Iterator[str]:
         )
 
 
-def _nobodys_computers(run: RunData) -> Iterator[str]:
-    """Say which vehicle types have a computer of their own, and nobody was of them."""
+def _warn_unused_computers(run: RunData) -> Iterator[str]:
+    """Warn of types in ``compute.by_type`` without any vehicle in coverage."""
     drove = set(run.windows["vehicle_type"].unique())
     for one in run.manifest.computers:
         if one.vehicle_type and one.vehicle_type not in drove:
@@ -248,10 +251,10 @@ def _nobodys_computers(run: RunData) -> Iterator[str]:
             yield f"compute.by_type: nobody of type {clean(one.vehicle_type, 40)} was in coverage, but {types}."
 
 
-def _uneven_silos(run: RunData) -> Iterator[str]:
-    """Say where silos differ in size, which the weights of the built-in learners do not look at."""
+def _warn_uneven_silos(run: RunData) -> Iterator[str]:
+    """Warn if silos differ in size, which the built-in learners' weights ignore."""
     images = run.silos.group_by("silo").agg(pl.col("images").sum())["images"].to_list()
-    own = ":" in run.experiment.learner  # may weigh as it likes
+    own = ":" in run.experiment.learner  # a user's learner may weigh by size
     if run.learning and not own and images and max(images) > _UNEVEN * min(images) + 1:
         yield (
             f"Silos hold {count(min(images))} to {count(max(images))} images, and an update counts the same whatever "
@@ -259,14 +262,14 @@ def _uneven_silos(run: RunData) -> Iterator[str]:
         )
 
 
-def _rounded_up(value: float) -> float:
-    """Return a number >= 0 of two digits, at least as large."""
+def _round_up(value: float) -> float:
+    """Round a number >= 0 up to two digits."""
     digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
     return math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
 
 
-def _too_fast(run: RunData) -> Iterator[str]:
-    """Say where half of the vehicles are faster than roads allow: positions and speeds may be in feet."""
+def _warn_too_fast(run: RunData) -> Iterator[str]:
+    """Warn if the median entry speed is implausible: positions and speeds may be in feet."""
     entered = entries(run.windows)["entry_speed_mps"]
     if len(entered) and (median_kmh := 3.6 * float(np.median(entered.to_numpy()))) > _FASTEST_KMH:
         yield (
@@ -275,8 +278,8 @@ def _too_fast(run: RunData) -> Iterator[str]:
         )
 
 
-def _sharp(run: RunData) -> Iterator[str]:
-    """Say where no vehicle's images were blurred, or those of hardly any, though the settings let them blur."""
+def _warn_sharp_images(run: RunData) -> Iterator[str]:
+    """Warn if hardly any vehicle's images were blurred, although the settings allow it."""
     if run.learning and run.experiment.blur.fraction == 0:
         return
     entered = entries(run.windows)["entry_speed_mps"]
@@ -295,7 +298,7 @@ def _sharp(run: RunData) -> Iterator[str]:
     elif len(speeds) and kernel <= 1:
         cure = "."
         if kernel > 0:
-            needed = _rounded_up(run.experiment.camera.exposure_s / kernel)
+            needed = _round_up(run.experiment.camera.exposure_s / kernel)
             cure = f": raise camera.exposure_s {now} above {needed:g}, or take faster traffic."
         yield (
             f"All images stay sharp: at {quantity(fastest * 3.6, 'km/h')}, the fastest {who}, the motion kernel is "
@@ -309,11 +312,11 @@ def _sharp(run: RunData) -> Iterator[str]:
 
 
 def rates(run: RunData) -> list[tuple[str, str, str]]:
-    """Return how often the radio's cap decided a rate: whether distance, path loss and shadowing could matter.
+    """Return how often rates were at the radio's cap, where distance, path loss and shadowing do not matter.
 
     Returns:
-        by kind of link: whom it connects; the share at the cap, in words; and what the reader must know where the cap
-        decided them all, else an empty text. Nothing where no rate is known or the radio has no cap.
+        for each kind of link: the connected parties; the share at the cap, in words; and a warning if all rates were
+        at the cap, else an empty text. Empty if no rate is known or the radio has no cap.
     """
     radio, model = run.manifest.radio, run.manifest.plugins.get("radio")
     own = model is not None and model.name != "tr37885"

@@ -1,4 +1,4 @@
-"""The report of a run: ``report.html``, one self-contained file, and its figures as SVG files."""
+"""Write the report of a run: ``report.html``, one self-contained file, and its figures as SVG files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from vnetsim.storage.folder import Folder
 
 @dataclass(frozen=True, kw_only=True)
 class ReportResult:
-    """Where the report lies, its headline numbers as labels and values with units, and what a reader must know."""
+    """Path of the report, headline numbers (labels and values with units), and notices."""
 
     path: Path
     headline: list[tuple[str, str]]
@@ -50,7 +50,7 @@ class ReportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A titled part of a page: figures, tables, and a sentence below the tables; ``id`` is its anchor."""
+    """A titled part of a page: figures, tables, and a text below the tables; ``id`` is its anchor."""
 
     id: str
     title: str
@@ -60,9 +60,9 @@ class Section:
 
     @property
     def items(self) -> list[tuple[Panel, str]]:
-        """The panels that have a figure, and their classes of the style sheet.
+        """The panels with a figure, and their CSS classes.
 
-        Narrow ones stand in pairs from the end, and one left over beside its caption.
+        Narrow panels form pairs; if their number is odd, the first is alone beside its caption.
         """
         placed = []
         for wide, group in groupby((panel for panel in self.panels if panel.svg), key=lambda panel: panel.wide):
@@ -74,17 +74,17 @@ class Section:
 
     @property
     def switched(self) -> bool:
-        """Whether its curves are drawn against more than rounds."""
+        """Whether its curves are also drawn over time and bytes."""
         return any(panel.against for panel in self.panels)
 
     @property
     def missing(self) -> list[Panel]:
-        """The panels replaced by a sentence."""
+        """The panels without a figure, which have a sentence instead."""
         return [panel for panel in self.panels if not panel.svg]
 
 
 def sections(run: RunData) -> list[Section]:
-    """Draw every figure that this kind of run has, by section."""
+    """Draw all figures for this kind of run, by section."""
     traffic = [occupancy_panel, speed_panel, dwell_panel]
     takes_part = [timeline_panel, outcome_panel, weight_panel, spent_panel]
     with styled():
@@ -128,20 +128,20 @@ TERMS = {
     "device-seconds": "training time on board, summed over vehicles",
     "long enough": "with a window longer than a participation takes in the median",
 }
-"""Meanings of terms at the head of a table, by how they begin; shown on hover."""
+"""Meanings of terms in table heads, by the head's first words; shown on hover."""
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def script(*names: str) -> tuple[Markup, str]:
-    """Return scripts as one, and its hash, by which a page's policy lets it run and no other."""
+    """Return scripts as one, and its SHA-256 (base64), for a page's policy to allow only this script."""
     text = "\n".join((_TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return Markup(text), base64.b64encode(sha256(text.encode()).digest()).decode()  # noqa: S704 - our own
 
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return the templates of pages; what users named is escaped."""
+    """Return the templates of pages; names from users are escaped."""
     result = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -151,7 +151,7 @@ def environment() -> jinja2.Environment:
     )
     result.globals["script"] = script
     result.filters["shortened"] = shortened
-    # c2-curves-1 is a figure of curves
+    # c2-curves-1 is of the kind curves
     result.filters["kind"] = lambda name: re.sub(r"^c\d+-|(-\d+)+$", "", name)
     result.filters["term"] = lambda head: next(
         (meaning for term, meaning in TERMS.items() if head.startswith(term)), ""
@@ -164,7 +164,7 @@ _KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility"
 
 
 def tile(label: str, value: str) -> tuple[str, str, str]:
-    """Split what stands in brackets from a headline value, to be shown smaller."""
+    """Return label, headline value without its brackets, and the text in brackets, which is shown smaller."""
     main, bracket, detail = value.partition(" (")
     return label, main, detail.removesuffix(")") if bracket else ""
 
@@ -179,7 +179,7 @@ def _title(run: RunData) -> str:
 
 
 def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
-    """Write ``figures/*.svg`` and remove those that are no longer drawn."""
+    """Write ``figures/*.svg``, and remove those of panels that have no figure now."""
     for section in parts:
         for panel in section.panels:
             for name, svg in panel.drawings.items():
@@ -195,7 +195,7 @@ def build_report(run: Path) -> ReportResult:
     The same directory gives the same bytes.
 
     Raises:
-        InputError: not a run directory, or one of its files is damaged.
+        InputError: ``run`` is no run directory, or one of its files is damaged.
         RunError: the directory cannot be written.
     """
     data = load(run)
@@ -211,7 +211,7 @@ def build_report(run: Path) -> ReportResult:
             kind=_KINDS[data.manifest.kind],
             manifest=data.manifest,
             leading=[tile(label, value) for label, value in numbers if label in large],
-            # how long it took on this machine stands under "What was run"
+            # the wall time is under "What was run"
             tiles=[tile(label, value) for label, value in numbers if label not in {*large, "Wall time"}],
             finding=finding(data),
             clock=clock,

@@ -1,7 +1,7 @@
-"""What the page plays: the run packed into one text, small enough for a page, that a script in the page unpacks.
+"""Data of the page's playback: the run packed into one small text that a script in the page unpacks.
 
-Paths are thinned until a vehicle is nowhere further off than ``TOLERANCE_M`` from where it was, at any instant; what
-stands still needs two points. Positions become multiples of ``_STEP_M`` and differences of them, then DEFLATE.
+Paths are thinned so that no vehicle is ever further than the tolerance from where it was; a parked vehicle needs two
+points. Positions become multiples of ``_STEP_M``, then differences, and are compressed with DEFLATE.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from analysis.loading import RunData, curves
 from analysis.plots.place import covered_extent
 
 TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""How far off a thinned path may be (m): the first whose text is small enough, else the last."""
+"""Tolerances of thinned paths (m); the first with a small enough text is used, else the last."""
 LIMIT_BYTES = 3_000_000
 _STEP_M = 0.1
 _PER_S = 100
 """Times are whole hundredths of a second."""
 _BATCH = 4096
-"""Windows whose paths are in memory at a time."""
+"""Number of windows whose paths are in memory at a time."""
 
 Floats = NDArray[np.float64]
 STAGES = ("download_s", "wait_s", "exchange_s", "train_s", "outside_s", "upload_s")
-"""Columns of the table ``participations``, in the order of the script's."""
+"""Columns of the table ``participations``, in the script's order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Playback:
-    """A run to be played.
+    """The packed data of a run.
 
     Args:
         text: base64 of a DEFLATE stream of a JSON header and columns of numbers.
-        tolerance_m: how far off a path may be (m).
+        tolerance_m: largest error of a path (m).
         exchanges: whether vehicles exchange with each other.
-        handovers: whether participations went from one RSU to another.
+        handovers: whether participations were handed over between RSUs.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Playback:
 
     @property
     def caption(self) -> str:
-        """What a reader must know of it."""
+        """Limits of the playback, in words."""
         words = f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
         if self.handovers:
             words += (
@@ -64,16 +64,16 @@ class Playback:
 
 
 def playback(run: RunData) -> Playback | None:
-    """Pack a run; None where nobody was in coverage."""
+    """Pack a run; None if no vehicle was in coverage."""
     if run.paths is None or run.windows.is_empty():
         return None
-    # a sixteenth of many windows tells what is far too much
+    # of many windows, a sixteenth shows which tolerances are far too small
     some = list(_batches(run, _BATCH // 16)) if run.windows.height > _BATCH else []
     for tolerance_m in TOLERANCE_M:
         last = tolerance_m == TOLERANCE_M[-1]
-        if some and not last and 16 * len(_packed(run, tolerance_m, some)) > 1.3 * LIMIT_BYTES:
+        if some and not last and 16 * len(_pack(run, tolerance_m, some)) > 1.3 * LIMIT_BYTES:
             continue
-        text = _packed(run, tolerance_m, _batches(run, _BATCH))
+        text = _pack(run, tolerance_m, _batches(run, _BATCH))
         if last or len(text) <= LIMIT_BYTES:
             break
     return Playback(
@@ -87,20 +87,20 @@ def playback(run: RunData) -> Playback | None:
 def thinned(
     time_s: Floats, x_m: Floats, y_m: Floats, first: NDArray[np.int64], tolerance_m: float
 ) -> NDArray[np.bool_]:
-    """Return which points of paths are to be kept, so that straight lines in space and time between them are close.
+    """Return a mask of the points to keep, such that linear interpolation between them is within the tolerance.
 
-    The algorithm of Douglas and Peucker with the distance at equal times, all paths at once, level by level.
+    This is the algorithm of Douglas and Peucker with distances at equal times, for all paths at once, level by level.
 
     Args:
-        time_s: of the points of all paths, one path after the other (s).
-        x_m: where they are (m), like ``y_m``.
-        y_m: see ``x_m``.
-        first: where each path begins; each has two points or more.
-        tolerance_m: how far off a point that is left out may be (m).
+        time_s: times of the points of all paths, one path after the other (s), shape (n,).
+        x_m: x of the points (m), shape (n,).
+        y_m: y of the points (m), shape (n,).
+        first: index of each path's first point; each path has at least two points.
+        tolerance_m: largest distance of a removed point from the interpolated path (m).
     """
     keep = np.zeros(len(time_s), bool)
     keep[first] = keep[np.append(first[1:], len(time_s)) - 1] = True
-    points = np.flatnonzero(~keep)  # those between two kept ones of which some are too far off
+    points = np.flatnonzero(~keep)  # candidates: points in a piece where some are too far off
     while len(points):
         kept = np.flatnonzero(keep)
         piece = np.searchsorted(kept, points) - 1
@@ -121,8 +121,8 @@ def thinned(
     return keep
 
 
-def _packed(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> str:
-    """Return the text, with some windows and their paths, in parts."""
+def _pack(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> str:
+    """Return the packed text of the run, with the given batches of windows and paths."""
     west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
     origin = (west + east) / 2, (south + north) / 2
@@ -172,7 +172,7 @@ def _packed(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -
 
 
 def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
-    """Yield windows with their paths, in parts: the first so many ``of_each`` batch."""
+    """Yield windows with their paths in batches: the first ``of_each`` windows of each batch."""
     assert run.paths is not None
     for begin in range(0, run.windows.height, _BATCH):
         yield run.paths.collect(
@@ -183,14 +183,14 @@ def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
 
 
 def _differences(numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each number less the one before, and the first of each path as it is."""
+    """Return each number minus the one before; the first number of each path is unchanged."""
     result = np.diff(numbers, prepend=0)
     result[first] = numbers[first]
     return result
 
 
 def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
-    """Return polylines, each x, y, x, y and so on in whole metres."""
+    """Return the lanes as polylines [x, y, x, y, ...] in whole metres."""
     lanes = []
     for xs, ys in run.lanes.select("x_m", "y_m").iter_rows():
         line = np.rint(np.column_stack((np.subtract(xs, origin[0]), np.subtract(ys, origin[1])))).astype(int)
@@ -199,7 +199,7 @@ def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
 
 
 def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
-    """Return of each invitation: vehicle, RSU, round, outcome, begin, end, and what it did (place in ``STAGES``, s)."""
+    """Return per invitation: vehicle, RSU, round, outcome, begin, end, and [index in ``STAGES``, seconds] pairs."""
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
     result = []
@@ -212,7 +212,7 @@ def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, 
 
 
 def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
-    """Return of each handover: vehicle, time, RSUs from and to, seconds of gap and backhaul, what it did, policy."""
+    """Return per handover: vehicle, time, old RSU, new RSU, gap (s), backhaul (s), stage, policy."""
     columns = ("vehicle_id", "time_s", "from_rsu_id", "to_rsu_id", "gap_s", "backhaul_s", "stage", "policy")
     return [
         [vehicle_of[who], round(time_s, 2), rsu_of[old], rsu_of[new], round(gap_s or 0.0, 2), backhaul_s, stage, policy]
@@ -224,7 +224,7 @@ def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int])
 
 
 def _curve(run: RunData) -> dict[str, Any] | None:
-    """Return the first headline metric over simulated time."""
+    """Return the first headline metric over simulated time; None without one."""
     found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Who could take part: how long a participation takes, which windows are as long, and where participations fail."""
+"""Who could take part: duration of a participation, windows that are long enough, and places of failures."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "de
 
 @dataclass(frozen=True, kw_only=True)
 class Needed:
-    """What a participation takes (s): from the invitation to the end of the upload.
+    """Duration of a participation (s), from the invitation to the end of the upload.
 
-    Those that were cut took longer than was seen, so the Kaplan-Meier estimate stands here: of those alone that
-    committed one would learn how long the short ones take.
+    Participations that were cut would have taken longer than was seen, so this is a Kaplan-Meier estimate. The
+    committed ones alone would be biased towards short durations.
 
     Args:
-        n: how many participations began, with those that were cut.
-        median_s: infinite where too many were cut, as the quartiles ``low_s`` and ``high_s`` are.
-        low_s: see ``median_s``.
-        high_s: see ``median_s``.
-        stages_s: medians of download, training and upload of those that committed.
+        n: number of participations, including those that were cut.
+        median_s: median; infinite if too many were cut.
+        low_s: lower quartile; infinite if too many were cut.
+        high_s: upper quartile; infinite if too many were cut.
+        stages_s: medians of download, training and upload of the committed ones.
     """
 
     n: int
@@ -41,7 +41,7 @@ class Needed:
 
 
 def needed(run: RunData) -> Needed | None:
-    """Return how long participations take; None where fewer than half of them can be followed to their end."""
+    """Return the duration of participations; None if none committed, or if the median is not finite."""
     begun = run.invited
     committed = begun.filter(outcome="committed")
     if committed.is_empty():
@@ -55,12 +55,12 @@ def needed(run: RunData) -> Needed | None:
 
 
 def vehicles(run: RunData) -> pl.DataFrame:
-    """Return a row a vehicle: how long its longest window lasted, and whether it was invited and committed.
+    """Return one row per vehicle: its longest window, and whether it was invited and committed.
 
     Returns:
-        ``vehicle_id``; ``longest_s`` and ``cut``, whether the end cut a window of it off, both None where it was inside
-        at the beginning and never came again; ``invited`` and ``committed``; and by what it can be told apart:
-        ``rsu_id``, ``vehicle_type``, ``approach`` and ``speed_mps`` of its first window.
+        ``vehicle_id``; ``longest_s``, and ``cut``, whether the end cut one of its windows off, both null if no window
+        of it was seen from its beginning; ``invited`` and ``committed``; and for groups ``rsu_id``, ``vehicle_type``,
+        ``approach`` and ``speed_mps`` of its first window.
     """
     windows = run.windows.sort("enter_s", maintain_order=True)
     seen = windows.group_by("vehicle_id", maintain_order=True).agg(
@@ -79,7 +79,7 @@ def vehicles(run: RunData) -> pl.DataFrame:
 
 
 def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
-    """Return the share of ``vehicles`` covered longer than ``needed_s`` (Kaplan-Meier); None where none is known."""
+    """Return the share of ``vehicles`` rows covered longer than ``needed_s`` (Kaplan-Meier); None if none is known."""
     known = members.drop_nulls("longest_s")
     if known.is_empty():
         return None
@@ -87,7 +87,7 @@ def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
 
 
 def tables(run: RunData) -> list[Table]:
-    """Return how many vehicles could take part and did, in all and by RSU, approach, type and speed."""
+    """Return a table of the vehicles that could take part and did, in all and by RSU, approach, type and speed."""
     found = needed(run)
     if found is None or run.windows.is_empty():
         return []
@@ -100,7 +100,7 @@ def tables(run: RunData) -> list[Table]:
         "vehicle_type": pl.format("type {}", pl.col("vehicle_type").replace("", "unknown")),
         "speed_mps": bands,
     }
-    rows = [_row("all vehicles", one_each, found.median_s)]
+    rows = [_table_row("all vehicles", one_each, found.median_s)]
     for order, words in groups.items():
         parts = one_each.filter(pl.col(order).is_not_null()).with_columns(group=words).sort(order, maintain_order=True)
         members = parts.partition_by("group", maintain_order=True)
@@ -108,7 +108,7 @@ def tables(run: RunData) -> list[Table]:
             continue
         if len(members) > _MOST_GROUPS:
             members = sorted(members, key=lambda part: -part.height)[:_MOST_GROUPS]
-        rows += [_row(clean(part["group"][0], 65), part, found.median_s) for part in members]
+        rows += [_table_row(clean(part["group"][0], 65), part, found.median_s) for part in members]
     note = (
         f"Long enough: with a window of more than {quantity(found.median_s, 's')}, which is what a participation takes "
         "in the median, from invitation to the end of the upload. By a vehicle's longest window: one that the end cut "
@@ -119,7 +119,7 @@ def tables(run: RunData) -> list[Table]:
     return [Table(title="Who could take part, and did", head=head, rows=rows, note=note)]
 
 
-def _row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
+def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
     total, share = members.height, long_enough(members, needed_s)
     sums = [int(members[column].sum()) for column in ("invited", "committed")]
     seen = members.filter(pl.col("longest_s") > needed_s)["committed"]
@@ -129,7 +129,7 @@ def _row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return the numbers that answer who could take part."""
+    """Return the headline numbers on who could take part; empty if the duration is not known."""
     found = needed(run)
     if found is None or run.windows.is_empty():
         return []
@@ -146,7 +146,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 @panel("survival", "How long windows last, and how long a participation takes")
 def survival_panel(run: RunData) -> Drawn:
-    """Draw the share of windows that last longer than a time, with the time that participations took."""
+    """Draw the survival curve of windows, with the duration of a participation."""
     found = needed(run)
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
@@ -186,7 +186,7 @@ def survival_panel(run: RunData) -> Drawn:
 
 @panel("failed", "Where participations failed")
 def failed_panel(run: RunData) -> Drawn:
-    """Draw where the vehicles were whose participations were cut, by what they were doing."""
+    """Draw the positions at which participations were cut, by outcome."""
     failed = run.participations.filter(pl.col("outcome").is_in(_FAILED))
     if failed.is_empty() or run.paths is None:
         return None, "Not drawn: no participation was cut." if failed.is_empty() else "Not drawn: no paths are known."
@@ -208,7 +208,7 @@ def failed_panel(run: RunData) -> Drawn:
 
 
 def _places(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
-    """Return ``outcome``, ``x_m`` and ``y_m`` of each participation that failed, at its end."""
+    """Return ``outcome`` and the position ``x_m``, ``y_m`` at the end of each failed participation."""
     assert run.paths is not None
     keys = failed.select(WINDOW_KEY).unique()
     path = ("path_time_s", "path_x_m", "path_y_m")

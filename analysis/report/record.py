@@ -1,4 +1,4 @@
-"""What was run, in words: the manifest as titled tables."""
+"""The manifest of a run as titled tables of facts."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _ENDINGS = {
 _MOST_RSUS = 20
 
 Row = tuple[str, Any] | tuple[str, Any, bool]
-"""Name and value of a fact; with True in a font of fixed width. One without a value is left out."""
+"""Name and value of a fact; a third item sets it in a fixed-width font. Facts without a value are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A titled table of facts: name, value, and whether to set it in a font of fixed width."""
+    """A titled table of facts: name, value, and whether to use a fixed-width font."""
 
     title: str
     rows: Sequence[tuple[str, str, bool]]
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return the tables of what was run; that of the learner only when there is one."""
+    """Return the tables of what was run; those of radio, computers and learner only if there is a learner."""
     tables: dict[str, list[Row]] = {"Run": _run(run), "Traffic": _traffic(run)}
     if run.manifest.learner:
         tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in rates(run)]
@@ -82,7 +82,7 @@ def _run(run: RunData) -> list[Row]:
 
 
 def _seconds(value: float) -> str:
-    """Return a simulated time, to a tenth of a second."""
+    """Return a simulated time in words, to a tenth of a second."""
     return f"{round(value, 1):,.10g} s".replace(",", THIN)
 
 
@@ -140,7 +140,7 @@ def _machine(run: RunData) -> list[Row]:
 
 
 def _exchange_words(run: RunData) -> str:
-    """Return in words what a vehicle sends to each neighbour; empty for learners without exchange."""
+    """Return in words what a vehicle sends to a neighbour; empty for learners without exchange."""
     plan = run.exchange_plan
     if plan is None:
         return ""

@@ -1,4 +1,4 @@
-"""Two runs on one page, played in step: what differs between them, and what became of the same vehicles."""
+"""A page that plays two runs in step and names the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from vnetsim.storage.structure import flat
 
 _NAME = "beside.html"
 _MOST_NAMED = 3
-"""So many differing settings stand in a title."""
+"""Most differing settings in a title."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two: its title, what came of it in a sentence, what is played, a map for those without script."""
+    """One of the two runs: title, a sentence on results, playback, and a map for readers without scripts."""
 
     title: str
     facts: str
@@ -36,14 +36,14 @@ class Side:
 
 
 def build_side_by_side(left: Path, right: Path) -> Path:
-    """Write ``beside.html`` into the folder of the first of two runs, which plays them in step; return its path.
+    """Write ``beside.html``, which plays two runs in step, into the folder of the first; return its path.
 
     Raises:
-        InputError: not two run directories, a file of one is damaged, or nobody was in coverage.
+        InputError: a folder is no run directory, one of its files is damaged, or no vehicle was in coverage.
         RunError: the page cannot be written.
     """
     runs = load(left), load(right)
-    differing = _differing(*(flat(tomllib.loads(run.experiment_text)) for run in runs))
+    differing = _find_differences(*(flat(tomllib.loads(run.experiment_text)) for run in runs))
     sides = []
     for place, (folder, run) in enumerate(zip((left, right), runs, strict=True)):
         played = playback(run)
@@ -82,7 +82,7 @@ def _facts(run: RunData) -> str:
 
 
 def _same_traffic(left: RunData, right: RunData) -> bool:
-    """Return whether windows that had ended when the shorter run ended are the same in both."""
+    """Return whether the windows that ended before the shorter run did are the same in both runs."""
     end_s = min(run.windows["exit_s"].max() or 0.0 for run in (left, right))
     ended = [
         run.windows.filter((pl.col("exit_s") < end_s) & (pl.col("exit_cause") != "end")).select(*WINDOW_KEY, "exit_s")
@@ -91,8 +91,8 @@ def _same_traffic(left: RunData, right: RunData) -> bool:
     return ended[0].sort(WINDOW_KEY).equals(ended[1].sort(WINDOW_KEY))
 
 
-def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return settings by dotted key that differ."""
+def _find_differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the first differing settings, by dotted key; ``-`` for a missing value."""
     keys = dict.fromkeys((*left, *right))
     found = {key: (left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)}
     return dict(list(found.items())[:_MOST_NAMED])
