@@ -21,7 +21,7 @@ from vnetsim.storage.records import CellEntry, ComparisonRecord, Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A series that all arms report and measure in the same way; named like in ``vnetsim.learning.Series``.
+    """A series that all arms report and measure in the same way; for shared fields see ``vnetsim.learning.Series``.
 
     Args:
         name: name of the series.
@@ -70,7 +70,7 @@ class Metric:
 
     @property
     def compared(self) -> str:
-        """Which of a run's values is compared, in words."""
+        """The compared value of a run, in words."""
         if self.known is not None:
             return "value"
         return "last value" if self.last == 1 else f"mean of the last {self.last} evaluations"

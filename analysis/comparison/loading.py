@@ -122,7 +122,7 @@ def _load_cells(
     others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}
     altered: list[str] = []
     for entry in record.cells:
-        name = Path(entry.folder).name  # never outside the folder, whatever the record says
+        name = Path(entry.folder).name  # a path in the record must not lead outside the folder
         if name in record.failed:
             continue
         run = RunDirectory(folder / "cells" / name)

@@ -140,11 +140,13 @@ class Compared:
         """
         data, lines, main = self.data, [], self.main
         mains = {one.name: one.main for one in data.conditions}
-        told = [one for one in self.in_metrics if one.compared == "arms" and one.metric is mains[one.within]]
+        verdict_families = [
+            one for one in self.in_metrics if one.compared == "arms" and one.metric is mains[one.within]
+        ]
         if len(data.arms) == 1 and main is not None:
-            told = [one for one in self.across if one.metric.same(main)]
+            verdict_families = [one for one in self.across if one.metric.same(main)]
         if data.record.timing_only:
-            told = sorted(
+            verdict_families = sorted(
                 self.in_metrics,
                 key=lambda one: (
                     not self._in_first_picture(one.metric),
@@ -152,7 +154,7 @@ class Compared:
                     one.compared == "arms",
                 ),
             )
-        for compared, within, metric, shown in told:
+        for compared, within, metric, shown in verdict_families:
             several = len(data.arms if compared == "conditions" else data.conditions) > 1
             under = f"{shortened(within)}: " if several else ""
             lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]

@@ -259,7 +259,7 @@ def withhold(data: ComparisonData, runs: Sequence[ArmRuns], families: Sequence[F
     several = len(data.conditions) > 1
     found = {(one.arm, one.condition): one for one in runs if not _has_equal_schedule(one)}
 
-    def unmet(family: Family, pair: ComparedPair) -> bool:
+    def is_unmet(family: Family, pair: ComparedPair) -> bool:
         sides = [
             (name, family.within if several else "") if family.compared == "arms" else (family.within, name)
             for name in (pair.first, pair.second)
@@ -270,6 +270,6 @@ def withhold(data: ComparisonData, runs: Sequence[ArmRuns], families: Sequence[F
     if data.record.timing_only:
         return list(families)
     return [
-        family._replace(pairs=[dataclasses.replace(pair, withheld=unmet(family, pair)) for pair in family.pairs])
+        family._replace(pairs=[dataclasses.replace(pair, withheld=is_unmet(family, pair)) for pair in family.pairs])
         for family in families
     ]

@@ -18,7 +18,7 @@ _SHOWN = (bool, int, float, str)
 
 
 def export_tensorboard(folder: Path, to: Path) -> Path:
-    """Write event files of a run, or of each cell of a comparison that has begun, and return ``to``.
+    """Write event files of a run, or of each cell of a comparison that has cell_names, and return ``to``.
 
     The step is the number of aggregated rounds; the wall time is the simulated time (s).
 
@@ -35,8 +35,8 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
     runs = {to: folder}
     if source.holds(COMPARISON):
         names = [Path(cell.folder).name for cell in source.comparison_record().cells]
-        begun = [name for name in names if name != ".." and (folder / "cells" / name / "manifest.json").is_file()]
-        runs = {to / name: folder / "cells" / name for name in begun}
+        cell_names = [name for name in names if name != ".." and (folder / "cells" / name / "manifest.json").is_file()]
+        runs = {to / name: folder / "cells" / name for name in cell_names}
     for place, path in runs.items():
         _write_events(place, path)
     return to

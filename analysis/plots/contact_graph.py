@@ -1,4 +1,4 @@
-"""Which vehicles exchanged with which, on the map: the contact graph of a round."""
+"""The contact graph of a round: pairs of vehicles that exchanged, on the map."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _warn_ended_early(run: RunData) -> Iterator[str]:
 
 
 def _warn_outcomes(run: RunData) -> Iterator[str]:
-    """Warn of outcomes that ended many participations."""
+    """Warn if nobody was invited or committed, and of outcomes that ended many participations."""
     if not run.learning or run.windows.is_empty():
         return
     ended, total = dict(run.invited.group_by("outcome").len().iter_rows()), run.invited.height

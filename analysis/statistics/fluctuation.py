@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 LEAST_ROUNDS = 10
-"""With fewer rounds of an aggregator the estimate says little: its relative standard error at 10 is about a third."""
+"""Fewest rounds of an aggregator for an estimate; its relative standard error at 10 is about a third."""
 
 
 def fluctuation(rounds: pl.DataFrame) -> float | None:

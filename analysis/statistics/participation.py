@@ -91,7 +91,7 @@ def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
 def run_measures(
     participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame, *, span_s: float, silos: int
 ) -> dict[str, float | None]:
-    """Return the measures of a run by name; None where the divisor is 0.
+    """Return the measures of a run by name; None for one that is not defined.
 
     Args:
         participations: the table ``participations``.
@@ -140,7 +140,7 @@ def gini(counts: NDArray[np.int64]) -> float | None:
 
 
 def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame) -> float | None:
-    """Return the share of the invitations at whose instant another vehicle waited that could have been invited.
+    """Return the share of invitations that were made while another vehicle waited to be invited.
 
     A vehicle waits if it is in coverage, takes no part, and was neither invited nor aggregated in the open round. None
     without invitations, and with several aggregators, because it is not known for which one a vehicle waits.

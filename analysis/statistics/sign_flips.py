@@ -1,4 +1,4 @@
-"""The sign-flip (randomisation) test of paired differences, and the interval that belongs to it.
+"""The sign-flip (randomisation) test of paired differences, and its interval.
 
 If the differences are symmetric about their centre, each is as likely to lie above it as equally far below. The test
 flips the signs of the differences in all ways and counts how often the sum is at least as far from 0 as the observed
