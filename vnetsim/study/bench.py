@@ -1,8 +1,8 @@
-"""Benchmark tracks: a frozen study, to which anybody adds an arm.
+"""Benchmark tracks: a frozen study to which anybody can add an arm.
 
-A track is a file of ``scenarios/bench``: scenario, traffic, physics, pace and tasks, with the hashes of all files and
-of the traffic of ten seeds. What is asked is an arm beside the baseline of its task; the two are a study. A row is
-what came out, a small file; one that was received is data, held to its track and never run.
+A track is a file in ``scenarios/bench``: scenario, traffic, physics, pace and tasks, with the hashes of all files and
+of the traffic at ten seeds. An arm is run with the baseline of its task; the two are a study. Its result is a row, a
+small file. A received row is data: it is checked against its track, and its code is never run.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from vnetsim.study.plan import Plan
 from vnetsim.study.request import merged
 
 BASELINE = "baseline"
-"""The arm that all others are compared with."""
+"""Name of the arm that others are compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchTask:
-    """What learners of one task are measured by; learners of another task have a baseline and a metric of their own.
+    """Baseline and metric for the learners of one task.
 
     Args:
         baseline: the learner that others are compared with.
-        metric: name of the series that counts, at its last evaluation.
-        label: of the metric, in words.
-        unit: of the metric; ``%`` stands for a fraction.
-        target: value whose first measurement is timed; None where nobody has set one.
-        tolerance: how far a row's metric may lie from what another machine finds, in the metric's unit.
+        metric: name of the series that is compared, at its last evaluation.
+        label: name of the metric on pages.
+        unit: unit of the metric; ``%`` means a fraction in [0, 1].
+        target: value of the metric for the time to target; None for no target.
+        tolerance: largest difference of the metric between machines, in its unit.
         settings: fixed for all arms.
-        learning: of all arms where they say nothing else.
+        learning: defaults of all arms for settings of the learner.
     """
 
     baseline: str
@@ -64,9 +64,9 @@ class BenchTask:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchControl:
-    """An arm whose effect is known, so that a track shows what it can tell apart.
+    """An arm with a known effect, which shows how small a difference a track can detect.
 
-    ``metric`` is another series than the task's, where what is to be known is another model's.
+    ``metric`` replaces the task's series if it is not empty.
     """
 
     name: str
@@ -83,18 +83,18 @@ class TrackTables:
     """The keys of a track's file.
 
     Args:
-        version: changes with anything else.
-        title: of the track.
-        notes: what its table must say of it.
-        scenario: whose traffic is recorded.
-        sumo: version that recorded it.
-        windows: digest of the windows of each seed's traffic, from seed 0; see ``windows_digest``.
-        files: SHA-256 of all that the track reads, by path from the track's folder.
+        version: version of the track; it changes with every other key.
+        title: title of the track.
+        notes: shown with its table.
+        scenario: scenario that is recorded.
+        sumo: version of SUMO that recorded it.
+        windows: digest of the windows at each seed, from seed 0; see ``windows_digest``.
+        files: SHA-256 of every file that the track reads, by path from the track's folder.
         open: patterns of the settings that an arm may choose.
         settings: fixed for all tasks.
-        tasks: by name.
-        controls: arms whose effect is known.
-        sizes: merged into the above.
+        tasks: tasks by name.
+        controls: arms with a known effect.
+        sizes: by name, tables that are merged into the above.
     """
 
     version: str
@@ -116,11 +116,11 @@ class Track:
     """A track at one of its sizes.
 
     Args:
-        name: of its file.
-        size: of what is trained.
+        name: name of its file without the suffix.
+        size: size of networks and training.
         path: its file.
-        sha256: digest of all that the file says, and so, by their hashes, of all files and traffic.
-        tables: what it says at this size.
+        sha256: digest of the file's values, which contain the hashes of all files and traffic.
+        tables: the values at this size.
     """
 
     name: str
@@ -131,14 +131,14 @@ class Track:
 
     @property
     def seeds(self) -> range:
-        """The seeds of a row, each with its traffic."""
+        """The seeds of a row; each has its own traffic."""
         return range(len(self.tables.windows))
 
     def task_of(self, learner: str) -> str:
         """Return a learner's task.
 
         Raises:
-            InputError: no such learner, or the track has no such task.
+            InputError: the learner does not exist, or the track does not have its task.
         """
         task: str = LEARNERS.find(learner).task
         if task not in self.tables.tasks:
@@ -147,10 +147,10 @@ class Track:
         return task
 
     def refuse_closed(self, task: str, keys: Iterable[str]) -> None:
-        """Refuse settings that the track leaves to nobody.
+        """Refuse settings that the track fixes.
 
         Raises:
-            InputError: naming the first, and what is open.
+            InputError: names the first one, and what an arm may choose.
         """
         fixed = {".".join(path) for path in leaves(self.tables.tasks[task].settings)}
         for key in keys:
@@ -161,10 +161,10 @@ class Track:
                 )
 
     def refuse_other_files(self) -> None:
-        """Refuse files that are not those that the track was frozen with.
+        """Refuse files that have changed since the track was frozen.
 
         Raises:
-            InputError: naming the first.
+            InputError: names the first one.
         """
         for name, digest in self.tables.files.items():
             if sha256_of(self.path.parent / name) != digest:
@@ -174,10 +174,10 @@ class Track:
                 )
 
     def refuse_other_traffic(self, seeds: Sequence[int], folder: Path, recorded: Sequence[RecordedEntry]) -> None:
-        """Refuse recorded traffic, one for each of the seeds, that is not the track's.
+        """Refuse recorded traffic (one entry per seed) that differs from the track's.
 
         Raises:
-            InputError: naming the seed and both versions of SUMO.
+            InputError: names the seed and both versions of SUMO.
         """
         for seed, entry in zip(seeds, recorded, strict=True):
             run = RunDirectory(folder / entry.folder)
@@ -193,15 +193,15 @@ class Track:
 
 
 def track_names() -> list[str]:
-    """Return the names of the tracks that come with the package."""
+    """Return the names of the shipped tracks."""
     return sorted(path.stem for path in (shipped_scenarios() / "bench").glob("*.toml"))
 
 
 def load_track(name: str, size: str = "small") -> Track:
-    """Return a track that comes with the package.
+    """Return a shipped track.
 
     Raises:
-        InputError: there is no such track or size, or the file says something else than a track does.
+        InputError: the track or size does not exist, or the file is malformed.
     """
     if name not in track_names():
         raise unknown_name("track", name, track_names())
@@ -218,7 +218,7 @@ def load_track(name: str, size: str = "small") -> Track:
 
 
 def windows_digest(windows: pl.DataFrame) -> str:
-    """Return the SHA-256 of the values of a table of windows, whatever the bytes of its file."""
+    """Return the SHA-256 of a window table's values; it does not depend on the file's encoding."""
     digest = hashlib.sha256()
     for column in WINDOWS:
         values = windows[column.name]
@@ -234,15 +234,15 @@ def windows_digest(windows: pl.DataFrame) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArm:
-    """What is asked of a track.
+    """An arm to run on a track.
 
     Args:
-        track: which.
-        task: of the learner.
-        label: as tables name it.
+        track: the track.
+        task: the learner's task.
+        label: its name in tables.
         learner: a name, or ``/path/to/file.py:CLASS``.
-        settings: that differ from the baseline's, by dotted key; those of the learner among them.
-        control: of the track; empty for an arm of one's own.
+        settings: settings, including the learner's, that differ from the baseline's, by dotted key.
+        control: the track's control that the arm is; None for any other arm.
     """
 
     track: Track
@@ -254,26 +254,26 @@ class BenchArm:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether nothing differs from the baseline."""
+        """Whether the arm equals the baseline."""
         return not self.settings and self.learner == self.track.tables.tasks[self.task].baseline
 
     @property
     def code(self) -> dict[str, str]:
-        """SHA-256 of the files whose code it runs besides the track's, by the setting that names them."""
+        """SHA-256 of the plug-in files that the arm names, by setting; empty for a control."""
         named = {key: self.settings.get(key, "") for key in PLUGIN_KEYS} | {"learner": self.learner}
         files = {key: code_file(name) for key, name in named.items() if isinstance(name, str) and not self.control}
         return {key: sha256_of(file) for key, file in files.items() if file is not None}
 
     @property
     def metric(self) -> str:
-        """The series that counts."""
+        """The series that is compared."""
         return (self.control.metric if self.control else "") or self.track.tables.tasks[self.task].metric
 
     def plan(self, seeds: Sequence[int], options: Sequence[Override] = ()) -> Plan:
-        """Return the cells of baseline and arm at some seeds.
+        """Return the cells of the baseline and the arm at these seeds.
 
         Raises:
-            InputError: an unknown learner or setting, or files that are not the track's.
+            InputError: a learner or setting is unknown, or a file of the track has changed.
         """
         track, tables, task = self.track, self.track.tables, self.track.tables.tasks[self.task]
         track.refuse_other_files()
@@ -302,16 +302,17 @@ class BenchArm:
 
 
 def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, control: str | None) -> BenchArm:
-    """Return the arm that a caller asks for.
+    """Return the arm that the arguments describe.
 
     Args:
-        track: which.
+        track: the track.
         given: settings by dotted key.
-        learner: None for the baseline of the track's first task, or of the control's.
-        control: name of one of the track's.
+        learner: None for the baseline of the track's first task, or of the control's task.
+        control: name of a control of the track, or None.
 
     Raises:
-        InputError: no such learner or control, a control with settings of one's own, or a setting that is not open.
+        InputError: the learner or control does not exist, a control was combined with settings or a learner, or the
+            track fixes a setting.
     """
     tables = track.tables
     if control is not None:
@@ -332,13 +333,13 @@ def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, contr
     settings = {
         key: at_folder(value, Path.cwd()) if key in PLUGIN_KEYS and isinstance(value, str) else value
         for key, value in given.items()
-        if already.get(key) != value  # the baseline's, which says nothing
+        if already.get(key) != value  # equal to the baseline's, so it does not belong in the label
     }
     return BenchArm(track=track, task=task, label=_label(name, settings), learner=name, settings=settings)
 
 
 def _label(learner: str, settings: Mapping[str, Any]) -> str:
-    """Return a learner's name and what differs from the baseline; a plug-in's name stands for itself."""
+    """Return the learner's name and each setting as KEY=VALUE; for plug-ins and handover.policy the value alone."""
     words = [short_name(learner)]
     for key, value in settings.items():
         text = short_name(value) if isinstance(value, str) else json.dumps(value, default=str)

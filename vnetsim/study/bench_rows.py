@@ -1,4 +1,4 @@
-"""Rows of a benchmark that were received: read, held to their track, run again. A row is data, and brings no code."""
+"""Read rows of a benchmark from others, check them against their track, and run them again; rows contain no code."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from vnetsim.study.bench import BenchArm, Track, asked_arm, load_track, track_na
 from vnetsim.study.levels import placed
 
 SAME = 1e-9
-"""What another machine's last bits may do to times, bytes and energy, in parts of them."""
+"""Largest relative difference of times, bytes and energy between machines, by rounding."""
 
 METRIC = ("untrained", "half", "final")
-"""Values of a row that are the metric."""
+"""Fields of a row that contain the metric."""
 
 COUNTED = ("commits", "bytes", "energy_j")
-"""Values that follow from who was invited."""
+"""Fields of a row that depend on which vehicles were invited."""
 
 _LARGEST_ROW_BYTES = 200_000
-_MOST = 1e18  # of anything that is counted or measured
+_MOST = 1e18  # no count or measurement is larger
 
 
 def row_file(row: BenchRecord) -> str:
-    """Return the name of a row's file, from the folder of the rows."""
+    """Return the path of a row's file, relative to the folder of rows."""
     return f"{row.track}/{path_name(row.size, row.task, *row.arm.split(', '))}.json"
 
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
-    """Return a row, held to its track, and the track. Nothing that it names is run or opened.
+    """Return a row that was checked against its track, and the track; runs and opens nothing that the row names.
 
     Raises:
-        InputError: it is no row, or not of the track as it is here; seeds are missing; in one line.
+        InputError: the file is no row, its track differs from the installed one, seeds are missing, or values are
+            impossible.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
@@ -60,11 +61,7 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
 
 
 def _track_of(row: BenchRecord) -> Track:
-    """Return the track of a row that fits it.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Return a row's track; raise InputError if the row does not match it."""
     if row.track not in track_names():
         raise unknown_name("track", row.track[:60], track_names())
     track = load_track(row.track, row.size)
@@ -89,7 +86,7 @@ def _track_of(row: BenchRecord) -> Track:
 
 
 def _refuse_impossible(row: BenchRecord, unit: str) -> None:
-    """Refuse a row with a value that no run can have; of the unit, ``%`` stands for a fraction."""
+    """Refuse a row with a value that no run can have; ``unit`` is the metric's, ``%`` means a fraction in [0, 1]."""
     metric = {"%": (0.0, 1.0), "RMSE": (0.0, _MOST)}.get(unit, (-_MOST, _MOST))
     bounds = dict.fromkeys(METRIC, metric) | dict.fromkeys(COUNTED, (0.0, _MOST)) | {"span_s": (math.ulp(0.0), _MOST)}
     for one in row.seeds:
@@ -101,11 +98,7 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
-    """Refuse a row whose baseline is not that of vnetsim's own rows, by the measure of ``bench_check``.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Refuse a row whose baseline differs from that of the shipped rows by more than ``bench_check`` allows."""
     shipped = _shipped_baseline(track.path.parent / "rows" / track.name, track.size, row.task, track.sha256)
     if shipped is None:
         return
@@ -128,7 +121,7 @@ def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
 
 @cache
 def _shipped_baseline(folder: Path, size: str, task: str, track_sha256: str) -> Sequence[BenchValues] | None:
-    """Return what a task's baseline came to at each seed, by the first of vnetsim's own rows; None without one."""
+    """Return the baseline's values at each seed from the first shipped row of the task; None if there is no row."""
     for path in sorted(folder.glob(f"{path_name(size, task)}-*.json")):
         row = build_record(path, json.loads(path.read_bytes()), BenchRecord)
         if (row.track_sha256, row.size, row.task) == (track_sha256, size, task):
@@ -137,15 +130,15 @@ def _shipped_baseline(folder: Path, size: str, task: str, track_sha256: str) -> 
 
 
 def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> BenchArm:
-    """Return the arm of a row, to be run again.
+    """Return the arm of a row, to run it again.
 
     Args:
-        row: read by ``read_row``.
+        row: result of ``read_row``.
         track: its track.
-        given: by setting, the file and class of each code of the row that is not vnetsim's; a row brings none.
+        given: ``FILE.py:CLASS`` of each plug-in that is not part of vnetsim, by setting; a row contains no code.
 
     Raises:
-        InputError: such code is missing, or is not what the row was made with.
+        InputError: such a plug-in is missing, or its file differs from the one that made the row.
     """
     if row.control:
         return asked_arm(track, {}, None, row.control)

@@ -1,6 +1,6 @@
-"""One cell of a comparison: what it takes to run it in any process, how it ended, and whether it is still what it was.
+"""One cell of a comparison: the job that any process can run, its result, and the check that it has finished.
 
-A cell is a run directory, whose files have checksums: altered ones are named instead of silently compared.
+A cell is a run directory. Its files have checksums, so that altered files are refused and not silently compared.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ class CellJob:
     """A cell to run; can be sent to another process or machine.
 
     Args:
-        name: of its folder.
-        where: its place among the others, and its ``words``.
+        name: name of its folder.
+        where: its number, the number of cells, and its ``words``.
         words: arm, condition and seed.
         root: folder of the comparison, absolute.
-        experiment: its settings; traffic and learners' files by their paths in ``root``.
+        experiment: its settings; paths of traffic and plug-in files are relative to ``root``.
+        command: the command line, for the record.
+        timing_only: play the rounds without training.
     """
 
     name: str
@@ -52,11 +54,11 @@ class CellJob:
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether its settings leave open which GPU it has, or whether any."""
+        """Whether the cell runs on any GPU that it is given; False for ``cpu`` and ``cuda:N``."""
         return self.experiment.device in {"auto", "cuda"}
 
     def located(self) -> Experiment:
-        """Return its settings with the paths as they are on this machine."""
+        """Return its settings with absolute paths of this machine."""
         given = self.experiment
         plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items() if name}
         return given.placed({"scenario": str(self.root / given.scenario), **plugins})
@@ -64,9 +66,12 @@ class CellJob:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """How the cell of a folder ended: ``error`` says why it failed, in one line; empty when it finished.
+    """How a cell ended.
 
-    ``disk_full`` is whether it failed because there was no space left, as all others would.
+    Args:
+        name: name of its folder.
+        error: why it failed, in one line; empty if it finished.
+        disk_full: whether it failed because the disk is full, so that all others would fail too.
     """
 
     name: str
@@ -77,11 +82,11 @@ class CellResult:
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
     """Run or resume a cell.
 
-    torch computes it with one thread, wherever it runs: sums depend on how many there are in their last bits, and
-    several cells at once use a machine better than several threads.
+    torch uses one thread, because the last bits of sums depend on the number of threads, and because several cells at
+    once use a machine better than several threads.
 
     Raises:
-        KeyboardInterrupt: it was interrupted, and can be resumed.
+        KeyboardInterrupt: the cell was interrupted and can be resumed.
     """
     try:
         with _one_thread():
@@ -98,10 +103,10 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
     whole = Folder(job.root)
     folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
     if (folder / "manifest.json").is_file():
-        # whatever the folder names, the settings are the comparison's
+        # trusted: the settings come from the comparison, not from the folder
         resume_run(folder, command=job.command, progress=progress, trust=True, experiment=job.located())
     else:
-        if folder.exists():  # killed before it had begun
+        if folder.exists():  # a cell that was killed before it wrote its manifest
             whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
         start_run(assembly, folder, command=job.command, progress=progress, portable=True, timing_only=job.timing_only)
@@ -109,11 +114,9 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let torch compute with one thread: the bits of a cell must not depend on how many cells run at once.
-
-    Vehicles are still trained side by side on all cores that the cell has; that changes no bit.
-    """
-    import torch  # noqa: PLC0415 - seconds, which the readers of seals do without
+    """Let torch use one thread, so that results do not depend on how many cells run at once."""
+    # vehicles still train in parallel on all cores of the cell (CORES), which changes no bit
+    import torch  # noqa: PLC0415 - takes seconds; is_finished does without it
 
     before, cores_before = torch.get_num_threads(), os.environ.get(CORES)
     os.environ.setdefault(CORES, str(before))
@@ -130,7 +133,7 @@ def is_finished(folder: Path) -> bool:
     """Return whether a cell has finished.
 
     Raises:
-        InputError: it is of another version, damaged, or altered since it finished.
+        InputError: another version made the cell, or it was damaged or altered.
     """
     run = RunDirectory(folder)
     try:
@@ -148,7 +151,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Return whether an error comes from a disk or quota without space."""
+    """Return whether an error or one of its causes says that the disk or quota is full."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return True
