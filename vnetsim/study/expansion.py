@@ -1,7 +1,6 @@
-"""From the tables of a study to its cells, in one pass; all faults are found before anything runs.
+"""Expand the tables of a study to its cells, in one pass; all faults are found before anything runs.
 
-A cell has the settings of the study, over them those of its condition, over these its arm's, and the command line's on
-top.
+A cell's settings come, in increasing priority, from the study, its condition, its arm, and the command line.
 """
 
 from __future__ import annotations
@@ -63,24 +62,24 @@ T = TypeVar("T")
 
 
 class Expansion:
-    """What the tables of a study come to.
+    """Arms and conditions of a study, which ``plan`` expands to cells.
 
     Args:
-        values: its tables; see ``vnetsim.study.request``.
+        values: tables of the study; see ``vnetsim.study.request``.
         options: settings of the command line.
-        where: the file that the tables stand in, for messages; empty for the command line.
-        folder: from which paths in the tables are taken.
+        where: file of the tables, for messages; empty for the command line.
+        folder: folder that relative paths in the tables start from.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
-        timing_only: whether nobody is trained: over all of the traffic, and at every seed over another, unless that is
-            said otherwise.
-        scale: of the learners.
-        least: arms times conditions that there must be, where somebody trains.
-        common: the tables without those of the size that was chosen; None where there are no sizes.
+        timing_only: play the rounds without training. By default this covers all of the traffic, and every seed has
+            its own traffic.
+        scale: scale of the learners.
+        least: least number of arms times conditions; not checked with ``timing_only``.
+        common: the tables without those of the chosen size; None if the study has no sizes.
 
     Raises:
-        InputError: an unknown learner or setting, a wrong value, learners of different tasks, a missing scenario; and
-            of ``plan`` too many cells, fewer evaluations than are compared, two cells that are the same experiment,
-            arms that cannot have one schedule, or a selection by losses where nobody is trained.
+        InputError: an unknown learner or setting, a wrong value, learners of different tasks, or a missing scenario.
+            ``plan`` raises it for too many cells, fewer evaluations than are compared, two equal cells, arms that
+            cannot share a schedule, or a selection by losses without training.
         RunError: an installed plug-in is at fault.
     """
 
@@ -144,11 +143,9 @@ class Expansion:
             self._options = [*(one for one in whole if one[0] not in grid), *options]
 
     def _traffic_seed(self, base: Experiment, seed: int) -> int | None:
-        """Return the seed of the traffic that is replayed at a seed; None for the one traffic of the settings.
-
-        With ``traffic_seeds`` the variation of traffic goes into the paired differences. Where nobody is trained, seeds
-        that share their traffic would be no repetitions of what is asked.
-        """
+        """Return the seed of the traffic that a cell replays; None to use the traffic of the settings."""
+        # traffic_seeds adds the variation of traffic to the paired differences; without training, seeds that share
+        # their traffic would not be repetitions
         if self._traffic_seeds:
             return self._traffic_seeds[seed % len(self._traffic_seeds)]
         kind = kind_of(base.scenario)
@@ -156,11 +153,7 @@ class Expansion:
         return seed if self._timing_only and seeded and base.traffic.seed is None else None
 
     def _keys_of_learners(self) -> dict[str, set[str]]:
-        """Return the names of settings by learner.
-
-        Raises:
-            InputError: there is no such learner, or they learn different tasks.
-        """
+        """Return the names of settings by learner; refuse unknown learners and learners of different tasks."""
         more = [] if self._reference is None else [(self._conditions[0], self._reference)]
         settings = [{**condition.settings, **arm.settings} for condition, arm in [*self._pairs(), *more]]
         learners = dict.fromkeys(one[LEARNER] for one in settings)
@@ -173,13 +166,20 @@ class Expansion:
         return {name: keys_of(name) for name in learners}
 
     def _pairs(self) -> list[tuple[Level, Level]]:
-        """Return condition and arm of what is not left out."""
+        """Return the pairs (condition, arm) that are not skipped."""
         left_out = {(one.condition, one.arm) for one in self._skipped}
         pairs = itertools.product(self._conditions, self._arms)
         return [(condition, arm) for condition, arm in pairs if (condition.label, arm.label) not in left_out]
 
     def plan(self, limit: int | None) -> Plan:
-        """Return the cells, at most ``limit`` of them, and all that is said of them."""
+        """Return the plan of the study.
+
+        Args:
+            limit: largest number of cells; None for any number.
+
+        Raises:
+            InputError: see the class.
+        """
         tables, pairs = self._tables, self._pairs()
         with placed(self._where):
             self._refuse_numbers(len(pairs) * len(self._seeds), limit)
@@ -247,10 +247,7 @@ class Expansion:
     def _refuse_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> None:
-        """Refuse settings that have no effect in any of the cells that have them.
-
-        Those of all sizes are passed over where only the size that was chosen took their effect away.
-        """
+        """Refuse settings without effect in every cell that has them, unless only the chosen size took their effect."""
         lacking = self._idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
         with placed(self._where):
@@ -268,7 +265,7 @@ class Expansion:
     def _idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> dict[str, str]:
-        """Return what has no effect in any of the cells that have it; see ``vnetsim.runs.effect.idle``."""
+        """Return the settings without effect in every cell that has them, and why; see ``find_idle``."""
         cases = []
         for (condition, arm), experiment in zip(pairs, experiments, strict=True):
             made, given = assemble(experiment), self._given(condition, arm, experiment).union(options)
@@ -277,27 +274,27 @@ class Expansion:
         return idle_everywhere(cases)
 
     def _given(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
-        """Return the keys that the study gives a cell, but those of settings that other learners alone have."""
+        """Return the keys that the study sets in a cell, without settings that only other learners have."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
     def _common_idle(self, lacking: Mapping[str, str]) -> set[str]:
-        """Return those settings without effect that the tables of all sizes have, and with effect there."""
+        """Return the settings in ``lacking`` that come from the tables of all sizes and have an effect there."""
         if not lacking or self._common is None:
             return set()
         try:
             alone = Expansion(self._common, (), where="", folder=self._folder, trust=self._trust, least=1)
             pairs = alone._pairs()
             experiments = [alone._experiment(*pair) for pair in pairs]
-        except InputError:  # they say too little by themselves
+        except InputError:  # the common tables alone are no complete study
             return set(lacking)
         given = set().union(*(alone._given(*pair, one) for pair, one in zip(pairs, experiments, strict=True)))
         return given.intersection(lacking) - alone._idle(pairs, experiments, ()).keys()
 
     def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
-        """Yield what a reader must know of schedule, cameras and traffic."""
+        """Yield notes for the page about schedule, cameras and traffic."""
         if self._controlled:
             yield (
                 "Sharp camera: the same run with no image blurred (blur.fraction = 0), which shows what blurred images "
@@ -327,14 +324,14 @@ class Expansion:
             yield "Every seed has traffic of its own, drawn with that seed; under each condition all arms replay it."
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
-        """Return what an arm's cells under a condition are, but for their seeds."""
+        """Return the experiment of an arm under a condition; its seed is set later."""
         own, reference = self._fitted(condition, arm), self._reference
         if reference is not None:
             theirs = self._fitted(condition, reference)
             with placed(self._where, "equal schedule"):
                 _refuse_other_rounds(arm, own, reference, theirs)
                 schedule = ScheduleSettings(learner=theirs.learner, learning=theirs.learning)
-                # once more: not every selection policy goes with a schedule
+                # assemble again: not every selection policy supports a schedule
                 own = self._assembled(dataclasses.replace(own, schedule=schedule))
         wanted = self._tables.last_evaluations
         evaluations = wanted if own.rounds is None else -(-own.rounds // own.evaluate_every)
@@ -349,7 +346,7 @@ class Expansion:
         return own
 
     def _fitted(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment with those settings of ``learning`` that its learner knows, and the arm's own."""
+        """Return the experiment; ``learning`` keeps the keys that its learner knows and those that the arm sets."""
         settings = {**condition.settings, **arm.settings}
         scenario = settings.pop(SCENARIO)
         own = {path[1] for path in arm.settings if path[0] == "learning"}
@@ -367,7 +364,7 @@ class Expansion:
         return self._resolved(condition, arm, build)
 
     def _assembled(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
-        """Return an experiment with the defaults of all that it is made of."""
+        """Return an experiment with the defaults of its plug-ins filled in."""
         made = assemble(experiment, learner)
         if self._timing_only:
             refuse_losses(made)
@@ -390,7 +387,7 @@ class Expansion:
         return self._resolved(condition, None, build)
 
     def _resolved(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
-        """Return ``build(options)``; a fault that is there without the options too is the study's, and said to be."""
+        """Return ``build(options)``; if ``build(())`` fails too, the error names the study instead of the options."""
         try:
             return build(self._options)
         except InputError:
@@ -399,7 +396,7 @@ class Expansion:
             raise
 
     def _of(self, condition: Level, arm: Level | None) -> AbstractContextManager[None]:
-        """Name arm and condition, where a file does, in messages about them."""
+        """Put file, arm and condition before the text of an error; nothing without a study file."""
         if not self._where:
             return placed()
         words = [f"condition '{condition.label}'"] * bool(condition.label)
@@ -407,14 +404,10 @@ class Expansion:
 
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:
-    """Check that two arms that are to have one schedule differ in their learners alone.
-
-    Raises:
-        InputError: naming what else differs.
-    """
+    """Refuse two arms of one schedule that differ in more than their learners."""
     ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
     differs = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
-    apart = [path for path in differs if path[0] != "blur"]  # which images blur is no matter of rounds
+    apart = [path for path in differs if path[0] != "blur"]  # blur does not change the schedule
     for path, one in itertools.product(apart, (arm, reference)):
         if path in one.settings:
             raise InputError(

@@ -1,4 +1,4 @@
-"""From the tables of a study to its arms and conditions: each a label and settings, multiplied by the grid."""
+"""Read arms and conditions from the tables of a study (each is a label and settings) and multiply them by the grid."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Grid = Mapping[Key, Sequence[Any]]
 LEARNER, SCENARIO, LEARNING = ("learner",), ("scenario",), ("learning",)
 
 SHARP = ("blur", "fraction")
-"""The setting that is 0 where no image is blurred; blur levels, and the weights made of them, stay."""
+"""Setting that turns off the blur of images with 0; blur levels, and weights computed from them, do not change."""
 
 MOST_POINTS = 10_000
-"""A grid of more is a slip."""
+"""Largest number of grid points."""
 
 ELSEWHERE = {
     "seed": ("seeds", "--seeds"),
@@ -46,7 +46,7 @@ ELSEWHERE = {
     "learner": ("learner of [settings], [[arms]] or [[conditions]]", "--learners"),
     "schedule": ("equal_schedule", "--equal-schedule"),
 }
-"""What a study file, and the command line, say instead of these settings."""
+"""For settings that a study does not take: the key of a study file and the option of the command line instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +102,8 @@ class Level:
     """An arm or a condition.
 
     Args:
-        label: as the page names it; empty for the only condition.
-        settings: of its cells, scenario and learner among them; paths hold from the working directory.
+        label: its name on the page; empty for the only condition.
+        settings: settings of its cells, including scenario and learner; paths are relative to the working directory.
     """
 
     label: str
@@ -112,7 +112,7 @@ class Level:
 
 @contextmanager
 def placed(*where: str) -> Iterator[None]:
-    """Name the places of a fault, such as file and table, before what is said of it; empty ones are none."""
+    """Put places, such as file and table, before the text of an InputError; empty ones are left out."""
     try:
         yield
     except InputError as error:
@@ -120,10 +120,10 @@ def placed(*where: str) -> Iterator[None]:
 
 
 def seeds_of(value: object, place: str) -> Sequence[int]:
-    """Return the seeds of ``FIRST:END`` (without END), of ``a,b,c`` or of a list; ``place`` names them in messages.
+    """Return the seeds of ``FIRST:END`` (without END), of ``a,b,c`` or of a list; messages begin with ``place``.
 
     Raises:
-        InputError: malformed, empty, too many, or a seed twice.
+        InputError: the seeds are malformed, none, more than 10^6, or one occurs twice.
     """
     found = value
     if isinstance(value, str):
@@ -143,7 +143,7 @@ def seeds_of(value: object, place: str) -> Sequence[int]:
 
 
 def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
-    """Return the settings of a table ``settings``, with paths taken from ``folder``."""
+    """Return the settings of a table ``settings``; relative paths in it start from ``folder``."""
     found = leaves(table)
     for path in found:
         _refuse_elsewhere(path, "settings")
@@ -156,7 +156,7 @@ def _refuse_elsewhere(path: Key, table: str) -> None:
 
 
 def _located(path: Key, value: Any, folder: Path) -> Any:
-    """Return a value with the files that it names, a plug-in's among them, as they are from the working directory."""
+    """Return a value whose paths, also of plug-ins, are relative to the working directory instead of ``folder``."""
     if path == SCENARIO:
         return scenario_at(value, folder)
     if ".".join(path) in PLUGIN_KEYS and isinstance(value, str):
@@ -165,7 +165,7 @@ def _located(path: Key, value: Any, folder: Path) -> Any:
 
 
 def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
-    """Return the tables of ``[[name]]`` as the dataclass ``kind``, each with its place."""
+    """Return the tables of ``[[name]]`` as dataclass ``kind``, each with its place for messages."""
     if not isinstance(values, Sequence) or not all(isinstance(one, Mapping) for one in values):
         raise InputError(f"{name}: write each as a table below a line [[{name}]].")
     places = [f"[[{name}]] no. {number}" for number in range(1, len(values) + 1)]
@@ -173,10 +173,10 @@ def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
 
 
 def common_learner(tables: StudyTables, folder: Path) -> str:
-    """Return ``learner`` of ``[settings]``, with a file's path from the working directory; empty where none is named.
+    """Return ``learner`` of ``[settings]``, empty if there is none; a path is relative to the working directory.
 
     Raises:
-        InputError: it is no name.
+        InputError: the value is not text.
     """
     name = tables.settings.get("learner", "")
     if not isinstance(name, str):
@@ -185,10 +185,14 @@ def common_learner(tables: StudyTables, folder: Path) -> str:
 
 
 def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
-    """Return the conditions, at every point of the grid's settings other than those of ``learning``.
+    """Return the conditions, each at every point of the grid without the grid's ``learning`` settings.
 
-    Without ``[[conditions]]`` there is one, which has no label. Each has the settings of the study below its own. The
-    learner of ``[settings]`` goes to conditions only where another condition names one; else it is the arms'.
+    Without ``[[conditions]]`` there is one condition with an empty label. A condition's settings override the study's.
+    The learner of ``[settings]`` is the default of the conditions if any condition names a learner; otherwise it is
+    the default of the arms.
+
+    Raises:
+        InputError: a condition has no name or no scenario, or sets what the grid varies.
     """
     general = _settings({key: value for key, value in tables.settings.items() if key != "learner"}, folder)
     if tables.scenario:
@@ -216,10 +220,14 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
 
 
 def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, learner: str) -> list[Level]:
-    """Return the arms, each at every point of those settings of ``learning`` in the grid that its learner knows.
+    """Return the arms, each at every point of the grid's ``learning`` settings that its learner knows.
 
-    Conditions may name the learners: an arm that names none knows what all of these know. Where they name none,
-    ``learner`` is that of arms without one, if it is not empty. Without ``[[arms]]`` the only learner is the only arm.
+    If conditions name the learners, an arm has the settings that all these learners know. Otherwise ``learner``, if not
+    empty, is the default of the arms. Without ``[[arms]]``, the only learner is the only arm.
+
+    Raises:
+        InputError: an arm has no learner or two, sets what the grid or a condition must set, or no learner knows a
+            setting of the grid.
     """
     learners = list(dict.fromkeys(one.settings[LEARNER] for one in conditions if LEARNER in one.settings))
     complete = all(LEARNER in one.settings for one in conditions)
@@ -245,7 +253,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
 
 
 def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return an arm; its learner is empty where conditions name it, ``complete`` where all of them do."""
+    """Return an arm; ``learner`` is empty if conditions name it, and ``complete`` says that all of them do."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:
@@ -262,7 +270,11 @@ def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Lev
 
 
 def with_sharp_controls(arms: Sequence[Level]) -> list[Level]:
-    """Return the arms, each followed by its control: the same arm, with no image blurred."""
+    """Return the arms, each followed by its control: the same arm without blurred images.
+
+    Raises:
+        InputError: an arm sets ``blur.fraction`` itself.
+    """
     for arm in arms:
         if SHARP in arm.settings:
             raise InputError(
@@ -273,7 +285,7 @@ def with_sharp_controls(arms: Sequence[Level]) -> list[Level]:
 
 
 def refuse_same_labels(levels: Sequence[Level]) -> None:
-    """Check that every label is there once."""
+    """Raise InputError if a label occurs twice."""
     labels = [level.label for level in levels]
     for label in labels:
         if labels.count(label) > 1:
@@ -286,7 +298,11 @@ def keys_of(learner: str) -> set[str]:
 
 
 def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
-    """Return a grid's values by dotted key, split."""
+    """Return a grid's values by split dotted key.
+
+    Raises:
+        InputError: a value is not a list, a key is not allowed, or the grid has more than ``MOST_POINTS`` points.
+    """
     grid = leaves(table)
     for path, values in grid.items():
         if path not in {SCENARIO, LEARNER}:
@@ -302,11 +318,11 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
 
 
 def _multiplied(level: Level, grid: Grid, folder: Path) -> list[Level]:
-    """Return an arm or a condition at every point of a grid, of which it may set none itself."""
+    """Return an arm or a condition at every point of a grid; refuse a level that sets what the grid varies."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner says nothing
+    silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner needs no label
     return [
         Level(
             label=_labelled(level.label, {path: value for path, value in point.items() if path not in silent}),
@@ -317,8 +333,8 @@ def _multiplied(level: Level, grid: Grid, folder: Path) -> list[Level]:
 
 
 def _labelled(label: str, point: Mapping[Key, Any]) -> str:
-    """Return the label with the point's values; scenario and learner stand for themselves, others follow their key."""
-    # a plug-in's name is a value of its table
+    """Return the label with the point's values as KEY=VALUE; for scenario and learner the value alone."""
+    # for a plug-in's name, such as selection.name, the key is the table
     short = {path: path[-1] if path[-1] != "name" else path[-2] for path in point}
     last = list(short.values())
     said = []
@@ -333,7 +349,11 @@ def _labelled(label: str, point: Mapping[Key, Any]) -> str:
 
 
 def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[SkippedEntry]:
-    """Return the pairs that are left out, each with the first reason that is given."""
+    """Return the pairs of arm and condition to skip, each with the first reason that matches.
+
+    Raises:
+        InputError: a table gives no reason, matches nothing, or matches everything.
+    """
     found: dict[tuple[str, str], SkippedEntry] = {}
     for place, skip in _tables(values, _SkipTable, "skip"):
         with placed(place):
@@ -358,7 +378,13 @@ def _matching(pattern: str, among: Sequence[Level], key: str) -> list[str]:
 
 
 def reference_of(name: str, arms: Sequence[Level], folder: Path) -> Level | None:
-    """Return the arm of a label, else the only arm of a learner, else that learner with its own defaults."""
+    """Return the arm called ``name``, else the only arm with that learner, else a new arm of that learner.
+
+    An empty name gives None.
+
+    Raises:
+        InputError: several arms have that learner.
+    """
     if not name:
         return None
     located = at_folder(name, folder)

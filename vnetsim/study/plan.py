@@ -1,4 +1,4 @@
-"""What a study runs: its cells, and the traffics that they replay."""
+"""What a study runs: its cells and the traffic that they replay."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Cell:
     """One run: an arm under a condition at a seed.
 
     Args:
-        arm: what is compared, as the page names it.
-        condition: under what, as the page names it; empty where there is one only.
-        experiment: resolved, but for its traffic: ``scenario`` is still that which is recorded.
+        arm: label of the arm.
+        condition: label of the condition; empty if there is only one.
+        experiment: all settings, except that ``scenario`` is still the one to record, not the recording.
         traffic: index of its traffic in ``Plan.traffics``.
-        given: dotted keys of the settings that study and command line give it.
+        given: dotted keys of the settings that the study and the command line set.
     """
 
     arm: str
@@ -35,13 +35,13 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """The cell as messages name it."""
+        """The cell's name in messages: arm, condition and seed."""
         return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
     def folder(self, traffic_sha256: str, *, timing_only: bool = False) -> str:
-        """Return the name of its folder: arm, condition, seed, and a hash of all that decides its result.
+        """Return the name of its folder: arm, condition, seed, and a hash of everything that decides its result.
 
-        Traffic and the files of plug-ins go in by their bytes, not by their paths.
+        The hash includes the contents of the traffic and of plug-in files, not their paths.
         """
         named = self.experiment.plugins()
         short = self.experiment.placed({key: short_name(name) for key, name in named.items() if name})
@@ -60,14 +60,16 @@ class Plan:
     """Everything that a study runs.
 
     Args:
-        traffics: the experiments whose traffic is recorded, once each, and replayed by the cells.
-        cells: in the order to run them: all arms and conditions at the first seed, then at the next.
+        traffics: the experiments whose traffic is recorded, once each, for the cells to replay.
+        cells: the cells in the order to run them: all arms and conditions at the first seed, then at the next.
+        skipped: the pairs of arm and condition that are not run.
         interval: see ``vnetsim.storage.records.Interval``.
-        against: the arm with which alone the others are compared; empty for all pairs.
-        arm_settings: dotted keys of general settings that belong to the arms, and so may differ between them.
-        last_evaluations: what is compared is the mean of so many of a metric's last values, 1 for its last.
-        title: of the page; empty for one made of scenario and arms.
-        notes: what the page must say of the study, for example its assumptions.
+        against: the arm that all others are compared with; empty to compare all pairs.
+        arm_settings: dotted keys of settings, except the learner's, that an arm sets, so that arms may differ in them.
+        last_evaluations: number of a metric's last values whose mean is compared.
+        timing_only: play the rounds without training.
+        title: title of the page; empty to make one from scenario and arms.
+        notes: shown on the page, for example assumptions.
     """
 
     traffics: tuple[Experiment, ...]

@@ -1,13 +1,13 @@
-"""What a study asks for: a study file, or the arguments of ``vnetsim compare``, of which the same tables are made.
+"""Read a study file, or make the same tables from the arguments of ``vnetsim compare``.
 
-A study file says what is compared, under what, at which seeds: ``docs/how-to/compare.md`` has one with every key, and
-``vnetsim.study.levels.StudyTables`` lists them.
+A study file contains arms, conditions and seeds: ``docs/how-to/compare.md`` has one with every key, and
+``vnetsim.study.levels.StudyTables`` lists the keys.
 
-An arm may have other settings too, ``settings.selection.name = "age"``, but none that changes the traffic, and none
-beside ``equal_schedule``. Arms may leave their learner to the conditions: ``learner = "fedavg"`` in each of
-``[[conditions]]``, or a list in the grid; an arm then needs a name.
+An arm may have other settings than the learner's, such as ``settings.selection.name = "age"``, but none that changes
+the traffic, and none together with ``equal_schedule``. The conditions may name the learners instead of the arms:
+``learner = "fedavg"`` in each of ``[[conditions]]``, or a list in the grid. An arm then needs a name.
 
-Tables of a size are merged into those of the file; anything else of a size replaces what the file says.
+Tables of a size are merged into those of the file; other values of a size replace those of the file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
 from vnetsim.study.plan import Plan
 
 MOST_CELLS = 500
-"""More cells are run only when the user says so."""
+"""Largest number of cells without ``--yes``."""
 
 OWN = {field.name for field in dataclasses.fields(StudyTables)} - {"title", "scenario", "notes"}
-"""Keys that only a study has."""
+"""Keys by which a study file is recognised."""
 
 
 def plan_of(
@@ -48,23 +48,23 @@ def plan_of(
     trust: bool = False,
     timing_only: bool = False,
 ) -> tuple[Plan, str]:
-    """Return what is to be run, and a name for its folder.
+    """Return the plan and a name for the folder of the comparison.
 
     Args:
-        scenario: a study file, or whatever ``vnetsim run`` takes.
+        scenario: a study file, or a scenario as for ``vnetsim run``.
         options: settings of all cells.
-        learners: ``a,b,c``; for a scenario.
-        seeds: ``FIRST:END`` or ``a,b,c``.
-        size: of a study file.
-        equal_schedule: an arm or learner whose payload and work are those of all arms.
-        sharp_control: whether each arm is followed by the same with no image blurred; False for what the study says.
-        scale: of the learners; see ``vnetsim.run``.
-        yes: whether any number of cells is meant.
+        learners: ``a,b,c``; only with a scenario.
+        seeds: ``FIRST:END`` or ``a,b,c``; None for those of the study.
+        size: a size of the study file; None for its first one.
+        equal_schedule: arm or learner whose payload and work all arms get.
+        sharp_control: run each arm a second time without blurred images; False leaves it to the study.
+        scale: scale of the learners; see ``vnetsim.run``.
+        yes: allow more than ``MOST_CELLS`` cells.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
-        timing_only: whether nobody is trained; one learner is then enough.
+        timing_only: play the rounds without training; one learner is then enough.
 
     Raises:
-        InputError: anything wrong with file or options.
+        InputError: the file or an option is wrong.
     """
     path = Path(scenario)
     if is_study(scenario):
@@ -100,23 +100,17 @@ def plan_of(
 
 
 def is_study(scenario: str) -> bool:
-    """Return whether a scenario of the command line is a study file: TOML with keys that only a study has.
+    """Return whether a scenario of the command line is a study file: TOML with a key in ``OWN``.
 
     Raises:
-        InputError: TOML that cannot be read.
+        InputError: the TOML file cannot be read.
     """
     path = Path(scenario)
     return path.suffix == ".toml" and not OWN.isdisjoint(read_toml(path))
 
 
 def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
-    """Return the tables of a study file at one of its sizes, None for the first, the size's name, and those of all.
-
-    Without sizes the name is empty, and the tables of all are None.
-
-    Raises:
-        InputError: there is no such size, or it says what a size has not.
-    """
+    """Return tables at a size (None: the first), its name or "", and the tables of all sizes (None without sizes)."""
     values = read_toml(path)
     with placed(str(path)):
         sizes = structure(values, StudyTables, "").sizes
@@ -132,7 +126,7 @@ def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[st
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables below with those above merged into them; anything else above replaces what is below."""
+    """Merge tables recursively; where both have a value that is not a table, the one of ``above`` is kept."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)

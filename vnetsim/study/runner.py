@@ -1,14 +1,14 @@
-"""Comparisons: run the cells of a study on the same recorded traffic.
+"""Run the cells of a study on the same recorded traffic.
 
 A comparison is a folder::
 
-    comparison.json      what is compared: traffics, cells, and the errors of those that failed
-    traffic/HASH/        one pass of a scenario's traffic, which cells replay
-    learners/HASH/       the files of learners that are not installed
-    cells/NAME/          an ordinary run directory for each cell, named by the hash of its experiment
-    comparison.*         the page and the tables made by the analysis
+    comparison.json      the record: traffic, cells, and errors of failed cells
+    traffic/HASH/        recorded traffic of a scenario, which cells replay
+    learners/HASH/       files of plug-ins that are not installed
+    cells/NAME/          an ordinary run directory for each cell; the name ends with a hash of its experiment
+    comparison.*         page and tables, which the analysis writes
 
-The cells know traffic and learners by their place in this folder, which may therefore be moved or sent as a whole.
+The cells refer to traffic and plug-ins by paths in this folder, so the whole folder may be moved or sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from vnetsim.study.workers import StudyProgress, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
-"""Runs cells, wherever; closing the iterator stops them."""
+"""Runs cells and yields their results; closing the generator stops them."""
 
 
 def compare(
@@ -57,16 +57,23 @@ def compare(
     address: str | None = None,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
-    """Run every cell that the folder does not hold finished yet; return why cells failed, by their folders' names.
+    """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names.
 
-    The folder is new, empty, or that of an earlier call with the same traffic. ``check`` is told it, and its recorded
-    traffic, before any cell runs, and may refuse it. All else is as of ``vnetsim.compare``.
+    Args:
+        plan: the cells and their traffic.
+        folder: a new or empty folder, or that of an earlier call with the same traffic.
+        command: the command line, for the record.
+        progress: shows stages, notes and progress.
+        workers: see ``vnetsim.compare``.
+        engine: see ``vnetsim.compare``.
+        address: see ``vnetsim.compare``.
+        check: called with the folder and its recorded traffic before any cell runs; may raise InputError.
 
     Raises:
-        InputError: the folder is something else, is in use, or holds other traffic or altered files; there is no such
-            engine here; or learners that are to have one schedule exchange in different manners.
-        RunError: the simulator failed while the traffic was recorded, or the disk is full.
-        KeyboardInterrupt: with the way to go on as its message.
+        InputError: the folder contains something else, is in use, or contains other traffic or altered files; the
+            engine is not available; or learners with one schedule exchange in different ways.
+        RunError: the simulator failed while traffic was recorded, or the disk is full.
+        KeyboardInterrupt: the message says how to continue.
     """
     cluster = cluster_of(workers, engine, address)
     here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
@@ -80,7 +87,7 @@ def compare(
             raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
         run.remove_leftovers()
         try:
-            # of one that goes on cells may be finished, and need no data; Ray's nodes have data of their own
+            # not when continuing: finished cells need no data; not with Ray: its machines have their own data
             if not begun and cluster is None:
                 _refuse_common_fault(plan)
             once = NotesOnce(progress)
@@ -105,11 +112,8 @@ def compare(
 
 
 def _refuse_unlike_exchanges(plan: Plan) -> None:
-    """Check that every arm can have the schedule it is given, before anything runs; without one, nothing is done.
-
-    Whether vehicles exchange, and in what manner, is known of a learner that was made: each is made once, for its
-    settings and the exchange's.
-    """
+    """Refuse arms that cannot have the given schedule, by making each learner once; do nothing without a schedule."""
+    # only a learner that was made knows whether and how its vehicles exchange
     seen: list[object] = []
     for cell in plan.cells:
         experiment = cell.experiment
@@ -122,21 +126,16 @@ def _refuse_unlike_exchanges(plan: Plan) -> None:
 
 
 def _refuse_common_fault(plan: Plan) -> None:
-    """Refuse what every cell would fail by, such as data that are not there, before any traffic is recorded.
-
-    Learners are made until one can be; which faults the others have is found when their cells run.
-
-    Raises:
-        InputError: that of the first cell, where no cell can be made.
-    """
+    """Raise the InputError of the first cell if no cell's learner can be made, for example because data are missing."""
+    # stops at the first learner that can be made: faults of others appear when their cells run
     first: InputError | None = None
     for cell in {(cell.arm, cell.condition): cell for cell in plan.cells}.values():
-        if cell.experiment.data.partition == "district":  # depends on the RSUs, which the traffic knows
+        if cell.experiment.data.partition == "district":  # depends on the RSUs, known only from recorded traffic
             return
         try:
             learner = _make(cell)
             if not plan.timing_only and NOT_READ in learner.describe().facts:
-                _make(cell, pictures=True)  # says what is missing
+                _make(cell, pictures=True)  # raises the error that names the missing data
         except InputError as error:
             first = first or error
         except RunError:
@@ -148,13 +147,13 @@ def _refuse_common_fault(plan: Plan) -> None:
 
 
 def _make(cell: Cell, *, pictures: bool = False) -> Learner:
-    """Return the learner of a cell, made as there but for the pictures, which take seconds."""
+    """Return the learner of a cell; without ``pictures`` its images are not loaded, which saves seconds."""
     assembly = assemble(cell.experiment)
     return assembly.make_learner(assembly.context("cpu", pictures=pictures))[0]
 
 
 def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) -> None:
-    """Refuse settings that have no effect in any cell that has them; of the traffic its RSUs are known by now."""
+    """Refuse settings without effect in every cell that has them; needs the number of RSUs in recorded traffic."""
     first = {(cell.arm, cell.condition): cell for cell in reversed(plan.cells)}.values()
     made = [(cell, assemble(cell.experiment)) for cell in first]
     exchanges = None
@@ -166,7 +165,7 @@ def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) ->
     for cell, one in made:
         rsus = len(RunDirectory(folder / traffics[cell.traffic].folder).manifest_record().rsus)
         facts = facts_of(cell.experiment, timing_only=plan.timing_only, rsus=rsus, exchanges=exchanges)
-        del facts[TRAINS.key]  # a study's settings serve timing alone as well
+        del facts[TRAINS.key]  # with timing_only a study may keep its settings of training
         cases.append((cell.given, find_idle(one, cell.given, facts)))
     refuse_idle(idle_everywhere(cases))
 
@@ -193,9 +192,9 @@ class _Study:
         self.known = self.run.comparison()
 
     def play(self, engine: Engine) -> Mapping[str, str]:
-        """Run what is missing; return why cells failed, by their names. An interruption says where it came."""
+        """Run missing cells; return errors by cell name. The message of a KeyboardInterrupt says where it happened."""
         for name in self.cells:
-            self.run.path_of(f"cells/{name}/manifest.json")  # a link stops all, before any cell runs
+            self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
         self._write()
         jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self.cells.items(), start=1)]
         missing = {job.name: job for job in jobs if self._is_missing(job)}
@@ -204,7 +203,7 @@ class _Study:
             with closing(engine(list(missing.values()), display)) as outcomes:
                 for outcome in outcomes:
                     if outcome.disk_full:
-                        raise RunError(outcome.error) from OSError(ENOSPC, "")  # so that it is known for what it is
+                        raise RunError(outcome.error) from OSError(ENOSPC, "")  # is_disk_full looks for this cause
                     if outcome.error:
                         self._fail(missing[outcome.name], outcome.error)
         except KeyboardInterrupt:
@@ -218,7 +217,7 @@ class _Study:
         self._write()
 
     def _is_missing(self, job: CellJob) -> bool:
-        """Return whether a cell is to be run; one that was altered counts as failed."""
+        """Return whether a cell must be run; record an altered cell as failed and return False."""
         try:
             return not is_finished(job.folder)
         except VnetsimError as error:
@@ -241,7 +240,7 @@ class _Study:
         )
 
     def _kept(self, plugin: str) -> str:
-        """Return a plug-in with its file, if it has one, copied into the folder, and the path as seen from there."""
+        """Copy a plug-in's file, if it has one, into the folder; return the plug-in with its path from there."""
         file = code_file(plugin)
         if file is None:
             return plugin
@@ -253,14 +252,14 @@ class _Study:
         return f"{name}:{short_name(plugin)}"
 
     def _before(self) -> list[int]:
-        """Return other numbers of evaluations that earlier calls declared: a later choice may have seen the results."""
+        """Return other values of ``last_evaluations`` in earlier calls, whose results the user may have seen."""
         declared = list(self.known.get("last_evaluations_before", ()))
         if "cells" in self.known:
             declared.append(self.known.get("last_evaluations", 1))
         return [number for number in dict.fromkeys(declared) if number != self.plan.last_evaluations]
 
     def _write(self) -> None:
-        """Say what is compared, and what failed so far."""
+        """Write the record, with the failures so far."""
         cells = [
             {
                 "folder": name,

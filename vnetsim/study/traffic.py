@@ -1,7 +1,7 @@
-"""The traffics of a comparison: each recorded once, found again by its settings, and checked before it is replayed.
+"""Record the traffic of a comparison once, find it again by its settings, and check it before it is replayed.
 
-Where SUMO's scenarios have no RSU and nobody names one, one is chosen for all of them: traffics that are compared are
-those that pass the same place.
+If no RSU is named and SUMO's scenarios have none, one RSU is chosen for all scenarios, so that they are compared at the
+same place.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
 
 _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
-"""That of a traffic, in notes."""
+"""A folder of recorded traffic in the text of a note."""
 DECIDING = ("traffic", "source")
-"""Tables of an experiment that decide what is recorded. The camera does not: each run computes blur from speeds."""
+"""Tables of an experiment that decide what is recorded; the camera does not, as each run computes blur from speeds."""
 
 
 def with_one_rsu(
     traffics: Sequence[Experiment], run: RunDirectory, progress: ProgressDisplay
 ) -> tuple[Experiment, ...]:
-    """Return the traffics with the RSU that the first without one is given, where others have none either.
+    """Return the traffic; all scenarios without an RSU get the one that is chosen for the first of them.
 
-    It is kept in the record of the comparison, ``run``, for later calls.
+    ``comparison.json`` in ``run`` keeps the choice for later calls.
 
     Raises:
-        InputError: the net of another has no such junction.
+        InputError: the net of another scenario does not have this junction.
         RunError: SUMO cannot be started.
     """
     record = _record(run)
@@ -71,12 +71,12 @@ def with_one_rsu(
 
 
 def _may_choose(traffic: Experiment) -> bool:
-    """Return whether nobody names an RSU but perhaps the scenario itself."""
+    """Return whether the settings leave the RSU to SUMO's scenario."""
     return is_sumo(traffic.scenario) and not traffic.traffic.rsu
 
 
 def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:
-    """Return the RSU that a scenario is given and why; None where it has its own."""
+    """Return the RSU that is chosen for a scenario, and the note about it; None and "" if the scenario has RSUs."""
     progress.stage("opening the traffic")
     with closing(open_traffic(traffic, repeat=False, progress=progress)) as opened:
         note = next((note for note in opened.info.notes if note.startswith(NO_RSU)), "")
@@ -84,11 +84,7 @@ def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None,
 
 
 def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
-    """Check that the junction chosen for the first scenario is there in another one as well.
-
-    Raises:
-        InputError: it is not, or lies elsewhere.
-    """
+    """Raise InputError unless this scenario has the chosen junction at the same position."""
     named = traffic.placed({"traffic.rsu": (chosen["id"],)})
     with suppress(InputError), closing(open_traffic(named, repeat=False)) as opened:
         if (opened.rsus[0].x_m, opened.rsus[0].y_m) == (chosen["x_m"], chosen["y_m"]):
@@ -101,11 +97,7 @@ def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
 
 
 def _record(run: RunDirectory) -> dict[str, Any]:
-    """Return the record of the comparison, a new one where there is none.
-
-    Raises:
-        InputError: it is of another version.
-    """
+    """Return the record of the comparison, or a new one; raise InputError if another version made it."""
     if not run.holds(COMPARISON):
         return {"vnetsim": __version__, "format": FORMAT, "traffic": []}
     record = run.comparison()
@@ -117,11 +109,12 @@ def _record(run: RunDirectory) -> dict[str, Any]:
 def recorded(
     traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay
 ) -> RecordedEntry:
-    """Record a traffic unless the folder of the comparison, ``run``, holds it.
+    """Record traffic unless the folder of the comparison, ``run``, contains it already.
 
     Raises:
-        InputError: the folder is of another version, or the recording or what it was made from was altered.
+        InputError: another version made the folder, or the recording or one of its inputs was altered.
         RunError: the simulator failed.
+        KeyboardInterrupt: without a message.
     """
     settings = deciding_settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
@@ -138,19 +131,19 @@ def recorded(
             raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
         return RecordedEntry(**known)
     run.write_json(COMPARISON, record)
-    if folder.exists():  # of a call that was cut short
+    if folder.exists():  # an earlier call was interrupted
         run.remove(name)
     try:
         record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt from None  # the comparison tells how to go on
+        raise KeyboardInterrupt from None  # compare adds how to continue
     new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
     run.write_json(COMPARISON, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
 
 
 def deciding_settings(traffic: Experiment) -> dict[str, Any]:
-    """Return everything that decides what is recorded."""
+    """Return the settings that decide what is recorded, as plain values."""
     plain = to_plain(traffic)
     located = scenario_anywhere(traffic.scenario)
     chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}
@@ -162,7 +155,7 @@ def deciding_settings(traffic: Experiment) -> dict[str, Any]:
 
 
 class NotesOnce:
-    """A display for several traffics of one scenario: notes that differ in their folder alone are shown once."""
+    """A display that shows a note only once; notes that differ only in a folder of traffic count as equal."""
 
     def __init__(self, progress: ProgressDisplay) -> None:
         self.stage = progress.stage
@@ -171,7 +164,7 @@ class NotesOnce:
         self._said: set[str] = set()
 
     def note(self, text: str) -> None:
-        """Show a note that was not shown before."""
+        """Show a note unless it was shown before."""
         what = _FOLDER.sub("", text)
         if what not in self._said:
             self._said.add(what)

@@ -1,8 +1,8 @@
-"""Cells in processes of this machine, as many at once as wanted, GPUs dealt out in turn; and what is shown of them.
+"""Run cells in this process or in several on this machine, which share its GPUs in turn; show their progress.
 
-Every worker is a fresh interpreter (CUDA does not survive a fork) that runs one cell after the other. It never sees
-Ctrl-C, which a terminal sends to all, nor SIGTERM and SIGHUP: its parent kills it, and it ends itself when its parent
-is gone. A cell that is killed at any instant leaves a run directory that can be resumed.
+Every worker is a new interpreter (CUDA does not survive a fork) that runs one cell after the other. It ignores SIGINT,
+SIGTERM and SIGHUP, which terminals and batch systems send to all processes: its parent kills it, and it exits when its
+parent is gone. A cell that is killed at any time leaves a run directory that can be resumed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.study.cells import CellJob, CellResult, play
 
 MOST_SHOWN = 8
-"""Running cells that get a line each."""
+"""Largest number of running cells that are shown, one line each."""
 REPORT_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """How far a cell is: what it does, the share of its rounds that are done, and simulated time (s)."""
+    """Progress of a cell: its stage, the share of its rounds that are done, and simulated time (s)."""
 
     stage: str = "starting"
     share: float = 0.0
@@ -43,10 +43,14 @@ class News:
 
 
 class StudyProgress:
-    """One display for all cells, whichever process they run in.
+    """One display for all cells, in whichever process they run.
 
-    The bar counts cells, a running one by the share of its rounds, so that the time left is that of the whole. Of
-    ``total`` cells some are ``done`` and need not run.
+    The bar counts cells, and a running cell by the share of its rounds, so that the time left is the comparison's.
+
+    Args:
+        progress: the display to write to.
+        total: number of cells.
+        done: number of cells that have already finished.
     """
 
     def __init__(self, progress: ProgressDisplay, *, total: int, done: int) -> None:
@@ -58,17 +62,17 @@ class StudyProgress:
 
     @property
     def place(self) -> str:
-        """Where the comparison is, for the message of an interruption."""
+        """Where the comparison was interrupted, for the message."""
         jobs = [job for job, _ in self._running.values()]
         return f"in {jobs[0].where}" if len(jobs) == 1 else f"after {self._done} of {self._total} cells"
 
     def show(self, job: CellJob, news: News = News()) -> None:
-        """Show a cell, which may have begun with it."""
+        """Show progress of a running cell; the first call for a cell adds it."""
         self._running[job.name] = job, news
         self._refresh()
 
     def end(self, job: CellJob) -> None:
-        """Count a cell as done, whether it finished or failed."""
+        """Count a cell that finished or failed as done."""
         _, news = self._running.pop(job.name, (job, News()))
         self._simulated_s += news.time_s
         self._done += 1
@@ -87,7 +91,7 @@ class StudyProgress:
 
 
 class CellProgress:
-    """The display that a cell writes to, in whichever process; ``send`` brings news to where that of all cells is."""
+    """The display of one cell; it passes news to ``send``, which may lead to another process."""
 
     def __init__(self, send: Callable[[News], object]) -> None:
         self._send = send
@@ -95,15 +99,15 @@ class CellProgress:
         self._due_s = 0.0
 
     def stage(self, text: str) -> None:
-        """Say what the cell does."""
+        """Send the cell's stage."""
         self._news = replace(self._news, stage=text)
         self._send(self._news)
 
     def note(self, text: str) -> None:
-        """Keep silent: notes of the traffic were shown once, and the comparison says how each cell ended."""
+        """Ignore notes: those of the traffic were shown once, and the comparison reports how each cell ended."""
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Say the simulated time (s) and the rounds, unless that was done a moment ago."""
+        """Send simulated time (s) and rounds, at most every ``REPORT_EVERY_S`` seconds."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
@@ -115,7 +119,7 @@ class CellProgress:
 
 
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
-    """Run cells one after the other in this process; yield how each ended."""
+    """Run cells one after the other in this process; yield their results."""
     for job in jobs:
         display.show(job)
         outcome = play(job, CellProgress(partial(display.show, job)))
@@ -126,9 +130,9 @@ def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellR
 def run_in_processes(
     jobs: Sequence[CellJob], display: StudyProgress, *, workers: int
 ) -> Generator[CellResult, None, None]:
-    """Run cells in ``workers`` processes; yield how each ended, in the order in which they do.
+    """Run cells in ``workers`` processes; yield their results in the order in which they end.
 
-    A process that dies fails its cell alone. However this generator ends, no process of it is left.
+    If a process dies, only its cell fails. When this generator ends, for any reason, all its processes are gone.
     """
     waiting = deque(jobs)
     pool: list[_Worker] = []
@@ -143,7 +147,7 @@ def run_in_processes(
             if not busy:
                 return
             for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]  # wait gives back what it was given
+                worker = busy[connection]  # type: ignore[index]  # wait returns elements of its argument
                 job, message = worker.hear()
                 if isinstance(message, News):
                     display.show(job, message)
@@ -156,12 +160,9 @@ def run_in_processes(
 
 
 class _Worker:
-    """A process that runs cells, seen from its parent; one that dies has another in its place.
+    """The parent's view of a process that runs cells; a process that dies is replaced by a new one."""
 
-    ``environment`` holds the variables that differ from the parent's.
-    """
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:  # the variables that differ from the parent's
         self._environment = environment
         self.job: CellJob | None = None
         self._start()
@@ -178,13 +179,13 @@ class _Worker:
         theirs.close()
 
     def give(self, job: CellJob) -> None:
-        """Let it run a cell."""
+        """Send a cell to the process."""
         self.job = job
-        with suppress(OSError):  # it is dead: reading from it will fail
+        with suppress(OSError):  # the process is dead; hear will notice
             self.connection.send(job)
 
     def hear(self) -> tuple[CellJob, CellResult | News]:
-        """Return its cell, and what it says: how far that is, or how it ended, also with the process."""
+        """Return the cell with its progress or its result; if the process died, that is a failure."""
         job = self.job
         assert job is not None
         try:
@@ -205,13 +206,13 @@ class _Worker:
         return f"its process was ended by {signal.Signals(-code).name}{cause}."
 
     def end(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill the process and wait until it is gone."""
         self._process.kill()
         self._process.wait()
 
 
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
-    """Return the environment variables of each worker that differ from this process's: its share of cores, its GPU."""
+    """Return, for each worker, the environment variables that differ from this process's: share of cores, GPU."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
@@ -223,8 +224,8 @@ def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]
 
 
 def work(number: int) -> None:
-    """Run the cells that come through the connection of this file number; the main function of a worker."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which batch systems send to all processes
+    """Run cells from the connection with this file descriptor until the parent is gone; main function of a worker."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # terminals and batch systems send them to all
         signal.signal(ending, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(number,), daemon=True).start()
     prepare_process()
@@ -235,8 +236,8 @@ def work(number: int) -> None:
 
 
 def _end_with_parent(number: int) -> None:
-    """End this process when its parent is gone, even by ``kill -9``."""
+    """End this process when its parent is gone, even after ``kill -9``."""
     parent = select.poll()
-    parent.register(number, 0)  # to hear of the end alone
+    parent.register(number, 0)  # only the end of the connection wakes poll
     parent.poll()
     os._exit(1)

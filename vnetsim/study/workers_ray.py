@@ -1,7 +1,7 @@
-"""Cells on a Ray cluster: tasks that Ray starts again when their process or machine dies.
+"""Run cells on a Ray cluster, as tasks that Ray starts again when their process or machine dies.
 
-Every machine must see the folder of the comparison, in which a cell is run as on one machine; a second attempt resumes
-the first. Data sets, vnetsim and learners that are installed must be there on every machine too.
+Every machine must see the folder of the comparison, in which a cell runs as on a single machine; a second attempt
+resumes the first. Every machine also needs the data sets, vnetsim and the installed learners.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOW_EVERY_S = 1.0
 def run_on_ray(
     jobs: Sequence[CellJob], display: StudyProgress, *, cluster: Cluster
 ) -> Generator[CellResult, None, None]:
-    """Run cells on a cluster; yield how each ended, in the order in which they do."""
+    """Run cells on a cluster; yield their results in the order in which they end."""
     import ray  # noqa: PLC0415
     from ray.util.queue import Queue  # noqa: PLC0415
 
@@ -34,7 +34,7 @@ def run_on_ray(
     with connect(cluster):
         gpus = 1 if ray.cluster_resources().get("GPU") and all(job.may_use_gpu for job in jobs) else 0
         task = ray.remote(_cell).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, retry_exceptions=False)
-        news = Queue(actor_options={"num_cpus": 0})  # not to wait for a cell that ends
+        news = Queue(actor_options={"num_cpus": 0})  # with a CPU it would wait until a cell ends
         running = {task.remote(job, __version__, news): job for job in jobs}
         try:
             while running:
@@ -62,7 +62,7 @@ def _show(news: Any, running: Mapping[str, CellJob], display: StudyProgress) -> 
 
 
 def _outcome(job: CellJob, reference: Any) -> CellResult:
-    """Return how a task ended."""
+    """Return the result of a finished task."""
     import ray  # noqa: PLC0415
 
     try:
@@ -73,7 +73,7 @@ def _outcome(job: CellJob, reference: Any) -> CellResult:
 
 
 def _cell(job: CellJob, version: str, news: Any) -> CellResult:
-    """Run a cell; the function of a task."""
+    """Run a cell; Ray calls it on a machine of the cluster."""
     if version != __version__:
         where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {version}"
         return CellResult(name=job.name, error=f"{where}; install the same version on all machines.")
@@ -81,5 +81,5 @@ def _cell(job: CellJob, version: str, news: Any) -> CellResult:
         where = f"{socket.gethostname()} does not see the folder {job.root}"
         return CellResult(name=job.name, error=f"{where}; choose an --out that all machines share, at the same path.")
     prepare_process()
-    # nothing waits for the queue, which may be gone with its machine
+    # do not wait for the queue: its machine may be gone
     return play(job, CellProgress(lambda latest: news.actor.put_nowait.remote((job.name, latest))))
