@@ -1,11 +1,11 @@
-"""The Python API: what ``import vnetsim`` offers. All else is private, whatever its name.
+"""The Python API: what ``import vnetsim`` offers. Everything else is private, whatever its name.
 
-Runs of the command line and of Python are the same: the same settings with the same defaults and checks, the same
-folders, the same tables. A user's mistake raises ``vnetsim.InputError``, a run that fails ``vnetsim.RunError``; both
-say in one line what is wrong, where, and what to do.
+The command line and Python make the same runs: the same settings, defaults and checks, the same folders, the same
+tables. Wrong input raises ``vnetsim.InputError``, a failed run ``vnetsim.RunError``; both say in one line what is
+wrong, where, and what to do.
 
-Importing vnetsim, and looking a learner up, changes nothing in the process. The program ``vnetsim`` sets malloc and
-OpenMP of its own process up to train faster, which a notebook does not; ``workers=2`` runs in such processes.
+Importing vnetsim or looking up a learner changes nothing in the process. The program ``vnetsim`` configures malloc and
+OpenMP of its own process to train faster; a notebook's process is left alone, but ``workers=2`` starts such processes.
 
 Examples:
     >>> import vnetsim

@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from analysis.comparison.bench import BenchTitle
 
 HOME = Path("bench")
-"""Where cells and rows of one's own lie, seen from the working directory."""
+"""Default folder of cells and rows, relative to the working directory."""
 
 _ARMS = {"row": "arm", "baseline": "baseline"}
-"""Words for the two that a seed of a row tells of."""
+"""Fields of ``BenchSeed`` and their names in messages."""
 
 
 @dataclass(frozen=True)
 class BenchRow:
-    """An arm on a track, against its baseline.
+    """Result of an arm on a track, compared with the baseline.
 
     Attributes:
-        path: its file, to be sent.
-        table: what it shows, as text: a line a measure.
+        path: the file to send.
+        table: the result as text, one line per measure.
     """
 
     path: Path
@@ -58,11 +58,11 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchCheck:
-    """A row that was run again.
+    """Comparison of a row with a second run of it.
 
     Attributes:
-        agrees: whether all that was run again is as the row says.
-        lines: in words, a line a seed; where the metric differs, the means over the seeds follow.
+        agrees: whether the second run agrees with the row.
+        lines: one line per seed; if the metric differs, the means over the seeds follow.
     """
 
     agrees: bool
@@ -85,27 +85,28 @@ def bench(
     progress: Show = None,
     command: Sequence[str] | None = None,
 ) -> BenchRow:
-    """Run an arm on a benchmark's track beside the track's baseline, and write the row: ``vnetsim bench TRACK``.
+    """Run an arm and the baseline on a benchmark track, and write the row: ``vnetsim bench TRACK``.
 
     Args:
         track: ``"intersection"``, ``"expressway"``, ``"corridor"`` or ``"city"``.
         learner: a name, or ``"path/to/file.py:CLASS"``; default the baseline of the track's first task.
-        selection: a selection policy, likewise.
-        aggregation: an aggregation rule, likewise.
-        handover: ``handover.policy``, on tracks of several RSUs.
-        control: an arm of the track whose effect is known; nothing else is then given.
+        selection: a selection policy, by name or as ``"path/to/file.py:CLASS"``.
+        aggregation: an aggregation rule, by name or as ``"path/to/file.py:CLASS"``.
+        handover: ``handover.policy``, on tracks with several RSUs.
+        control: an arm of the track with a known effect; give no other arm with it.
         size: ``"small"`` or ``"paper"``.
-        settings: others that the track leaves open.
+        settings: other settings that the track leaves open.
         device: see ``vnetsim.run``; rows of size small are made on the CPU.
         workers: cells to run at once.
-        out: folder of cells and rows; default ``bench``. Cells that it has are not run again.
+        out: folder of cells and rows; default ``bench``. Finished cells in it are not run again.
         progress: see ``vnetsim.run``.
         command: see ``vnetsim.run``.
 
     Raises:
-        InputError: no such track, arm or size; a setting that the track fixes; other files or traffic than the track's.
+        InputError: the track, arm or size does not exist, the track fixes a setting, or its files or traffic have
+            changed.
         RunError: cells failed; the same call runs them again.
-        KeyboardInterrupt: it was interrupted; the same call goes on.
+        KeyboardInterrupt: the call was interrupted; the same call continues.
     """
     given = overrides_of(settings, selection__name=selection, aggregation__name=aggregation, handover__policy=handover)
     chosen = load_track(text_of(track, "track"), text_of(size, "size"))
@@ -126,15 +127,15 @@ def bench(
 def bench_table(
     *rows: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, shipped: bool = True
 ) -> tuple[str, Page | None]:
-    """Return all rows of the benchmark as Markdown, and the page that was written of them: ``vnetsim bench table``.
+    """Return all rows of the benchmark as Markdown, and the page with them: ``vnetsim bench table``.
 
     Args:
-        rows: files, or folders of them; default ``bench/rows``, where it is.
-        to: folder for ``bench.md`` and ``bench.html``; None writes nothing.
-        shipped: whether vnetsim's own rows are among them; one that was given goes before that of the same arm.
+        rows: files, or folders of files; default ``bench/rows`` if it exists.
+        to: folder for ``bench.md`` and ``bench.html``; None writes nothing, and the page is then None.
+        shipped: whether to add the rows that come with vnetsim, except those of arms in ``rows``.
 
     Raises:
-        InputError: a file is no row, or not of the track as it is here; or there is none.
+        InputError: a file is no row, its track differs from the installed one, or there are no rows.
     """
     own = shipped_scenarios() / "bench" / "rows"
     found = [Path(path_of(one, "rows")) for one in rows] or [HOME / "rows"] * (HOME / "rows").is_dir()
@@ -173,23 +174,24 @@ def bench_check(
     progress: Show = None,
     command: Sequence[str] | None = None,
 ) -> BenchCheck:
-    """Run seeds of a row again, traffic and all, and compare: ``vnetsim bench check ROW``.
+    """Run seeds of a row again, including the traffic, and compare: ``vnetsim bench check ROW``.
 
-    Times, commits, bytes and energy must be equal to 1e-9, and the metric, in the mean over the seeds, to the track's
-    tolerance; each line says whether everything is equal bit for bit, as it is on the same model of processor with the
-    same packages. Another one rounds otherwise, which training amplifies. A policy that chooses by what was trained
-    then invites others, so of its arm commits, bytes and energy are shown and not held to the row.
+    Times, commits, bytes and energy must agree to a relative 1e-9, the mean of the metric over the seeds to the track's
+    tolerance. Each line says whether all values are equal bit for bit, as they are on the same model of processor with
+    the same packages. Other processors round differently, and training amplifies that. A selection policy that uses
+    losses or updates may then invite other vehicles; for such an arm, differences of commits, bytes and energy are
+    shown but do not count.
 
     Args:
-        row: its file. Nothing in it is run.
-        seeds: which, such as ``"0:3"``.
-        code: what the row was made with besides vnetsim, by setting: ``{"learner": "mine.py:Mine"}``.
+        row: the row's file. Nothing in it is run.
+        seeds: the seeds to run, such as ``"0:3"``.
+        code: plug-ins of the row that are not part of vnetsim, by setting: ``{"learner": "mine.py:Mine"}``.
         workers: cells to run at once.
         progress: see ``vnetsim.run``.
         command: see ``vnetsim.run``.
 
     Raises:
-        InputError: no row, or not of the track as it is here; or code is missing or another.
+        InputError: the file is no row, its track differs from the installed one, or a plug-in is missing or differs.
         RunError: a cell failed.
     """
     file = Path(path_of(row, "row"))
@@ -222,13 +224,8 @@ def bench_check(
 
 
 def _differences(ours: BenchSeed, theirs: BenchSeed, by_training: bool) -> list[tuple[str, bool]]:
-    """Return what is not equal bit for bit, in words, and whether rounding leaves it unexplained.
-
-    Args:
-        ours: a seed as it came out here.
-        theirs: the same seed of the row.
-        by_training: whether the arm's policy invites by what was trained, so that rounding changes who takes part.
-    """
+    """Return the values that differ, in words, and whether each is a fault, which rounding does not explain."""
+    # by_training: the policy uses results of training, so rounding may change who takes part
     found = []
     for who, words in _ARMS.items():
         there = dataclasses.asdict(getattr(theirs, who))
@@ -244,7 +241,7 @@ def _differences(ours: BenchSeed, theirs: BenchSeed, by_training: bool) -> list[
 
 
 def _means(ours: Sequence[BenchSeed], theirs: Sequence[BenchSeed]) -> list[tuple[str, float]]:
-    """Return each mean of the metric over the seeds that differs, in words, and by how much."""
+    """Return the means of the metric over the seeds that differ, in words, with the difference."""
     found = []
     for who, words in _ARMS.items():
         for name in METRIC:
@@ -264,7 +261,7 @@ def _run(
     workers: int,
     command: Sequence[str] | None,
 ) -> BenchRecord:
-    """Run the cells of baseline and arm that are missing, and return the row."""
+    """Run the missing cells of baseline and arm, and return the row."""
     track, task = arm.track, arm.track.tables.tasks[arm.task]
     display.stage("loading")
     plan = arm.plan(seeds, [] if device is None else [(("device",), device)])
@@ -314,7 +311,7 @@ def _run(
 
 
 def _content(row: BenchRecord) -> bytes:
-    """Return a row as JSON, a line a seed."""
+    """Return a row as JSON, one line per seed."""
     plain: dict[str, Any] = dataclasses.asdict(row)
     seeds = ",\n  ".join(json.dumps(one) for one in plain.pop("seeds"))
     head = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in plain.items())

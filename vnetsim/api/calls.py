@@ -1,4 +1,4 @@
-"""The functions of the Python API: the same settings, validation and results as the commands of the same names."""
+"""Functions of the Python API; settings, checks and results are those of the commands of the same names."""
 
 from __future__ import annotations
 
@@ -77,35 +77,34 @@ def run(
             ``"flsimco"``. A class of a notebook is known to this process alone; put it in a file to resume elsewhere.
         time_s: simulated time to run (s); default 600 s, or until ``rounds`` are done where they are given.
         rounds: rounds to run; default as many as the time allows.
-        scale: ``"laptop"`` trains what the defaults say; ``"paper"`` the network, batch and steps that the method
-            published, where settings and files say nothing else. It changes what is trained, not what is timed.
+        scale: ``"laptop"`` trains with the defaults; ``"paper"`` with the method's published network, batch and steps,
+            unless settings or files say otherwise. It changes what is trained, not what is timed.
         seed: of every random stream; default 0.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
         out: folder to make; default a new one below ``runs/``.
-        overwrite: whether a run directory that is there already gives way, with its pages; refused where something else
-            stands in it.
+        overwrite: replace an existing run directory and its reports; refused if it contains other files.
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
-        progress: whether to show how far it is; None for where somebody sees it, a notebook or a terminal; False for
-            silence. Or an object with the methods of ``vnetsim.progress.ProgressDisplay``.
-        on_round: called after every round with the number of rounds done, of all RSUs where each has its own, and the
-            metrics measured after it, by name;
-            where it returns False, the run ends there as if its traffic had ended, and is finished.
+        progress: True shows progress, False does not; None shows it in a notebook and on a terminal. Or an object with
+            the methods of ``vnetsim.progress.ProgressDisplay``.
+        on_round: called after every round with the number of finished rounds, summed over RSUs that aggregate by
+            themselves, and the metrics measured after the round, by name. If it returns False, the run ends there as
+            if its traffic had ended, and counts as finished.
         trust: let a run directory name code that is run, and fetch data.
-        timing_only: play the rounds without training anybody: who could take part, over all of the traffic unless
-            ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then tells who would train when.
-        command: the words by which the record tells what made the run; default this call.
+        timing_only: play the rounds without training, to see who could take part. Covers all of the traffic unless
+            ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then says who would train when.
+        command: the command to record in the manifest; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
 
     Returns:
-        The run; its report is written by ``report()``.
+        The run; its method ``report()`` writes the report.
 
     Raises:
-        InputError: something that was given is at fault; nothing was written. Messages name the options of the command
-            line, which are the arguments here.
+        InputError: an argument is wrong; nothing was written. Messages name options of the command line, which have
+            the names of the arguments here.
         RunError: the run failed; finished rounds are kept.
-        KeyboardInterrupt: it was interrupted; ``vnetsim.resume`` goes on to the same bits.
+        KeyboardInterrupt: the run was interrupted; ``vnetsim.resume`` continues it with the same result, bit for bit.
 
     Examples:
         >>> import vnetsim
@@ -154,9 +153,9 @@ def mobility(
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Traffic:
-    """Record coverage windows alone, without a learner and without torch: ``vnetsim mobility``.
+    """Record only coverage windows, without a learner and without torch: ``vnetsim mobility``.
 
-    What it is given is as of ``vnetsim.run``.
+    The arguments are those of ``vnetsim.run``.
 
     Returns:
         The traffic, which ``vnetsim.run(traffic.path)`` replays.
@@ -164,7 +163,7 @@ def mobility(
     Raises:
         InputError: see ``vnetsim.run``.
         RunError: the simulator failed; the windows so far are kept.
-        KeyboardInterrupt: it was interrupted; ``vnetsim.resume`` goes on.
+        KeyboardInterrupt: the recording was interrupted; ``vnetsim.resume`` continues it.
 
     Examples:
         >>> import vnetsim
@@ -207,20 +206,20 @@ def compare(
 ) -> Study:
     """Compare learners, or the arms of a study, over seeds on the same recorded traffic: ``vnetsim compare``.
 
-    A second call with the same ``out`` runs only what is missing. With ``workers`` above 1 cells run in processes of
+    A second call with the same ``out`` runs only missing cells. With ``workers`` above 1, cells run in processes of
     their own.
 
     Args:
-        scenario: a study file, or what ``vnetsim.run`` takes, with ``learners``.
-        learners: at least two of one task; with ``timing_only`` one, or the scenario's.
+        scenario: a study file, or a scenario as for ``vnetsim.run`` together with ``learners``.
+        learners: at least two learners of one task; with ``timing_only`` one is enough, by default the scenario's.
         seeds: such as ``range(8)``; default the study's, or 0 to 9.
-        size: of a study file; default its first.
-        equal_schedule: a learner, or an arm of the study, whose payload and work are those of all arms.
-        sharp_control: run each arm a second time with no image blurred, as "ARM, sharp camera"; one learner is then
+        size: a size of the study file; default its first.
+        equal_schedule: a learner, or an arm of the study, whose payload and work all arms get.
+        sharp_control: run each arm a second time without blurred images, as "ARM, sharp camera"; one learner is then
             enough.
-        time_s: see ``vnetsim.run``; all arms have the same.
+        time_s: see ``vnetsim.run``; the same for all arms.
         rounds: see ``vnetsim.run``.
-        scale: see ``vnetsim.run``; of all arms.
+        scale: see ``vnetsim.run``; the same for all arms.
         device: see ``vnetsim.run``.
         rsu: see ``vnetsim.run``.
         workers: cells to run at once.
@@ -229,20 +228,20 @@ def compare(
         out: folder of the comparison; default ``runs/SCENARIO-compare`` or ``runs/STUDY-SIZE``.
         settings: see ``vnetsim.run``.
         progress: see ``vnetsim.run``.
-        yes: run it however many runs it takes.
+        yes: allow any number of runs.
         trust: see ``vnetsim.run``.
-        timing_only: train nobody, and compare who could take part over all of the traffic, or in ``rounds``; one arm
-            is enough, and every seed has traffic of its own where the scenario has a seed.
+        timing_only: play the rounds without training, and compare who could take part over all of the traffic, or in
+            ``rounds``. One arm is enough, and every seed has its own traffic if the scenario has a seed.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
     Returns:
-        The study; its page is written by ``report()``.
+        The study; its method ``report()`` writes the page.
 
     Raises:
         InputError: see ``vnetsim.run``.
-        RunError: cells failed; its ``study`` has the others, and the same call runs the failed ones again.
-        KeyboardInterrupt: it was interrupted; the same call goes on.
+        RunError: cells failed; its attribute ``study`` has the others, and the same call runs the failed ones again.
+        KeyboardInterrupt: the comparison was interrupted; the same call continues it.
 
     Examples:
         >>> import vnetsim
@@ -304,23 +303,23 @@ def resume(
     accept_changed_plugin: bool = False,
     command: Sequence[str] | None = None,
 ) -> Run | Traffic:
-    """Go on with an interrupted run, or recording of traffic, to the result it would have had: ``vnetsim resume``.
+    """Continue an interrupted run or recording to the result it would have had: ``vnetsim resume``.
 
     Args:
-        path: its run directory; one that has finished is left as it is.
-        learner: the run's learner, where that is a file's or a class: run its code.
+        path: the run directory; a finished one is not changed.
+        learner: the run's learner if it comes from a file or is a class, which allows its code to run.
         progress: see ``vnetsim.run``.
         trust: let the folder name code that is run, and start SUMO on a scenario in it.
-        accept_changed_plugin: go on although a plug-in's file has changed, as when it was mended.
+        accept_changed_plugin: continue although a plug-in's file has changed, for example after a bug was fixed.
         command: see ``vnetsim.run``.
 
     Returns:
         The run, or the traffic.
 
     Raises:
-        InputError: no run directory, or its inputs have changed.
+        InputError: the path is no run directory, or its inputs have changed.
         RunError: the run failed.
-        KeyboardInterrupt: it was interrupted again.
+        KeyboardInterrupt: the run was interrupted again.
 
     Examples:
         >>> import vnetsim
@@ -345,13 +344,13 @@ def resume(
 
 
 def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
-    """Return a run, recorded traffic or a comparison from its folder, finished or not. Nothing of it is run.
+    """Return a run, recorded traffic or a comparison from its folder, finished or not; nothing in it is run.
 
     Args:
         path: the folder.
 
     Raises:
-        InputError: it is none of them, or its record is damaged.
+        InputError: the folder is none of these, or its record is damaged.
 
     Examples:
         >>> import vnetsim
@@ -362,14 +361,18 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
     """
     folder = RunDirectory(path_of(path, "path"))
     if (folder.path / COMPARISON).is_file():
-        folder.comparison_record()  # so that damage shows now
+        folder.comparison_record()  # raises now if it is damaged
         return Study(folder.path)
     return (Traffic if folder.manifest_record().kind == "mobility" else Run)(folder.path)
 
 
 @contextmanager
 def display_of(progress: Show) -> Iterator[ProgressDisplay]:
-    """Give a display: the caller's own, or one that suits."""
+    """Yield the caller's display, or one for a notebook, a terminal, or silence.
+
+    Raises:
+        InputError: ``progress`` is neither a bool nor a display.
+    """
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:
             yield display
@@ -385,7 +388,7 @@ def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list
 
 
 def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
-    """Return a call as one text, for the record."""
+    """Return a call as text, for the record."""
     what = scenario.scenario if isinstance(scenario, Settings) else str(scenario)
     settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
     where = "" if out is None else f", out={str(out)!r}"

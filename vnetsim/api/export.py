@@ -1,4 +1,4 @@
-"""Results in the forms that others take: ``vnetsim export`` and ``vnetsim cite``."""
+"""Export results for papers and other tools: ``vnetsim export`` and ``vnetsim cite``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PathLike = str | os.PathLike[str]
 def export(
     path: PathLike, *, to: PathLike | None = None, tensorboard: PathLike | None = None, fcd: PathLike | None = None
 ) -> list[Path]:
-    """Write results in the forms that papers and other tools take: ``vnetsim export``.
+    """Write results in formats for papers and other tools: ``vnetsim export``.
 
     Args:
         path: folder of a run, of recorded traffic, or of a comparison.
-        to: folder to make, with what a paper needs: figures, tables, methods, references, inputs, RO-Crate metadata.
-        tensorboard: folder to make, with event files of TensorBoard; of a comparison a folder a cell.
-        fcd: file to make, ``.xml``, ``.csv`` or ``.parquet``: where vehicles were in coverage, as SUMO's floating-car
-            data; of a run or recorded traffic.
+        to: folder to make for a paper: figures, tables, methods, references, inputs, RO-Crate metadata.
+        tensorboard: folder to make with event files of TensorBoard; for a comparison, one folder in it per cell.
+        fcd: file to make, ``.xml``, ``.csv`` or ``.parquet``: positions of vehicles in coverage as SUMO's floating-car
+            data; only of a run or recorded traffic.
 
     Returns:
-        What was made.
+        The folders and files that were made.
 
     Raises:
-        InputError: nothing is asked for, the folder is not such a one or damaged, or something is there already.
-        RunError: something cannot be written.
+        InputError: no output was named, the folder is none of these or damaged, or an output exists already.
+        RunError: an output cannot be written.
 
     Examples:
         >>> import vnetsim
@@ -63,7 +63,7 @@ def export(
 
 
 def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLike] = ()) -> list[str]:
-    """Return what to cite as BibTeX: vnetsim, SUMO, and the papers of learners and of runs' learners."""
+    """Return BibTeX entries for vnetsim, SUMO, the papers of ``learners``, and those of the learners in ``folders``."""
     claim("analysis")
     from analysis.export.paper import runs_of  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.references import references as entries  # noqa: PLC0415

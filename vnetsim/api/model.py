@@ -1,4 +1,4 @@
-"""The network that a run trained: built anew by its encoder's name, and given the tensors of ``model.safetensors``."""
+"""The network that a run trained: rebuilt from its encoder's name, with the tensors of ``model.safetensors``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from vnetsim.storage.structure import structure
 
 
 class TrainedModel(nn.Module):
-    """A trained network that takes images as they are; what a run used to prepare them is part of it.
+    """A trained network for images in [0, 1]; it contains the normalisation that the run used.
 
-    In evaluation mode, with gradients, on the CPU; ``to`` and ``train`` are those of any module.
+    It starts in evaluation mode, with gradients, on the CPU; ``to`` and ``train`` work as for any module.
 
     Args:
         record: the metadata of ``model.safetensors``.
@@ -34,14 +34,14 @@ class TrainedModel(nn.Module):
         encoder: name of the encoder.
         image_shape: (C, H, W) of the images it was trained on.
         classes: labels in the order of the logits; for steering, names of ranges of the angle.
-        round: rounds that were aggregated.
-        returns: what it gives for images, in words.
-        batchnorm: whether the model carries the statistics that the run's evaluation used (``carried``), or they are
-            to be estimated first, as the run's evaluation did: ``torch.optim.swa_utils.update_bn([images], model)``
-            with a few hundred images like those of training.
-        mean: of each channel, shape (C, 1, 1); images in [0, 1] are normalised with it.
-        std: of each channel, shape (C, 1, 1); what is left is divided by it.
-        network: the network itself, without the normalisation; its tensors have the names of the file.
+        round: number of aggregated rounds.
+        returns: description of the output.
+        batchnorm: ``carried`` if the model contains the BatchNorm statistics that the run's evaluation used. Otherwise
+            estimate them first, as the evaluation did: ``torch.optim.swa_utils.update_bn([images], model)`` with a few
+            hundred images like those of training.
+        mean: mean of each channel, shape (C, 1, 1), which is subtracted from images in [0, 1].
+        std: standard deviation of each channel, shape (C, 1, 1), by which the difference is divided.
+        network: the network without the normalisation; its tensors have the names of the file.
     """
 
     mean: Tensor
@@ -61,7 +61,7 @@ class TrainedModel(nn.Module):
         self.eval()
 
     def forward(self, images: Tensor) -> Any:
-        """Return what the network makes of images; see the attribute ``returns``.
+        """Return the network's output for images; see the attribute ``returns``.
 
         Args:
             images: shape (N, C, H, W), uint8, or floating-point in [0, 1].
@@ -69,7 +69,7 @@ class TrainedModel(nn.Module):
         return self.network(self._normalised(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """Return what the last linear layer is given, shape (N, features): the features that a run's kNN compares.
+        """Return the input of the last linear layer, shape (N, features): the features that a run's kNN compares.
 
         Args:
             images: see ``forward``.
@@ -84,15 +84,15 @@ class TrainedModel(nn.Module):
 
 
 def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE) -> TrainedModel:
-    """Return the network of a run.
+    """Return the trained network of a run.
 
     Args:
         run: the run.
         network: see ``vnetsim.Run.model``.
-        name: of its file.
+        name: name of its file.
 
     Raises:
-        InputError: there is none, its file is damaged, or it is not of the architecture that was given.
+        InputError: the run has no model, its file is damaged, or ``network`` has a different architecture.
     """
     if not run.holds(name):
         several = (run.path / MODEL_FOLDER).is_dir()
@@ -113,7 +113,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
     if not isinstance(network, nn.Module):
         network = _built(record, network, run)
     try:
-        # the file's tensors take the place of the network's, which may be on no device at all
+        # assign: the network's own tensors may be on the meta device
         network.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
@@ -122,7 +122,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
 
 
 def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
-    """Return the network that the record names, on an encoder that comes with vnetsim or that was given."""
+    """Build the network that the record names; ``encoder`` (class or name) replaces vnetsim's own if not None."""
     claim("learners")
     architecture = importlib.import_module("learners.encoders").architecture
     if isinstance(encoder, str):
