@@ -1,4 +1,4 @@
-"""What runs leave, for Python: tables as polars frames, the page, the trained model. Nothing of a folder is run."""
+"""Results of runs for Python: tables as polars frames, the page, the trained model; nothing in a folder is run."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ PAGE_PX = 800
 
 
 TableText = tuple[str, Sequence[str], Sequence[Sequence[str]], str]
-"""A table as text: title, column heads, rows, and a line below, which may be empty."""
+"""A table as text: title, column heads, rows, and a note below the table, which may be empty."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page that was written; as the last line of a notebook's cell it is shown.
+    """A page; a notebook shows it if it is the last line of a cell.
 
     Attributes:
         path: the file, self-contained.
-        headline: of a run, its headline numbers: label, and value with unit.
-        tables: of a comparison, its results as text.
-        notes: what a reader must know of them.
-        warnings: of a comparison, what is wrong with it.
+        headline: headline numbers: label, and value with unit.
+        tables: for a comparison, its results as text.
+        notes: notes on the results.
+        warnings: for a comparison, faults that a reader must know.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class Page:
     warnings: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame of its own, so that notebook and page leave each other's style alone."""
+        """Return the page in an iframe, so that notebook and page do not change each other's style."""
         content = html.escape(self.path.read_text(encoding="utf-8"), quote=True)
         return f'<iframe srcdoc="{content}" width="100%" height="{PAGE_PX}" style="border:0"></iframe>'
 
@@ -60,7 +60,7 @@ class Folder:
     """A folder that vnetsim made.
 
     Attributes:
-        path: the folder, to zip and to send.
+        path: the folder; it may be moved or sent.
     """
 
     path: Path
@@ -77,15 +77,15 @@ class Folder:
         return RunDirectory(self.path)
 
     def summary(self) -> Page:
-        """Return what stands at the top of the page, which is not written."""
+        """Return the headline of the page without writing the page."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Traffic(Folder):
-    """Recorded traffic: who was in coverage, when, how fast, how blurred. Replayed by ``vnetsim.run(traffic.path)``.
+    """Recorded traffic: coverage windows with speeds and blur levels. ``vnetsim.run(traffic.path)`` replays it.
 
-    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas and pyarrow are installed.
+    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame if pandas and pyarrow are installed.
 
     Attributes:
         path: the run directory.
@@ -101,7 +101,7 @@ class Traffic(Folder):
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """What made it: versions, seed, SUMO's command, hashes of the inputs, status."""
+        """The manifest: versions, seed, SUMO's command, hashes of the inputs, status."""
         return self._files.manifest()
 
     @cached_property
@@ -110,7 +110,7 @@ class Traffic(Folder):
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """The resolved experiment as nested tables, SI units."""
+        """All settings of the experiment as nested tables, in SI units."""
         return self._files.settings()
 
     @property
@@ -120,36 +120,36 @@ class Traffic(Folder):
 
     @property
     def notes(self) -> list[str]:
-        """What the simulator had to say of the traffic, for example which junction was taken for an RSU."""
+        """Notes on the traffic, for example which junction was chosen for the RSU."""
         return self._record.traffic.notes
 
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
-        """Unit of every column by table; empty for numbers and texts without one."""
+        """Unit of every column by table; empty for columns without a unit."""
         units = {name: units_of(columns) for name, columns in TABLES.items()}
         return {**units, "windows": {**units["windows"], "dwell_s": "s"}}
 
     @cached_property
     def windows(self) -> pl.DataFrame:
-        """One row a coverage window: a vehicle in an RSU's disc, entry to exit; its path, speeds and blur level.
+        """One row per coverage window (a vehicle in an RSU's disc, from entry to exit): path, speeds and blur level.
 
-        ``dwell_s`` is how long it lasted, from ``enter_s`` to ``exit_s``.
+        ``dwell_s`` is ``exit_s`` minus ``enter_s``.
         """
         return self._table("windows").with_columns(dwell_s=pl.col("exit_s") - pl.col("enter_s"))
 
     @cached_property
     def lanes(self) -> pl.DataFrame:
-        """The lanes near the RSUs, one row a polyline."""
+        """The lanes near the RSUs, one row per polyline."""
         return self._table("map")
 
     def _table(self, name: str) -> pl.DataFrame:
-        """Return a table; empty where the run has not written it (yet)."""
+        """Return a table; an empty one if the run has not written it."""
         if self._files.has(name):
             return self._files.read(name)
         return pl.DataFrame(schema={column.name: column.dtype for column in TABLES[name]})
 
     def summary(self) -> Page:
-        """Return what stands at the top of the page, which is not written."""
+        """Return the headline and notes of the page without writing the page."""
         claim("analysis")
         from analysis.loading import load  # noqa: PLC0415
         from analysis.report.headline import headline  # noqa: PLC0415
@@ -159,7 +159,7 @@ class Traffic(Folder):
         return Page(self.path / "report.html", headline=headline(data), notes=notices(data))
 
     def report(self) -> Page:
-        """Write ``report.html`` and its figures, anew, and return the page, which a notebook shows.
+        """Write ``report.html`` and its figures, replacing earlier ones, and return the page; a notebook shows it.
 
         Raises:
             RunError: the folder cannot be written.
@@ -171,10 +171,10 @@ class Traffic(Folder):
         return Page(made.path, headline=made.headline, notes=made.notices)
 
     def beside(self, other: Traffic) -> Page:
-        """Write ``beside.html`` into this run's folder, on which another run is played beside it, in step.
+        """Write ``beside.html`` into this run's folder: a page that plays this run and another one side by side.
 
         Raises:
-            InputError: nobody was in coverage in one of them.
+            InputError: one of the runs had no vehicle in coverage.
             RunError: the folder cannot be written.
         """
         claim("analysis")
@@ -185,9 +185,9 @@ class Traffic(Folder):
 
 @dataclass(frozen=True)
 class Run(Traffic):
-    """A run: the traffic, who took part, what was learned.
+    """A run: its traffic, participations and metrics.
 
-    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame where pandas and pyarrow are installed.
+    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame if pandas and pyarrow are installed.
 
     Attributes:
         path: the run directory.
@@ -195,39 +195,39 @@ class Run(Traffic):
 
     @cached_property
     def participations(self) -> pl.DataFrame:
-        """One row a participation: its outcome, seconds, bytes, and its weight in the aggregate."""
+        """One row per participation: outcome, durations, bytes, and weight in the aggregate."""
         return self._table("participations")
 
     @cached_property
     def exchanges(self) -> pl.DataFrame:
-        """One row an exchange between two vehicles; empty for learners without any."""
+        """One row per exchange between two vehicles; empty for learners without exchange."""
         return self._table("exchanges")
 
     @cached_property
     def handovers(self) -> pl.DataFrame:
-        """One row each time another RSU served a vehicle that took part; empty where that never happened."""
+        """One row per handover of a participating vehicle to another RSU; may be empty."""
         return self._table("handovers")
 
     @cached_property
     def merges(self) -> pl.DataFrame:
-        """One row for each model that went into an average of several aggregators' models; empty where there is one."""
+        """One row per model in an average over aggregators; empty with a single aggregator."""
         return self._table("merges")
 
     @cached_property
     def backhaul(self) -> pl.DataFrame:
-        """What crossed the wire of each RSU."""
+        """One row per transfer over an RSU's backhaul."""
         return self._table("backhaul")
 
     @cached_property
     def rounds(self) -> pl.DataFrame:
-        """One row a round: when it opened and closed, who was invited, how many committed."""
+        """One row per round: when it opened and closed, how many were invited, how many committed."""
         return self._table("rounds")
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """One row a measurement: ``round``, ``time_s``, ``name``, ``value``, and the ``unit`` of the value.
+        """One row per measurement: ``round``, ``time_s``, ``name``, ``value``, and the ``unit`` of the value.
 
-        The unit ``%`` stands for a fraction in [0, 1]. Round 0 is the untrained model.
+        The unit ``%`` means a fraction in [0, 1]. Round 0 is the untrained model.
         """
         units = {series.name: series.unit for series in self._record.series}
         unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String).alias("unit")
@@ -240,36 +240,36 @@ class Run(Traffic):
 
     @cached_property
     def schedule(self) -> pl.DataFrame:
-        """Who trains for which round, from which model, with which weight and when: all a learner need know of traffic.
+        """One row per update: vehicle, round, starting model, weight and times; enough to train without a simulator.
 
-        One row an update, as in ``schedule.csv`` of a run with ``timing_only``, where the weight is the share of the
-        round's images; else it is the one that the learner gave.
+        The columns are those of ``schedule.csv``. With ``timing_only`` the weight is the share of the round's images,
+        otherwise the learner's.
         """
         images = self.silos.group_by("silo").agg(pl.col("images").sum())
         return schedule(self.participations, self.rounds, dict(images.iter_rows()))
 
     @property
     def learner(self) -> Mapping[str, Any]:
-        """What the record says of the learner: name, task, source, settings, cost of a participation."""
+        """The manifest's entry of the learner: name, task, source, settings, cost of a participation."""
         return self.manifest.get("learner", {})  # type: ignore[no-any-return]
 
     def model(self, network: type | str | nn.Module | None = None, *, rsu: str | None = None) -> TrainedModel:
         """Return the trained network, ready to use: a ``torch.nn.Module`` that takes images in [0, 1].
 
-        The file ``model.safetensors`` is a ``state_dict``, so that a network of the same architecture loads it without
-        vnetsim as well: ``network.load_state_dict(safetensors.torch.load_file("first/model.safetensors"))``. Its
-        metadata, an entry ``vnetsim`` of JSON, say with which ``mean`` and ``std`` images were normalised.
+        The file ``model.safetensors`` is a ``state_dict``, which a network of the same architecture can load without
+        vnetsim: ``network.load_state_dict(safetensors.torch.load_file("first/model.safetensors"))``. Its metadata
+        contain the ``mean`` and ``std`` that normalised images, as JSON in the entry ``vnetsim``.
 
         Args:
-            network: for an encoder of one's own, its class or ``"path/to/file.py:CLASS"``; for a task of one's own, a
-                network as its ``model`` returns it, which is then given the trained tensors. None for what comes with
-                vnetsim: nothing of the run directory is ever run.
-            rsu: whose model, where RSUs keep their own to the end (``topology.kind`` is ``per-rsu`` or ``peers``), in
-                files below ``models/``.
+            network: None for encoders and tasks that come with vnetsim: no code in the run directory is ever run. For
+                your own encoder, its class or ``"path/to/file.py:CLASS"``; for your own task, a network as its
+                ``model`` returns it, which then gets the trained tensors.
+            rsu: id of the RSU, if RSUs keep their own models to the end (``topology.kind`` is ``per-rsu`` or
+                ``peers``).
 
         Raises:
-            InputError: the run has not finished, there is no model of that RSU, its network does not come with
-                vnetsim, or has another architecture.
+            InputError: the run has not finished or has no model of that RSU, or the network is missing or has a
+                different architecture.
 
         Examples:
             >>> import torch, vnetsim

@@ -1,4 +1,4 @@
-"""What a caller in Python gives, as the paths and values that the command line gives; and experiments made of them."""
+"""Convert arguments of the Python API to the settings of the command line, and make experiments from them."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _OTHER_WORDS = {
     "epochs": ("learning__steps", "rounds"),
     "learning_rate": ("learning__lr",),
 }
-"""Settings by what PyTorch's users and the options of the command line call them; units are added below."""
+"""For hints, settings by their names in PyTorch and on the command line; ``_placed`` finds names without units."""
 
 SettingTree = Mapping[str, Any]
 """Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
 
 
 def path_of(scenario: object, what: str = "scenario") -> str:
-    """Return a scenario, or another path, as text.
+    """Return a scenario or another path as text; ``what`` names it in messages.
 
     Raises:
-        InputError: it is neither text nor a path.
+        InputError: the value is neither text nor a path.
     """
     if isinstance(scenario, str | os.PathLike):
         text = os.fspath(scenario)
@@ -65,10 +65,10 @@ def path_of(scenario: object, what: str = "scenario") -> str:
 
 
 def text_of(value: object, what: str) -> str:
-    """Return a text that can be a name: one that can be written, without the character NUL.
+    """Return a text that can be a name: without NUL and lone surrogates; ``what`` names it in messages.
 
     Raises:
-        InputError: it is none.
+        InputError: the value is no such text.
     """
     if not isinstance(value, str):
         raise InputError(f"{what}: expected a text, got {value!r}.")
@@ -78,16 +78,20 @@ def text_of(value: object, what: str) -> str:
 
 
 def folder_of(out: object) -> Path | None:
-    """Return the folder that was asked for, None for none.
+    """Return the folder ``out``, None for None.
 
     Raises:
-        InputError: it is no path.
+        InputError: the value is no path.
     """
     return None if out is None else Path(path_of(out, "out"))
 
 
 def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
-    """Return learners, by name or as classes, as the option ``--learners`` names them."""
+    """Return learners, given by name or as classes, in the form of the option ``--learners``.
+
+    Raises:
+        InputError: the value is not a list of names and classes.
+    """
     if learners is None or isinstance(learners, str):
         return learners
     if not isinstance(learners, Iterable):
@@ -97,7 +101,11 @@ def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
 
 
 def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
-    """Return seeds as the option ``--seeds`` names them."""
+    """Return seeds in the form of the option ``--seeds``.
+
+    Raises:
+        InputError: the value is not a list of numbers.
+    """
     if seeds is None or isinstance(seeds, str):
         return seeds
     if isinstance(seeds, int):
@@ -108,12 +116,12 @@ def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
 
 
 def overrides_of(settings: SettingTree | None, **given: object) -> list[Override]:
-    """Return settings as paths and values: those of ``settings``, then keywords; keywords that are None are left out.
+    """Return settings as pairs of path and value: first those of ``settings``, then keywords that are not None.
 
-    A keyword joins table and key by a dot or by two underscores.
+    A keyword joins table and key with a dot or two underscores.
 
     Raises:
-        InputError: ``settings`` is no mapping, or a key no text.
+        InputError: ``settings`` is no mapping, or a key is not text.
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
@@ -123,16 +131,13 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
 
 
 def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) -> list[Override]:
-    """Return the overrides but those of tables that a keyword gives as an object, which names all of its settings."""
+    """Return the overrides that a caller set explicitly, without tables given as objects, which set all their keys."""
     whole = {key for key, value in keys.items() if dataclasses.is_dataclass(value)}
     return [(path, value) for path, value in overrides if path[0] not in whole]
 
 
 def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
-    """Return a setting at its place: ``selection="oort"`` names what ``selection.name`` does, and so does a class.
-
-    ``data="cifar10"`` and ``radio="constant"`` name what ``data.name`` and ``radio.name`` do.
-    """
+    """Return a setting with its full path: ``selection="oort"``, or a class there, means ``selection.name``."""
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
     if kind is not None and isinstance(value, str | type):
@@ -155,7 +160,7 @@ def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value, or a tree of them, as TOML would give it."""
+    """Return a value, or a tree of values, with the types that TOML has."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = to_plain(value)
     if isinstance(value, Mapping):
@@ -172,20 +177,21 @@ def _plain(value: Any) -> Any:
 
 
 class Experiment(Settings):
-    """Everything that decides a run's result, resolved and checked: what the command line would make of the same.
+    """Everything that decides a run's result, complete and checked, as the command line would make it.
 
-    General defaults come first, then the learner's own, then the file that ``scenario`` may be, then what is given.
-    Its attributes are those of an ``experiment.toml``: ``rounds``, ``learner``, ``round.quorum``, ``learning["lr"]``.
-    It cannot be changed; ``dataclasses.replace`` makes another one, in which everything counts as given.
+    Settings come, in increasing priority, from general defaults, the learner's defaults, the file if ``scenario`` is a
+    TOML file, and the arguments. Its attributes are the keys of an ``experiment.toml``: ``rounds``, ``learner``,
+    ``round.quorum``, ``learning["lr"]``. It cannot be changed; ``dataclasses.replace`` makes a new one, in which all
+    settings count as set explicitly.
 
     Args:
         scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml`` or a run directory.
         settings: by dotted key or as tables, see ``vnetsim.run``.
         trust: whether a run directory may name code that is run.
-        keys: further settings, ``learner="fedefm"`` or ``round__quorum=10``.
+        keys: further settings, such as ``learner="fedefm"`` or ``round__quorum=10``.
 
     Raises:
-        InputError: an unknown key, a value of the wrong type or out of its bounds, an unknown learner.
+        InputError: a key or the learner is unknown, or a value has the wrong type or is out of bounds.
 
     Examples:
         >>> import vnetsim
@@ -207,8 +213,8 @@ class Experiment(Settings):
     ) -> None:
         overrides = overrides_of(settings, **keys)
         made, learner = read_experiment(path_of(scenario), overrides, trust=trust)
-        assembly = assemble(made, learner)  # refuses what any of its plug-ins does not take
-        if not keys.keys() | {"scenario"} >= _TOP:  # dataclasses.replace gives all of them, chosen or not
+        assembly = assemble(made, learner)  # its plug-ins check their settings
+        if not keys.keys() | {"scenario"} >= _TOP:  # dataclasses.replace passes all keys, also defaults
             with_given(assembly, path_of(scenario), chosen_by_name(overrides, keys))
         for field in dataclasses.fields(made):
             object.__setattr__(self, field.name, getattr(made, field.name))
@@ -222,17 +228,19 @@ def experiment_of(
     trust: bool = False,
     scale: str = LAPTOP,
 ) -> tuple[Settings, type[Learner] | None]:
-    """Return the experiment for what a caller gave, and the class of its learner where it was looked at.
+    """Return the experiment for a caller's arguments, and the class of its learner.
+
+    The class is None if ``learns`` is False or ``scenario`` is an experiment.
 
     Args:
-        scenario: see ``Experiment``; or an experiment, which is taken as it is, with ``overrides`` on top.
+        scenario: see ``Experiment``; or an experiment, to which ``overrides`` are applied.
         overrides: paths and values.
-        learns: whether a learner is looked at.
+        learns: whether to load the learner and its defaults.
         trust: see ``Experiment``.
         scale: see ``vnetsim.run``.
 
     Raises:
-        InputError: see ``Experiment``; or another learner, or a scale, for an experiment.
+        InputError: see ``Experiment``; or ``scenario`` is an experiment and a different learner or a scale was given.
     """
     if not isinstance(scenario, Settings):
         text = path_of(scenario)
@@ -250,7 +258,11 @@ def experiment_of(
 
 
 def refuse_given_classes(experiments: Iterable[Settings]) -> None:
-    """Refuse plug-ins that are classes of this process, which its workers do not have."""
+    """Refuse plug-ins that are classes of this process, because worker processes do not have them.
+
+    Raises:
+        InputError: names the first one.
+    """
     for experiment in experiments:
         for key, name in experiment.plugins().items():
             if is_given(name):

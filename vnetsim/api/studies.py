@@ -1,4 +1,4 @@
-"""What comparisons leave, for Python: their tables as polars frames, their page, their runs."""
+"""Results of comparisons for Python: tables as polars frames, the page, the runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vnetsim.storage.tables import COMPARISON_TABLES
 
 @dataclass(frozen=True)
 class Study(Folder):
-    """A comparison: arms, such as learners with their settings, under conditions, at seeds.
+    """A comparison: arms (such as learners with settings) under conditions, at seeds.
 
     Attributes:
         path: its folder.
@@ -26,7 +26,7 @@ class Study(Folder):
 
     @cached_property
     def record(self) -> Mapping[str, Any]:
-        """What was compared, and what failed: ``comparison.json``."""
+        """The record ``comparison.json``: cells, traffic, and errors of failed cells."""
         return self._files.comparison()
 
     @cached_property
@@ -35,12 +35,12 @@ class Study(Folder):
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """Why cells failed, one line each, by the name of their folder."""
+        """Errors of failed cells, one line each, by the names of their folders."""
         return self._record.failed
 
     @property
     def units(self) -> Mapping[str, Mapping[str, str]]:
-        """Unit of every column by table; where a column ``unit`` stands beside it, that is the value's."""
+        """Unit of every column by table; if a table has a column ``unit``, that is the unit of the row's value."""
         tables = {name.removeprefix("comparison_"): columns for name, columns in COMPARISON_TABLES.items()}
         tables["values"] = tables.pop("comparison")
         return {name: units_of(columns) for name, columns in tables.items()}
@@ -54,12 +54,12 @@ class Study(Folder):
 
     @property
     def values(self) -> pl.DataFrame:
-        """What is compared: one row a cell and metric."""
+        """The compared values: one row per cell and metric."""
         return self._tables["comparison"]
 
     @property
     def differences(self) -> pl.DataFrame:
-        """One row a pair and metric: mean paired difference, interval, corrected p-value, verdict, seeds needed."""
+        """One row per pair of arms and metric: mean difference, interval, corrected p-value, verdict, seeds needed."""
         return self._tables["comparison_differences"]
 
     @property
@@ -69,17 +69,17 @@ class Study(Folder):
 
     @property
     def measures(self) -> pl.DataFrame:
-        """What uploads cost, what was wasted, how commits spread: one row a cell, measure and bin."""
+        """Cost of uploads, waste and spread of commits: one row per cell, measure and bin."""
         return self._tables["comparison_measures"]
 
     @property
     def measure_differences(self) -> pl.DataFrame:
-        """As ``differences``, of commits per hour, data per commit and the wasted share of training time."""
+        """Like ``differences``, for commits per hour, data per commit and the wasted share of training time."""
         return self._tables["comparison_measure_differences"]
 
     @property
     def runs(self) -> Mapping[tuple[str, str, int], Run]:
-        """The cells that have finished or begun, by arm, condition and seed."""
+        """The cells that have started, by arm, condition and seed."""
         cells = [(cell, self.path / "cells" / cell.folder) for cell in self._record.cells]
         return {
             (cell.arm, cell.condition, cell.seed): Run(folder)
@@ -88,7 +88,7 @@ class Study(Folder):
         }
 
     def summary(self) -> Page:
-        """Return what is compared and how much of it there is; no page is written."""
+        """Return the arms and how many cells ran and failed, without writing the page."""
         cells = self._record.cells
         arms = ", ".join(dict.fromkeys(cell.arm for cell in cells))
         done = f"{len(self.runs)} of {len(cells)}"
@@ -96,7 +96,7 @@ class Study(Folder):
         return Page(self.path / "comparison.html", headline=headline)
 
     def report(self) -> Page:
-        """Write ``comparison.html`` and its figures, anew, and return the page, which a notebook shows.
+        """Write ``comparison.html`` and its figures, replacing earlier ones, and return the page; a notebook shows it.
 
         Raises:
             RunError: the folder cannot be written.
@@ -110,6 +110,6 @@ class Study(Folder):
 
 
 class CellsFailedError(RunError):
-    """Cells of a comparison failed; ``study`` has the others."""
+    """Cells of a comparison failed; the attribute ``study`` has the others."""
 
     study: Study
