@@ -215,7 +215,7 @@ class Run(Traffic):
 
     @cached_property
     def backhaul(self) -> pl.DataFrame:
-        """One row per transfer over an RSU's backhaul."""
+        """One row per RSU: bytes, messages and busy time of its backhaul in both directions."""
         return self._table("backhaul")
 
     @cached_property

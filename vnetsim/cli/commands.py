@@ -31,13 +31,13 @@ app = App(
     version=vnetsim.__version__,
     version_flags=("--version", "-V"),
     result_action="return_value",
-    suppress_keyboard_interrupt=False,  # main says how to go on
+    suppress_keyboard_interrupt=False,  # status_of prints how to continue
 )
 app.register_install_completion_command(help="Install completion of commands and options for the shell in use.")
 app["--help"].group = app["--version"].group = app["--install-completion"].group = Group("Options")
 
 DEBUG = "--debug"
-"""Any command takes it, and shows the tracebacks of errors."""
+"""Option of every command: show the tracebacks of errors."""
 LEARNING = Group("Learning")
 WORKERS = Group("Workers")
 NO_TRAFFIC_OPTIONS = TrafficOptions()
@@ -51,7 +51,7 @@ Scenario = Annotated[
 ]
 LearningText = Annotated[str | None, Parameter(group=LEARNING)]
 LearningFlag = Annotated[bool, Parameter(group=LEARNING, negative="")]
-"""Options that one command explains."""
+"""Types of options whose help text is in the docstring of the command."""
 
 Time = Annotated[
     float | None,
@@ -78,7 +78,7 @@ Seed = Annotated[int | None, Parameter(help="Seed of every random stream (defaul
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
-    """Print what a page says at its top, and its path, or other words in its place."""
+    """Print the top of a page and its path, or ``last`` instead of the path."""
     from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
 
     for line in page.warnings:
@@ -94,7 +94,7 @@ def _scenario_name(made: Traffic) -> str:
 
 
 def _show_study(study: Study, scenario: str) -> None:
-    """Write the page of a comparison of which cells have finished, and print what it found."""
+    """Write the page of a comparison and print its results; do nothing if all cells failed."""
     cells = study.record["cells"]
     if len(study.failed) < len(cells):
         arms = ", ".join(dict.fromkeys(cell["arm"] for cell in cells))
@@ -171,7 +171,7 @@ def mobility(
     Args:
         report: Write report.html as well as the tables.
     """
-    if report:  # SUMO leaves this process idle time enough to load what the report needs
+    if report:  # this process is idle while SUMO runs, so load the report's modules now
         threading.Thread(target=importlib.import_module, args=("analysis.report.page",), daemon=True).start()
     given = traffic.settings(gui=gui)
     made = vnetsim.mobility(scenario, seed=seed, **given, settings=settings_of(set_), out=out, command=typed())
@@ -346,5 +346,5 @@ def _exit_status(tokens: list[str]) -> int:
         status = app([token for token in tokens if token != DEBUG], exit_on_error=False, print_error=False)
         sys.stdout.flush()
         return int(status or 0)
-    except BaseException as error:  # noqa: BLE001 - the last line of defence of the user's terminal
+    except BaseException as error:  # noqa: BLE001 - the user must see one line, not a traceback
         return status_of(error, debug=DEBUG in tokens)

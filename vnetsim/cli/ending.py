@@ -1,4 +1,4 @@
-"""How the command line ends: the one line that a user reads of an error, and the exit status."""
+"""How the command line ends: one line for an error, and the exit status."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
 from vnetsim.standard_streams import drop_output, plain, tell
 
 _PANIC = "PanicException"
-"""What a panic of a library written in Rust is called here. It is no ``Exception``, and every library has its own."""
+"""Class name of a panic in a Rust library. It is not an ``Exception``, and every library has a class of its own."""
 
 
 def status_of(error: BaseException, *, debug: bool) -> int:
-    """Print one line that says why a command ended, with ``debug`` where as well, and return the exit status."""
-    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # the latter of rich
-        drop_output()  # whoever has read enough may close the pipe
+    """Print one line that says why a command ended, with ``debug`` also the traceback, and return the exit status.
+
+    A closed pipe prints nothing. Exceptions that are neither errors nor interrupts are raised again.
+    """
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich sets the context
+        drop_output()  # a reader such as head may close the pipe
         return RunError.exit_code
     line, status = _line_of(error)
     if debug:
@@ -30,7 +33,7 @@ def status_of(error: BaseException, *, debug: bool) -> int:
 
 
 def _line_of(error: BaseException) -> tuple[str, int]:
-    """Return what a user reads of an error, and the exit status."""
+    """Return the line for an error, and the exit status."""
     said = " ".join(str(error).split())
     match error:
         case CycloptsError():
@@ -39,19 +42,19 @@ def _line_of(error: BaseException) -> tuple[str, int]:
             found = str(error), error.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            drop_output()  # which may be what failed
+            drop_output()  # standard output itself may have failed
             ended = InputError if error.errno == errno.ENAMETOOLONG else RunError
             found = f"{where}{error.strerror or error}.", ended.exit_code
         case KeyboardInterrupt():
             found = str(error) or "interrupted.", INTERRUPTED
         case MemoryError():
             found = f"no memory was left{': ' if said else ''}{said}.", RunError.exit_code
-        case SystemExit():  # of a plug-in that was not called by its name, as when its settings check themselves
+        case SystemExit():  # raised by a plug-in where plugin_errors does not catch it, such as in its settings
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
             found = what, RunError.exit_code
         case _ if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise error
-        case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # so Ctrl-C arrives from there
+        case _ if not isinstance(error, Exception) and "KeyboardInterrupt" in said:  # Ctrl-C inside a Rust library
             found = "interrupted; go on with vnetsim resume, or with the same command.", INTERRUPTED
         case _:
             what = f"internal error: {type(error).__name__}: {said} (--debug shows where)."

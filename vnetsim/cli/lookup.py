@@ -1,4 +1,4 @@
-"""Commands that look something up and run nothing: plug-ins, settings, sources to cite, shipped scenarios."""
+"""Commands that show information and run nothing: plug-ins, settings, citations, documentation, shipped scenarios."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def word(kind: Kind) -> str:
-    """Return the word by which a kind is asked for: that of its entry-point group, ``"selections"``."""
+    """Return the last part of a kind's entry-point group, such as ``"selections"``, which users type."""
     return kind.group.rpartition(".")[2]
 
 
 def _installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
-    """Return the installed plug-ins of a kind by name; one package at fault must not hide the others."""
+    """Return the installed plug-ins of a kind by name; append to ``faults`` for each that cannot be loaded."""
     found = {}
     for name in kind.names():
         try:
@@ -43,7 +43,7 @@ def _installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
 
 
 def _status(faults: Sequence[str]) -> int:
-    """Tell the faults of plug-ins, and return the exit status that they make."""
+    """Print the faults of plug-ins to standard error and return the exit status."""
     for fault in faults:
         tell(fault)
     return RunError.exit_code if faults else 0
@@ -82,7 +82,7 @@ def plugins(kind: str | None = None, name: str | None = None, /) -> int:
 
 
 Section = tuple[str, str, list[SettingText]]
-"""A table of settings: its heading, what it says of itself, and the settings in it."""
+"""A table of settings: heading, description, and settings."""
 
 
 def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(negative="")] = False) -> int:
@@ -115,10 +115,8 @@ def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(nega
 
 
 def _sections(*, learner: bool) -> list[Section]:
-    """Return every setting of an experiment, and of tables of plug-ins their name and the settings of the default.
-
-    Those of the default learner come as well where they are wanted; all that needs torch is left out else.
-    """
+    """Return all settings; tables of plug-ins show the default plug-in's, ``learning`` only if ``learner`` is set."""
+    # plug-ins that need torch are left out, which takes seconds to import
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     named = {kind.table: _name_text(kind) for kind in kinds() if kind.default}
@@ -138,7 +136,7 @@ def _sections(*, learner: bool) -> list[Section]:
 
 
 def _name_text(kind: Kind) -> SettingText:
-    """Return the setting that names one of a kind."""
+    """Return the setting that chooses a plug-in of this kind."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     meaning = meanings(Experiment)[kind.table]
@@ -146,7 +144,7 @@ def _name_text(kind: Kind) -> SettingText:
 
 
 def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
-    """Return a table that holds settings of plug-ins: its own name, and the settings of each that is installed."""
+    """Return the sections of a table of plug-ins: the setting that chooses one, then each one's settings."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     kind = next(kind for kind in kinds() if kind.table == table)
@@ -166,7 +164,7 @@ def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
 
 
 def _unknown_setting(key: str, known: Collection[str]) -> InputError:
-    """Return the error for a key that no setting has: with those of its table, or those of a name like it."""
+    """Return the error for an unknown key, with the keys of its table or of similar names."""
     table, _, name = key.rpartition(".")
     if alike := [one for one in known if table and one.startswith(f"{table}.")]:
         return unknown_name("setting", key, alike)

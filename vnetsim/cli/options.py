@@ -1,4 +1,4 @@
-"""Options that several commands share: where the vehicles come from, and where is computed."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ def typed() -> list[str]:
 
 
 def settings_of(set_: Sequence[str]) -> dict[str, Any]:
-    """Return ``--set`` values by dotted key."""
+    """Return the values of ``--set`` by dotted key.
+
+    Raises:
+        InputError: a text is not ``table.key=value``.
+    """
     from vnetsim.scenario.settings_file import parse_override  # noqa: PLC0415 - keeps --help quick
 
     return {".".join(path): value for path, value in map(parse_override, set_)}
@@ -76,7 +80,7 @@ class TrafficOptions:
             Default motor: no bicycles, pedestrians, trams, trains or ships.
     """
 
-    # a place may begin with a minus
+    # allow_leading_hyphen: the coordinate x may be negative
     rsu: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", allow_leading_hyphen=True)] = ()
     rsu_spacing: TrafficNumber = None
     net: TrafficText = None

@@ -1,6 +1,6 @@
-"""What a person sees on the terminal at the end: tables on standard output.
+"""Print results, settings and plug-ins as tables on standard output.
 
-Names are data: whatever is printed goes through ``plain``.
+Names come from data, so all text passes through ``plain``, which replaces control characters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _text(words: str, style: str = "") -> Text:
 
 
 def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], last: str, *, title: str) -> None:
-    """Print headline numbers (label, value with unit), what a reader must know of them, and a last line."""
+    """Print headline numbers (label, value with unit), notes on them, and a last line."""
     console = Console()
     table = Table(title=_text(title), show_header=False, title_justify="left", title_style="bold")
     for label, value in headline:
@@ -45,7 +45,7 @@ def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], 
 def print_results(
     tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str, kind: str = "comparison"
 ) -> None:
-    """Print what a comparison found, and the page's path; without lines and colours in a pipe."""
+    """Print the tables and notes of a comparison and the page's path; without rules and colours in a pipe."""
     console = Console()
     console.print(_text(title, style="bold"))
     for name, head, rows, note in tables:
@@ -62,9 +62,9 @@ def print_results(
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
-    """Return rows as lines with their columns aligned; a first cell too long for ``width`` has a line of its own."""
+    """Return rows as lines with aligned columns; a first cell too long for ``width`` gets its own line."""
     others = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[1:]]
-    whole = {row[0] for row in rows if not any(row[1:])}  # headings
+    whole = {row[0] for row in rows if not any(row[1:])}  # first cells of headings, whose other cells are empty
     room = max(width - sum(others) - 2 * len(others), 10)
     first = max((cell_len(row[0]) for row in rows if row[0] not in whole and cell_len(row[0]) <= room), default=4)
     lines = []
@@ -79,7 +79,7 @@ def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
 
 
 def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> None:
-    """Print settings: of each table a heading (may be empty), what it says of itself, and the settings in it."""
+    """Print tables of settings: heading (may be empty), description, and settings."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     for index, (heading, about_it, texts) in enumerate(tables):
@@ -100,7 +100,7 @@ def print_settings(tables: Sequence[tuple[str, str, Sequence[SettingText]]]) -> 
 
 
 def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None:
-    """Print the plug-ins of a kind, below the words that say how one is named; each with its first sentence."""
+    """Print how to choose a plug-in of a kind, then all of them with the first paragraph of their docstrings."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     console.print(_text(word, style="bold"))
@@ -117,7 +117,7 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
 
 
 def print_plugin(kind: Kind, plugin: type[Any]) -> None:
-    """Print what a plug-in says of itself: docstring, equations, source, settings, defaults for other settings."""
+    """Print a plug-in's docstring, equations, source, settings, and defaults for other settings."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     console.print(_text(f"{plugin.name}: {kind.name}", style="bold"))
@@ -152,14 +152,14 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
 
 
 def _place(plugin: type[Any]) -> str:
-    """Return where a class stands: its module, or the file that was named."""
+    """Return a class's place: FILE:CLASS if it was loaded from a file, else MODULE:CLASS."""
     module = sys.modules[plugin.__module__]
     of_file = module.__spec__ is None
     return f"{module.__file__}:{plugin.__name__}" if of_file else f"{plugin.__module__}:{plugin.__qualname__}"
 
 
 def _print_wrapped(console: Console, words: str, width: int, indent: int = 0) -> None:
-    """Print words in lines of at most ``width`` columns; one longer than that is not broken."""
+    """Print words in lines of at most ``width`` columns; longer words are not broken."""
     space = " " * indent
     for line in textwrap.wrap(
         words, width, initial_indent=space, subsequent_indent=space, break_long_words=False, break_on_hyphens=False
