@@ -1,7 +1,7 @@
-"""The experiment's settings: one validated tree, defaults in one place, TOML and dotted overrides.
+"""The settings of an experiment: one validated tree of dataclasses with all defaults.
 
-SI units inside; km/h only where a name says so. Every leaf can be set by ``--set table.key=value`` and by a key of
-the same name in an experiment TOML file.
+Values are in SI units, except where a name says otherwise, such as km/h. ``--set table.key=value`` or the same key in
+an experiment TOML file sets any value.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ __all__ = [
 
 
 ALL_ROUNDS = 1_000_000
-"""More than any traffic has: rounds without training go on until it ends."""
+"""More rounds than any traffic has, so that rounds without training continue until the traffic ends."""
 
 DEFAULT_TIME_S = 600.0
-"""How long a run lasts that is given neither a time nor a number of rounds (s)."""
+"""Duration of a run with neither ``time_s`` nor ``rounds`` (s)."""
 
 PLUGIN_KEYS = (
     "learner",
@@ -65,16 +65,16 @@ PLUGIN_KEYS = (
     "learning.encoder",
     "schedule.learning.encoder",
 )
-"""Settings that may name a class of a file. A scenario may too, and is a path besides."""
+"""Settings that may name a class in a file; ``scenario`` may too, but it may also be an ordinary path."""
 
 DEFAULT_NAMES = {"selection": "random", "pace": "quorum", "aggregation": "sync", "radio": "tr37885"}
-"""Plug-ins that are needed where a table names none."""
+"""Default plug-ins of tables that name none."""
 
 WHOLE_TABLES = {("compute", "fleet"), ("compute", "by_type")}
-"""Settings that are one value, though written as a table: another one takes its place and is not merged into it."""
+"""Settings that are one value although written as a table: a new table replaces the old one and is not merged."""
 
 PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "encoder")
-"""Settings of plug-ins that a record leaves out where there are none."""
+"""Tables of plug-ins; a record leaves out empty ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,10 @@ class Experiment:
         scenario: ``.sumocfg``, FCD file, or run directory; ``"gaussian"`` for the truncated-Gaussian model; another
             traffic source by its entry point in ``vnetsim.traffic_sources`` or as ``path/to/file.py:Class``.
         seed: seed of every random stream, >= 0.
-        time_s: the run ends when so much time has been simulated (s); left out, after 600 s, or, where ``rounds`` is
-            given, not before its rounds are done.
-        rounds: the run ends after so many rounds; of each RSU where it aggregates by itself (``topology.kind``). Left
-            out, there are as many as its time allows.
+        time_s: the run ends after this simulated time (s). Left out, it ends after 600 s, or, if ``rounds`` is given,
+            when the rounds are done.
+        rounds: the run ends after this number of rounds, counted per RSU if each aggregates by itself
+            (``topology.kind``). Left out, there are as many as its time allows.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         learner: name of an entry point in ``vnetsim.learners``, or ``path/to/file.py:Class``.
         evaluate_every: rounds between evaluations; the first and the last model are always evaluated.
@@ -101,8 +101,8 @@ class Experiment:
             its settings. ``quorum`` invites at most ``round.invited`` vehicles at once and closes a round with its
             ``round.quorum``-th upload. ``coverage`` invites every vehicle in coverage, as it enters or when the round
             opens, until the round's first upload has arrived, and closes the round when all of them have uploaded or
-            left; who enters later is invited when the next round opens. ``round.quorum``, ``round.invited`` and
-            ``selection`` then mean nothing. It is for learners whose vehicles exchange nothing with each other.
+            left; vehicles that enter later are invited when the next round opens. ``round.quorum``, ``round.invited``
+            and ``selection`` then have no effect. It is for learners whose vehicles exchange nothing with each other.
         aggregation: what the RSU makes of the uploads of a round: an aggregation rule, by its ``name``, or as
             ``path/to/file.py:Class``, and its settings. ``sync`` takes the learner's weighted mean; `vnetsim plugins
             aggregations` lists all. Rules that mix or buffer uploads as they arrive want a small ``round.quorum`` and
@@ -147,13 +147,13 @@ class Experiment:
 
     @property
     def lasts_s(self) -> float:
-        """How long the run lasts at most (s); infinite where its rounds alone end it."""
+        """Longest duration of the run (s); infinite if only its rounds end it."""
         if self.time_s is not None:
             return self.time_s
         return DEFAULT_TIME_S if self.rounds is None else math.inf
 
     def value(self, key: str) -> Any:
-        """Return the value of a setting by its dotted key, None where there is none."""
+        """Return the value of a setting by its dotted key; None if there is none."""
         node: Any = self
         for part in key.split("."):
             beside = getattr(node, "own", {})
@@ -161,14 +161,18 @@ class Experiment:
         return node
 
     def placed(self, values: Mapping[str, Any]) -> Experiment:
-        """Return the experiment with other values of some settings, by their dotted keys."""
+        """Return a copy of the experiment with new values of the settings with these dotted keys.
+
+        Raises:
+            InputError: a value is out of bounds.
+        """
         result: Any = self
         for key, value in values.items():
             result = _placed(result, key.split("."), value)
         return result  # type: ignore[no-any-return]
 
     def plugins(self) -> dict[str, str]:
-        """Return what is named under each of ``PLUGIN_KEYS``; empty for nothing."""
+        """Return the name under each of ``PLUGIN_KEYS``; empty if there is none."""
         found = {key: self.value(key) for key in PLUGIN_KEYS}
         return {key: name if isinstance(name, str) else "" for key, name in found.items()}
 
@@ -182,7 +186,7 @@ class Experiment:
 
 
 def _placed(table: Any, path: list[str], value: Any) -> Any:
-    """Return settings, or a table of them, with another value at a path."""
+    """Return a copy of settings, or of a table, with a new value at a path."""
     if not path:
         return value
     if isinstance(table, Mapping):

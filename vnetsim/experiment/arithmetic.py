@@ -1,4 +1,4 @@
-"""How a device computes in float32, said by the experiment and set for a run, instead of inherited from torch."""
+"""Float32 arithmetic of a device, which the experiment sets for a run instead of inheriting it from the process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Annotated
 from vnetsim.errors.bounds import TRAINS
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-"""Environment variable without which cuBLAS does not promise the same bits; it is read at its first use."""
+"""Environment variable that cuBLAS needs for reproducible results; cuBLAS reads it at its first use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """Precision and order of sums on the device; torch keeps both for the whole process.
+    """Precision and order of sums on the device; in torch both belong to the whole process.
 
     Args:
         tf32: whether a CUDA device may compute float32 products and convolutions with TF32, whose factors have 10 bits
             after the point in place of 23. torch by itself allows it for convolutions and not for products. Without
             effect on a CPU.
-        deterministic: whether torch takes algorithms alone that give the same bits each time, as on a CPU all do here,
-            and refuses an operation that has none; on a CPU it changes no bit. What it costs was not measured.
+        deterministic: whether torch uses only algorithms that give the same bits each time and refuses an operation
+            without one. On a CPU all algorithms used here do, so it changes no bit. Its cost was not measured.
     """
 
     tf32: Annotated[bool, TRAINS] = False
@@ -31,14 +31,14 @@ class Arithmetic:
 
     @classmethod
     def present(cls) -> Arithmetic:
-        """Return what this process computes with; TF32 only where both products and convolutions may use it."""
-        import torch  # noqa: PLC0415 - the traffic command does without
+        """Return this process's arithmetic; ``tf32`` is set if both products and convolutions may use it."""
+        import torch  # noqa: PLC0415 - vnetsim mobility runs without torch
 
         allowed = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
         return cls(tf32=allowed, deterministic=torch.are_deterministic_algorithms_enabled())
 
     def set(self) -> Callable[[], None]:
-        """Compute so from now on, in all threads; return what puts everything back as it was."""
+        """Set this arithmetic in all threads of the process; return a function that restores the previous state."""
         import torch  # noqa: PLC0415
 
         products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -62,10 +62,10 @@ class Arithmetic:
             if workspace is None:
                 os.environ.pop(WORKSPACE, None)
 
-        torch.set_default_dtype(torch.float32)  # learners name neither: a notebook may have set others
+        torch.set_default_dtype(torch.float32)  # learners rely on the defaults, which a notebook may have changed
         if place.type != "cpu":
             torch.set_default_device(None)
-        # the fastest of several algorithms, found by trial, is not the same one each time
+        # benchmark finds the fastest algorithm by trial, which may be a different one each time
         values = self.tf32, self.tf32, self.deterministic, convolutions.benchmark and not self.deterministic
         for (owner, name), value in zip(flags, values, strict=True):
             setattr(owner, name, value)
@@ -76,7 +76,7 @@ class Arithmetic:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Compute so within; afterwards all is as it was."""
+        """Set this arithmetic within the block and restore the previous state afterwards."""
         restore = self.set()
         try:
             yield
@@ -85,7 +85,7 @@ class Arithmetic:
 
 
 def _choose_algorithms(*, deterministic: bool, warn_only: bool) -> None:
-    """Have torch take deterministic algorithms or not; where it does so already, its compiler need not be loaded."""
+    """Switch torch's deterministic algorithms; do nothing if unchanged, because the call imports torch's compiler."""
     import torch  # noqa: PLC0415
 
     present = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

@@ -1,4 +1,4 @@
-"""Motion blur of a moving vehicle's camera: the level that enters aggregation, the kernel length that enters images."""
+"""Motion blur of a vehicle's camera: the blur level for aggregation weights, the kernel length for images."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from vnetsim.errors.bounds import Within
 
 SceneM = Annotated[float, Within(0.01, 1e5, "m", "from the lens to the horizon")]
 FOCAL_LENGTH_M, PIXEL_PITCH_M, DEPTH_M = 0.004, 3.0e-6, 10.0
-"""Focal length s, side of a pixel Q, distance Z of what blurs. A factor common to all vehicles cancels in the weights
-of FLSimCo (Eq. 11): these decide only in which unit a level is given."""
+"""Focal length s, side of a pixel Q, distance Z of the scene (m). FLSimCo's weights (Eq. 11) do not change with a
+factor common to all vehicles, so these values only set the scale of the level."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Camera:
-    """An on-board camera. None of these values is published for FLSimCo; all are assumptions to set.
+    """An on-board camera. FLSimCo publishes none of these values; all are assumptions.
 
     Args:
         exposure_s: exposure time H (s), > 0.

@@ -1,4 +1,4 @@
-"""Settings of many roadside units: who serves a vehicle, who aggregates, and the wires. See ``vnetsim.experiment``."""
+"""Settings for several RSUs: association, handover, topology and backhaul. See ``vnetsim.experiment``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class AssociationSettings:
     """Which RSU serves a vehicle that several cover.
 
     Args:
-        rule: ``first`` is the one whose disc it entered first, ``nearest`` the closest, ``strongest`` the one received
-            with most power.
+        rule: ``first`` is the RSU whose disc the vehicle entered first, ``nearest`` the closest, ``strongest`` the one
+            received with the most power.
         hysteresis: by how much another RSU must be better before it takes over: m for ``nearest``, dB for
             ``strongest``.
-        trigger_s: for how long it must be so (s).
+        trigger_s: for how long it must be better by that much (s).
     """
 
     rule: Annotated[Literal["first", "nearest", "strongest"], SEVERAL_RSUS] = "first"
@@ -37,19 +37,19 @@ class AssociationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class HandoverSettings:
-    """What becomes of a vehicle in the middle of a round when another RSU serves it from now on.
+    """What happens to a vehicle's participation when another RSU takes over in the middle of a round.
 
     Args:
-        policy: ``drop`` ends it. With ``forward`` the new RSU sends its update on to the old one's aggregator; with
-            ``carry`` the new RSU's aggregator takes the model as its own, with ``carry-delta`` the change since the
-            download; ``mix`` averages what was trained so far with the new RSU's model by likeness, and trains on.
-            Where both RSUs have one aggregator, all of these but ``drop`` are ``forward``. With ``multi`` a vehicle in
-            several discs downloads from all their RSUs, trains from the mean and uploads to all (FedMes); in a disc
-            that it leaves it is ended, as with ``drop``.
-        interruption_s: nothing is sent or received for so long (s).
-        transfer: a download or upload that was under way begins anew (``restart``) or goes on (``resume``).
-        longest_gap_s: how long no RSU at all may cover a vehicle before it is ended (s): it trains on meanwhile, and
-            transfers wait. With ``drop`` and ``multi`` it ends at once.
+        policy: ``drop`` ends the participation. With ``forward`` the new RSU sends the update on to the old RSU's
+            aggregator. With ``carry`` the new RSU's aggregator takes the model as its own, with ``carry-delta`` only
+            its change since the download. ``mix`` averages the model trained so far with the new RSU's model, weighted
+            by their similarity, and training continues. If both RSUs have the same aggregator, ``forward``, ``carry``,
+            ``carry-delta`` and ``mix`` do the same. With ``multi`` a vehicle in several discs downloads from all their
+            RSUs, trains from the mean and uploads to all (FedMes); in a disc that it leaves, its participation ends.
+        interruption_s: nothing is sent or received for this long after a handover (s).
+        transfer: an interrupted download or upload starts again (``restart``) or continues (``resume``).
+        longest_gap_s: longest time without coverage by any RSU before the participation ends (s). In the gap training
+            continues and transfers wait. With ``drop`` and ``multi`` the participation ends at once.
     """
 
     policy: Annotated[Literal["drop", "forward", "carry", "carry-delta", "mix", "multi"], HANDOVERS] = "drop"
@@ -63,19 +63,19 @@ class HandoverSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologySettings:
-    """How many aggregators there are, and how their models come together.
+    """How many aggregators there are, and how their models are averaged.
 
     Args:
-        kind: ``single`` is one aggregator over all RSUs. With the others each RSU aggregates by itself, with rounds of
-            its own, for which ``round`` and ``rounds`` hold: ``per-rsu`` never mixes their models, ``hierarchical``
-            has a cloud average them, with ``peers`` neighbours average each other's.
+        kind: ``single`` is one aggregator for all RSUs. Otherwise each RSU aggregates by itself and has its own rounds,
+            to which ``round`` and ``rounds`` apply. ``per-rsu`` never averages the models of RSUs; with
+            ``hierarchical`` a cloud averages them; with ``peers`` neighbouring RSUs average their models.
         edge_rounds: an RSU's rounds between two rounds of the cloud, or between two averages of neighbours.
         cloud_deadline_s: the cloud's round closes this long after the first RSU's model has arrived, without the others
             (s); left out, it waits for all.
-        reset: when an RSU receives the cloud's model, vehicles in flight train on (``none``) or are cut
-            (``in-flight``), to start anew from that model.
-        peers: neighbours are the previous and the next RSU in the scenario's order, the last beside the first
-            (``ring``), or all within ``range_m`` (``distance``).
+        reset: when an RSU receives the cloud's model, participations in flight continue (``none``) or end
+            (``in-flight``), so that their vehicles may start again from that model.
+        peers: neighbours are the previous and the next RSU in the scenario's order, where the first follows the last
+            (``ring``), or all RSUs within ``range_m`` (``distance``).
         range_m: two RSUs closer than this are neighbours (m).
     """
 
@@ -97,7 +97,7 @@ class TopologySettings:
 
 
 class Wire(NamedTuple):
-    """What joins an RSU to the network: latency each way (s), and rates towards the RSU and away from it (bit/s)."""
+    """An RSU's backhaul: latency each way (s), rates to and from the RSU (bit/s), extra latency to the cloud (s)."""
 
     latency_s: float
     down_bps: float
@@ -125,11 +125,11 @@ class BackhaulSettings:
     Args:
         preset: ``ideal`` takes no time, ``metro-fibre`` is 1 ms and 1 Gbit/s, ``cellular`` 35 ms, 50 Mbit/s to the RSU
             and 10 Mbit/s from it, shared by all that moves at a time.
-        latency_s: of an RSU's wire, each way (s), in place of the preset's.
-        down_bps: rate towards the RSU (bit/s), likewise.
-        up_bps: rate from the RSU (bit/s), likewise.
-        cloud_latency_s: how much further away the ``single`` aggregator or the cloud is (s); 20 ms, and 0 where the
-            preset is ``ideal``.
+        latency_s: latency of an RSU's wire each way (s), instead of the preset's.
+        down_bps: rate to the RSU (bit/s), instead of the preset's.
+        up_bps: rate from the RSU (bit/s), instead of the preset's.
+        cloud_latency_s: extra latency to the ``single`` aggregator or to the cloud (s); default 20 ms, or 0 with the
+            preset ``ideal``.
     """
 
     preset: Annotated[Literal["ideal", "metro-fibre", "cellular"], WIRED] = "ideal"
@@ -142,6 +142,6 @@ class BackhaulSettings:
 
     @property
     def wire(self) -> Wire:
-        """The preset's wire, with what is set in place of it."""
+        """The preset's wire with the values that are set explicitly."""
         given = {name: value for name in Wire._fields if (value := getattr(self, name)) is not None}
         return WIRES[self.preset]._replace(**given)

@@ -1,4 +1,4 @@
-"""Settings of who takes part with what: rounds, exchange, silos, data, blur, schedule. See ``vnetsim.experiment``."""
+"""Settings of participation: rounds, exchange, silos, data, blur, schedule, cost. See ``vnetsim.experiment``."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from vnetsim.errors.bounds import (
 from vnetsim.errors.paths import is_partition_file
 
 BESIDE_EACH_OTHER = Acts("exchange.topology", unless=("star",))
-"""The star leads through the RSU alone."""
+"""Settings of direct exchange; with ``star`` everything goes through the RSU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSettings:
-    """Whom a round invites, and when it closes: those of the one aggregator, or of each RSU (``topology.kind``).
+    """How many vehicles a round invites and when it closes, for the single aggregator or each RSU (``topology.kind``).
 
     Args:
-        quorum: committed uploads that close a round.
-        invited: most participations in flight at once, over all its RSUs; at least ``quorum``.
-        deadline_s: a round closes this long after it opened with whatever has committed (s).
-        max_staleness: 0 ends whoever is still in flight when a round closes; n > 0 lets them commit to one of the
-            next n rounds.
+        quorum: number of committed uploads that close a round.
+        invited: largest number of participations in flight at once, over all RSUs of the aggregator; at least
+            ``quorum``.
+        deadline_s: a round closes at the latest this long after it opened, with the uploads so far (s).
+        max_staleness: 0 ends participations that are in flight when a round closes; n > 0 lets them commit to one of
+            the next n rounds.
         distinct_silos: whether a silo takes part at most once a round, whatever the number of vehicles that carry it.
     """
 
@@ -60,16 +61,16 @@ class RoundSettings:
 class ExchangeSettings:
     """Exchange between vehicles, for learners that have one.
 
-    A round first gathers: vehicles that are ready wait for each other until ``round.quorum`` of them are there or the
-    round's deadline has come. Then all exchange at once, over the sidelink whose radio is that of ``radio``.
+    Vehicles that are ready wait for each other until ``round.quorum`` of them are ready or the round's deadline has
+    passed. Then all exchange at once, over a sidelink with the radio model of ``radio``.
 
     Args:
         topology: ``contact`` pairs the vehicles that are in range of each other when the exchange begins; ``ring`` each
-            with the next in order of arrival; ``complete`` all; ``star`` all, through the RSU alone. Learners that
-            average at the RSU under ``star`` exchange nothing among vehicles then.
+            with the next in order of arrival; ``complete`` all; ``star`` all, only through the RSU. With ``star``,
+            vehicles of learners that average at the RSU exchange nothing with each other.
         range_m: two vehicles closer than this are in contact (m).
         relay: pairs out of range exchange through the RSU while both are covered.
-        limit_s: an exchange that is not complete this long after the beginning is cut (s).
+        limit_s: an exchange that is not complete this long after it began is cut off (s).
     """
 
     topology: Annotated[Literal["contact", "star", "ring", "complete"], EXCHANGES] = "contact"
@@ -88,11 +89,11 @@ class SiloSettings:
         count: number of silos.
         by: ``arrival`` deals silos round robin in order of first entry; ``approach`` does so among the silos of the
             vehicle's approach direction (silo i belongs to direction i mod ``approaches``), ``origin`` among those of
-            the RSU that covers it first (of R RSUs, silo i belongs to the one of index i mod R), whose district it
-            comes from. By ``place`` the data are of where it is: an idle vehicle that enters another RSU's disc takes
-            a silo from there, for ``replaced_share`` of what it holds.
-        replaced_share: what a vehicle replaces of its images at a change of place, in [0, 1]; OpenMobiFL replaces 200
-            of 600.
+            the RSU that covers it first, its district (of R RSUs, silo i belongs to RSU i mod R). With ``place`` the
+            data follow the vehicle's place: an idle vehicle that enters another RSU's disc replaces
+            ``replaced_share`` of its images with a silo from there.
+        replaced_share: share of a vehicle's images that it replaces at a change of place, in [0, 1]; OpenMobiFL
+            replaces 200 of 600.
         approaches: number of equal sectors around the RSU that count as directions, the first centred on north; also
             those of the column ``approach`` of the windows.
     """
@@ -115,28 +116,27 @@ PARTITIONS = ("iid", "dirichlet", "approach", "label-skew", "major-class", "dist
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """The images and how they are dealt to the silos.
+    """The images and how they are divided among the silos.
 
     Args:
-        name: which images: a plug-in of the kind data set, by name or as ``path/to/file.py:Class``; which suit a
-            learner follows from its task. What each is: ``vnetsim plugins data_sets``. Settings of its own stand in
-            this table too.
+        name: a data set, by the name of its plug-in or as ``path/to/file.py:Class``; it must suit the learner's task.
+            ``vnetsim plugins data_sets`` describes all. The data set's own settings are in this table too.
         root: folder or file that holds (or receives) the data.
         download: fetch missing data into ``root``.
-        train_images: images for training: how many a built-in set generates, or the first so many of another set, which
-            must have them; 0 is the default of a built-in set, and all of another.
-        test_images: images for testing, counted like ``train_images``.
-        image_px: side to which a set brings its images (px), where it takes them from files or draws them in any size;
-            0 is the set's default.
+        train_images: number of images for training: a built-in set generates them; of another set the first ones are
+            used, and it must have that many. 0 is the default of a built-in set, and all images of another.
+        test_images: number of images for testing, like ``train_images``.
+        image_px: side of the images (px), for sets that read them from files or draw them in any size; 0 is the set's
+            default.
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
             classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes), ``major-class`` (each silo has
             ``major_share`` of its images from one class) or ``district`` (silos of one RSU have it from the same
             classes); with steering angles ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle). Or a
             ``.csv`` file that says which silo holds which image with a class, as ``partition.csv`` of a run does.
         alpha: concentration of the Dirichlet distribution, > 0.
-        unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: at 0 it
-            has them all, at 1 only one.
-        major_share: what its major class, or the classes of its district, make up of a silo, in [0, 1].
+        unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: with 0 it
+            has all classes, with 1 only one.
+        major_share: share of a silo's images from its major class, or from the classes of its district, in [0, 1].
         min_images: every silo gets at least this many images; 0 divides them all, evenly where the partition allows.
     """
 
@@ -182,15 +182,15 @@ class BlurSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSettings:
-    """Whose payload and work decide who commits.
+    """The learner whose payload and work decide which vehicles commit.
 
-    Learners differ in what they learn and in what they send, and what they send decides which vehicles are done before
-    they leave. With one schedule for all, the same vehicles commit whatever the learner, and only the learning differs.
+    Learners send payloads of different sizes, which decides which vehicles finish before they leave coverage. With one
+    schedule for all learners, the same vehicles commit, and only the learning differs.
 
     Args:
-        learner: payload and work of every participation are this learner's, named as ``Experiment.learner``; empty for
-            the run's own. Whatever it exchanges between vehicles must be of the same kind as what the run's own does.
-        learning: settings of the schedule's learner; of the run's own ``learning`` nothing is needed.
+        learner: every participation has this learner's payload and work, named as ``Experiment.learner``; empty for the
+            run's own learner. Its exchange between vehicles must be of the same kind as that of the run's learner.
+        learning: settings of this learner; the run's ``learning`` does not apply to it.
     """
 
     learner: str = ""
@@ -204,9 +204,9 @@ class ClockModel(NamedTuple):
     """The model whose transfers and training are timed.
 
     Args:
-        bytes: of one copy on the radio link.
+        bytes: size of one copy on the radio link (B).
         image_flop: floating-point operations of a forward pass over one image.
-        images: images of a local training; None for as many as are really trained.
+        images: number of images of a local training; None for the number that is really trained.
     """
 
     bytes: int
@@ -219,27 +219,27 @@ MODELS: Mapping[str, ClockModel] = {
     "resnet18-half": ClockModel(22_488_272, 1_110_966_272.0, 640),
 }
 """Models that can be timed: ``resnet18`` as FLSimCo's code and ``learners.encoders`` build it, for images of 32 x 32
-pixels, with projection and BatchNorm statistics; ``resnet18-half`` is sent with 16 bits a number. How the number of
-images was chosen: ``docs/explanation/defaults.md``."""
+pixels, with projection and BatchNorm statistics; ``resnet18-half`` is sent with 16 bits per number.
+``docs/explanation/defaults.md`` gives the reason for the number of images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostSettings:
-    """Which model is timed: its transfers over the radio, and its training on board. All learners have the same.
+    """The model whose radio transfers and on-board training are timed; it is the same for all learners.
 
-    What is timed and what is trained are two things. A small network can be trained on a laptop while vehicles take as
+    The timed model may differ from the trained one. A small network can be trained on a laptop while vehicles take as
     long, and send as much, as with a large one: each copy of the trained model, and each pass of an image through it,
-    is charged as one of the timed model. A method's extras are added: a second network, copies for neighbours, keys.
+    counts as one of the timed model. A method's extras are added: a second network, copies for neighbours, keys.
 
     Args:
-        model: ``resnet18-half`` is the network of FLSimCo's paper, sent with 16 bits a number (22.5 MB), ``resnet18``
-            the same with 32 bits (45 MB), ``trained`` the network that is trained; any other name is yours, with
-            ``model_bytes`` and ``image_flop``.
+        model: ``resnet18-half`` is the network of FLSimCo's paper, sent with 16 bits per number (22.5 MB), ``resnet18``
+            the same with 32 bits (45 MB), ``trained`` the network that is trained; any other name is your own model,
+            which needs ``model_bytes`` and ``image_flop``.
         model_bytes: size of one copy of your model on the radio link (B).
         image_flop: floating-point operations of its forward pass over one image.
-        images: images of a local training, whatever number is trained; left out, 640 for ``resnet18`` and
-            ``resnet18-half``, and for others as many as are trained. A learner that looks at each image twice takes
-            twice as long.
+        images: number of images of a local training that is timed, whatever number is trained; left out, 640 for
+            ``resnet18`` and ``resnet18-half``, and for others the number that is trained. A learner that uses each
+            image twice takes twice as long.
     """
 
     model: str = "resnet18-half"
@@ -267,7 +267,7 @@ class CostSettings:
 
     @property
     def on_the_clock(self) -> ClockModel | None:
-        """The timed model; None for the trained one."""
+        """The timed model; None if the trained model is timed."""
         if self.model_bytes is not None and self.image_flop is not None:
             return ClockModel(self.model_bytes, self.image_flop, self.images)
         model = MODELS.get(self.model)

@@ -1,4 +1,4 @@
-"""Settings of the world a run takes place in: traffic, on-board computers. See ``vnetsim.experiment``."""
+"""Settings of traffic and on-board computers. See ``vnetsim.experiment``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vnetsim.errors.paths import is_rsu_file
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
 REACH_M = 250.0
-"""Coverage radius of an RSU in a road net, where nothing else is said."""
+"""Default coverage radius of an RSU in a road net."""
 REACH = Within(1, 1e5, "m", "no roadside radio reaches further")
 Reach = Annotated[float, REACH]
 RECORDED: Mapping[str, str] = {
@@ -26,9 +26,9 @@ RECORDED: Mapping[str, str] = {
     "type": "vehicle_type",
     "edge": "vehicle_edge",
 }
-"""What a table that is a recording holds, and SUMO's names of the columns; the first four it must have."""
+"""Columns of a recording that is a table, with SUMO's names; the first four are required."""
 OF_RECORDINGS = ("columns", "time_unit", "length_unit", "speed_unit", "longest_gap_s")
-"""Settings of ``traffic`` for recordings alone."""
+"""Settings of ``traffic`` that apply only to recordings."""
 _TIME_UNIT = Within(1e-9, 1e4, "s", "a nanosecond; hours and more are hardly a clock")
 
 
@@ -57,10 +57,10 @@ class TrafficSettings:
         end_s: time of the scenario at which to end (s); None is the scenario's own end, of the Gaussian model 900 s.
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
         vehicle_types: vehicles that take part, by vType id or vClass; ``motor`` are those with a motor that drive on
-            roads, ``all`` are all. Of a recording that does not tell types all vehicles are taken.
-        longest_gap_s: how far apart two rows of a vehicle of a recording may be and still be a path (s), whatever rows
-            others have in between; a window ends at a longer gap. None is three times the recording's step, and there
-            a vehicle that is missing where all are sampled at the same instants is gone.
+            roads, ``all`` are all. All vehicles of a recording without types take part.
+        longest_gap_s: longest time between two rows of one vehicle in a recording (s), whatever rows other vehicles
+            have in between; a longer gap ends its window. None is three times the recording's step; if the recording
+            samples all vehicles at the same instants, a vehicle that is missing at one of them is then gone.
     """
 
     gui: bool = False
@@ -98,7 +98,11 @@ class TrafficSettings:
 
     @property
     def time_unit_s(self) -> float:
-        """How many seconds a unit of a recording's time is."""
+        """One unit of a recording's time in seconds.
+
+        Raises:
+            InputError: ``time_unit`` is malformed or out of bounds.
+        """
         number, _, parts = {"s": "1", "ms": "0.001"}.get(self.time_unit, self.time_unit).partition("/")
         try:
             unit_s = float(number) / float(parts or 1)
@@ -112,12 +116,12 @@ class TrafficSettings:
 
     @property
     def rsu_files(self) -> tuple[str, ...]:
-        """Those of ``rsu`` that are files."""
+        """The entries of ``rsu`` that are files."""
         return tuple(spec for spec in self.rsu if is_rsu_file(spec))
 
     @property
     def rsu_places(self) -> tuple[str, ...]:
-        """Those of ``rsu`` that are none."""
+        """The entries of ``rsu`` that are not files."""
         return tuple(spec for spec in self.rsu if not is_rsu_file(spec))
 
 
@@ -126,7 +130,7 @@ class Computer(NamedTuple):
 
     Args:
         flops: median of its sustained speed over vehicles (FLOP/s).
-        watts: its power while it trains (W); None where nothing is known to say of it.
+        watts: its power while it trains (W); None if unknown.
     """
 
     flops: float
@@ -140,8 +144,8 @@ COMPUTERS: Mapping[str, Computer] = {
     "agx-xavier": Computer(5e11, 30.0),
     "agx-orin": Computer(1.9e12, 60.0),
 }
-"""On-board computers by preset: 35 % of the peak in single precision, an assumption, at the module's power budget; what
-``ecu`` has is an assumption altogether (``docs/explanation/computers.md``)."""
+"""On-board computers by preset. The speed is an assumed 35 % of the single-precision peak, at the module's power
+budget; the speed of ``ecu`` is only an assumption (``docs/explanation/computers.md``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +156,11 @@ class ComputeSettings:
     steps of 64 images in about 7 s.
 
     Args:
-        preset: the computer of every vehicle: ``ecu``, a share of a control unit, 1e9 FLOP/s; or a module of NVIDIA's,
-            whose power is known, so that energy is reckoned too.
-        fleet: presets by name with their shares of the vehicles, which sum to 1, drawn once per vehicle; they go before
+        preset: the computer of every vehicle: ``ecu``, a share of a control unit, 1e9 FLOP/s; or an NVIDIA module with
+            known power, so that energy is computed too.
+        fleet: presets by name with their shares of the vehicles, which sum to 1, drawn once per vehicle; it overrides
             ``preset``.
-        by_type: presets by vehicle type (vType id); they go before both. A type of which nobody came by is told on
-            the page.
+        by_type: presets by vehicle type (vType id); it overrides both. The report lists types that never appeared.
         median_flops: median sustained speed (FLOP/s), in place of the preset's; None is the preset's.
         spread: standard deviation of the natural logarithm; 0 makes all vehicles of a preset equal.
     """
@@ -192,9 +195,9 @@ class ComputeSettings:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The vehicles' presets with their shares, in order of names."""
+        """The presets with their shares of the vehicles, sorted by name."""
         return dict(sorted(self.fleet.items())) or {self.preset: 1.0}
 
     def median_of(self, preset: str) -> float:
-        """Return the median sustained speed of a preset's vehicles (FLOP/s)."""
+        """Return the median sustained speed of vehicles with a preset (FLOP/s)."""
         return COMPUTERS[preset].flops if self.median_flops is None else self.median_flops
