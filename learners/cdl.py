@@ -270,10 +270,8 @@ class ContrastiveDivergence:
         return figures
 
     def _compare_gradients(self, job: TrainingJob) -> dict[str, float]:
-        """Return |grad L_cd| / |grad L_lr| and their cosine over the backbone, on the batch of the first step.
-
-        There is no cosine if a gradient is 0, and no figure at all if grad L_lr is 0 or one is not finite.
-        """
+        """Return |grad L_cd| / |grad L_lr| and their cosine over the backbone, on the first batch, where defined."""
+        # no cosine if a gradient is 0; nothing if grad L_lr is 0 or a gradient is not finite
         base, networks = to_device(job.base, self._task.device), copy.deepcopy(job.program.network)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
         networks.load_state_dict(base)

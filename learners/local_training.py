@@ -127,11 +127,9 @@ class LocalSteps:
     def _average_on_arrival(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
     ) -> list[Update]:
-        """Train a few jobs at a time and return updates without states; ``server.averaged`` gets their mean.
-
-        The mean has the bits of ``combine`` over all finite uploads. Weights depend on which uploads are finite, so if
-        some are not, the others are trained a second time.
-        """
+        """Train a few jobs at a time and return updates without states; ``server.averaged`` gets their mean."""
+        # the mean has the bits of combine over all finite uploads; weights depend on which uploads are finite, so if
+        # some are not, the others are trained a second time
         task, settings = self._task, server.settings
         size = max(1, HELD_BYTES * len(jobs) // _bytes(jobs))
         updates: list[Update] = []

@@ -38,18 +38,12 @@ BANNED = {
 NOT_YET = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "docs",
-    "learners",
-    "scenarios",
-    "vnetsim/analysis",
-    "vnetsim/api",
-    "vnetsim/cli",
-    "vnetsim/experiment",
-    "vnetsim/learners",
-    "vnetsim/learning",
-    "vnetsim/plugins",
-    "vnetsim/simulation",
-    "vnetsim/study",
+    "docs/explanation/statistics.md",
+    "scenarios/bench/local_only.py",
+    "scenarios/studies/README.md",
+    "vnetsim/simulation/plugins.py",
+    "vnetsim/simulation/topology.py",
+    "vnetsim/study/cells.py",
 )
 """Files and folders that are not checked; delete a line once its folder passes."""
 

@@ -151,11 +151,7 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
-    """Return the files of rows' images.
-
-    Raises:
-        InputError: a row names none, it is missing, or two rows that name different images have the same file.
-    """
+    """Return the image files of rows; refuse missing images and one file under two names."""
     found: list[Path] = []
     named: dict[Path, tuple[str, str]] = {}
     for row in rows:

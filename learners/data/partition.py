@@ -245,10 +245,8 @@ def _in_proportion(sizes: Indices, silos: int) -> Indices:
 
 
 def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
-    """Return how many images of its own group each silo gets; None if the images do not suffice for the share.
-
-    ``have`` are the images of each group, ``quotas`` those of each silo.
-    """
+    """Return how many images of its own group each silo gets; None if there are too few for the share."""
+    # have: number of images per group; quotas: number of images per silo
     silos = np.bincount(group_of_silo, minlength=len(have))
     of_group = np.bincount(group_of_silo, quotas, len(have))
     least = math.floor(share * quotas.min() + 1e-9)

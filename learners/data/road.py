@@ -273,16 +273,10 @@ def _of_rows(values: Doubles) -> Floats:
 def _scene(
     world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
 ) -> Floats:
-    """Return ground and sky in even light, shape (N, P, P); values per row have the shape (N, P, 1).
-
-    Args:
-        world: its greys.
-        below_px: distance of each row below the horizon (px).
-        ahead_m: distance ahead of the ground in each row (m).
-        along_m: the same along the road from the start of the drive (m).
-        middle_m: distance to the right of the middle of the road there (m).
-        heading_rad: direction of the car (rad), shape (N,).
-    """
+    """Return ground and sky in even light, shape (N, P, P)."""
+    # per image row, shape (N, P, 1): below_px below the horizon, ahead_m from the car to the ground, along_m the same
+    # from the start of the drive along the road, middle_m from the car's axis right to the middle of the road there;
+    # heading_rad, shape (N,), is the direction of the car
     side_px = below_px.shape[1]
     focal_px = np.float32(FOCAL * side_px)
     aside_px = np.arange(side_px, dtype=np.float32) + np.float32(0.5 - side_px / 2)
@@ -303,14 +297,9 @@ def _scene(
 
 
 def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
-    """Return verge, road, lines and shadows, shape (N, P, P).
-
-    Args:
-        world: its greys.
-        along_m: place along the road of each row, shape (N, P, 1).
-        across_m: place to the right of the middle of the road of each pixel, shape (N, P, P).
-        px_per_m: pixels per metre across the road in each row, shape (N, P, 1).
-    """
+    """Return verge, road, lines and shadows, shape (N, P, P)."""
+    # per image row, shape (N, P, 1): along_m along the road, px_per_m across the road;
+    # per pixel, shape (N, P, P): across_m to the right of the middle of the road
     half_m = np.float32(world.half_width_m)
     distance_m = np.abs(across_m)
     left, right = world.verges[:, _index(2 * along_m)]

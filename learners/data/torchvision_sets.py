@@ -125,10 +125,8 @@ class Gtsrb:
 
 
 def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, Indices]:
-    """Return the training images' files, their classes, and the number of the sign on each.
-
-    Checks that torchvision's classes, which count folders, are GTSRB's numbers, as those of the test images are.
-    """
+    """Return the training images' files, their classes, and the number of the sign on each."""
+    # torchvision numbers the folders, which must agree with GTSRB's class numbers of the test images
     files, signs = [Path(file) for file, _ in samples], []
     for path, (_, label) in zip(files, samples, strict=True):
         named = _TRAINING_FILE.fullmatch(f"{path.parent.name}/{path.name}")

@@ -81,11 +81,9 @@ def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, in
 
 
 def _strides_over_one_pixel(network: nn.Module, image_shape: tuple[int, int, int]) -> bool:
-    """Return whether a strided convolution gets images one pixel wide or high.
-
-    oneDNN's weight gradient in bfloat16 is then uninitialised memory (seen with 3.13 on a CPU with avx512_bf16; larger
-    inputs and other strides are right).
-    """
+    """Return whether a strided convolution gets images one pixel wide or high."""
+    # oneDNN's weight gradient in bfloat16 is then uninitialised memory (seen with 3.13 on a CPU with avx512_bf16);
+    # larger inputs and other strides are right
     return any(
         max(layer.stride) > 1 and max(layer.kernel_size) > 1 and min(inputs[2:]) == 1
         for layer, inputs, _ in layer_shapes(network, image_shape)

@@ -88,10 +88,7 @@ class _Step(nn.Module):
 
 
 def _stack(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
-    """Stack tensors of the same name along a new first dimension, on ``device`` if given.
-
-    A tensor object that all states share is expanded, not copied.
-    """
+    """Stack tensors of the same name along a new first dimension, on ``device`` if given; expand shared tensors."""
     common = [name for name, first in states[0].items() if all(state[name] is first for state in states)]
     whole = {
         name: first if name in common else torch.stack([state[name] for state in states])

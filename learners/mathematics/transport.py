@@ -202,21 +202,19 @@ def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nearly optimal plans and column potentials, by Mehrotra's predictor and corrector.
-
-    The dual problem is max <a, u> + <b, v> with slack s_ij = c_ij - u_i - v_j >= 0. Each iteration (S. Mehrotra, "On
-    the implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs one factorisation of A
-    diag(x / s) A^T, which for transport is the Laplacian of a weighted bipartite graph. All problems take the same
-    steps, and a finished one no longer changes; so the device is waited for every LOOK iterations only, and no problem
-    depends on the others.
-
-    A few Sinkhorn sweeps give a start that is strictly inside and nearly centred: the plan x = exp(-(c - u - v) /
-    epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so all directions follow from the
-    ratio t = -ds / s.
-
-    ``cost`` is c in [0, 1], shape (K, n, m); row sums ``a``, shape (K, n), and column sums ``b``, shape (K, m), are > 0
-    of total 1.
-    """
+    """Return nearly optimal plans and column potentials, by Mehrotra's predictor and corrector; see the comment."""
+    # The dual problem is max <a, u> + <b, v> with slack s_ij = c_ij - u_i - v_j >= 0. Each iteration (S. Mehrotra, "On
+    # the implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs one factorisation of
+    # A diag(x / s) A^T, which for transport is the Laplacian of a weighted bipartite graph. All problems take the same
+    # steps, and a finished one no longer changes. So the device is waited for only every LOOK iterations, and no
+    # problem depends on the others.
+    #
+    # A few Sinkhorn sweeps give a start that is strictly inside and nearly centred: the plan x = exp(-(c - u - v) /
+    # epsilon) belongs to slacks -epsilon log x > 0. The slacks stay dual feasible, so all directions follow from the
+    # ratio t = -ds / s.
+    #
+    # cost is c in [0, 1], shape (K, n, m); row sums a, shape (K, n), and column sums b, shape (K, m), are > 0 with
+    # total 1.
     epsilon = (EPSILON * cost.mean((1, 2))).clamp_min(NOISE)[:, None]
     kernel = (-cost / epsilon[..., None]).clamp_min(-EXPONENT_RANGE).exp()
     q = torch.ones_like(b)
@@ -258,21 +256,14 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Tensor]:
-    """Factorise the system [diag(r) D; D^T diag(q)] [du; dv] = [f; g] with r, q the row and column sums of D > 0.
-
-    Eliminating the column potentials leaves diag(r) - D diag(1 / q) D^T on the rows, singular by the one redundant
-    constraint. Only differences of potentials matter: one row is grounded, which has the effect of dropping it. The
-    diagonal is summed from the other entries of its row instead of subtracted, which keeps its digits when x / s spans
-    the whole range of float64.
-
-    Args:
-        d: D, shape (K, n, m).
-        ground: factors on the diagonal, 1 except for the grounded row, shape (K, n).
-
-    Returns:
-        A function that solves for right-hand sides f, g of equal totals, shapes (K, n) and (K, m), and a number per
-        problem that is not 0 if its factorisation failed, shape (K,).
-    """
+    """Factorise [diag(r) D; D^T diag(q)] [du; dv] = [f; g]; return its solver and numbers (K,), not 0 on failure."""
+    # r, q are the row and column sums of D > 0, shape (K, n, m); the right-hand sides f, g have equal totals and shapes
+    # (K, n) and (K, m); ground, shape (K, n), has factors on the diagonal, 1 except for the grounded row.
+    #
+    # Eliminating the column potentials leaves diag(r) - D diag(1 / q) D^T on the rows, singular by the one redundant
+    # constraint. Only differences of potentials matter: one row is grounded, which has the effect of dropping it. The
+    # diagonal is summed from the other entries of its row instead of subtracted, which keeps its digits when x / s
+    # spans the whole range of float64.
     weight = 1 / d.sum(1)
     share = d * weight[:, None]
     rows = -(d @ share.mT)
@@ -295,13 +286,11 @@ def _grounded(a: Tensor) -> Tensor:
 
 
 def _with_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Correct the plans so that their marginals are exact up to rounding.
-
-    The iterations lose up to 1e-5 of them if parts of the marginals add up to nearly the same total. Most of it is
-    added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows, then
-    columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet, "Near-linear
-    time approximation algorithms for optimal transport via Sinkhorn iteration", NeurIPS 2017).
-    """
+    """Correct the plans so that their marginals are exact up to rounding."""
+    # The iterations lose up to 1e-5 of the marginals if parts of them add up to nearly the same total. Most of it is
+    # added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows,
+    # then columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet,
+    # "Near-linear time approximation algorithms for optimal transport via Sinkhorn iteration", NeurIPS 2017).
     solved, info = _laplacian(plan, _grounded(a))
     p, q = solved(a - plan.sum(2), b - plan.sum(1))
     nearer = plan * (1 + p[..., None] + q[:, None]).clamp_min(0)

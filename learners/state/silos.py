@@ -162,10 +162,8 @@ class OwnModels:
         self.models.load_state_dict({AGGREGATOR: tensors})
 
     def _weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
-        """Return the mixing matrix (row i: weights of i's own and its peers' models), and the weight of each exchange.
-
-        Exchanges are by sender and receiver; the weight is 0 if the sender has no update.
-        """
+        """Return the mixing matrix (row i: weights of own and peers' models) and weights by (sender, receiver)."""
+        # the weight of an exchange is 0 if the sender has no update
         ids = [participant.vehicle_id for participant in participants]
         completed = [(i, peer.vehicle_id) for i, receiver in enumerate(participants) for peer in receiver.peers]
         received = np.zeros((len(ids), len(ids)), dtype=np.bool_)

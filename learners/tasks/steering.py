@@ -200,7 +200,7 @@ class SteeringTask(Task):
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
-        """Return the test errors of a model, with BatchNorm statistics estimated anew, and of the constant predictor.
+        """Return the test errors of a model, with newly estimated BatchNorm statistics, and of the constant predictor.
 
         The model's own statistics move by a tenth per step, which lags behind in short trainings.
         """

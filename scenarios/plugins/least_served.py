@@ -30,11 +30,11 @@ class LeastServed:
     margin: Annotated[float, Within(0, 10, "", "a window eleven times as long is no matter of time")] = 0.2
 
     def begin(self) -> Counter[int]:
-        """Return the uploads by silo, of which there is none yet."""
+        """Return the number of uploads by silo, which is empty at first."""
         return Counter()
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002
-        """Return who has the time, the least served first; drawn among equals, as all are at first."""
+        """Return the vehicles with enough time, the least served first; equals are in random order."""
         able = [
             c for c in context.shuffled(candidates) if c.remaining_s("straight") >= (1 + self.margin) * c.duration_s
         ]

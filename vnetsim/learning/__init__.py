@@ -223,7 +223,7 @@ class LearnerContext:
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
         figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
         pictures: whether the content of the images matters; without training only their number does.
-        joint: whether several aggregators may use one training, each of which repeats it with the same result; see
+        joint: whether several aggregators may use one training; each of them repeats it with the same result. See
             ``Participant.bases``.
     """
 

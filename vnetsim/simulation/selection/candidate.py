@@ -204,10 +204,8 @@ class Candidate:
         return found
 
     def _straight_s(self) -> float:
-        """Return the time from now (s) until a straight line from the last path point so far leaves the disc.
-
-        Later points are not known yet, nor is the position between two points: until the next point only time passes.
-        """
+        """Return the time from now (s) until a straight line from the last known path point leaves the disc."""
+        # the position between two points is not known either: until the next point only time passes
         window, now_s = self._window, self._state.now_s
         points = bisect_right(window.path.time_s, now_s)
         found = window.straight_exit

@@ -73,9 +73,9 @@ class FedCsSelection:
         x = argmax_n 1 / (T_d(S + n) - T_d(S) + t_up + max(0, t_train - Theta))
         Theta' = Theta + t_up + max(0, t_train - Theta);  taken if T_d(S + x) + Theta' <= T, else left out
 
-    Each choice starts anew, with an empty S: what is in flight is not taken into account. Where one place is free, as
-    whenever an upload has just made room, the choice is therefore that of `fastest`: the two differ only where several
-    places are free at once, and in whom the deadline leaves out.
+    Each choice starts with an empty S and ignores participations in flight. If one place is free, as when an upload has
+    just finished, the choice is therefore that of `fastest`. The two differ only if several places are free at once,
+    and in the vehicles that the deadline excludes.
     """
 
     name: ClassVar[str] = "fedcs"
@@ -105,13 +105,13 @@ class FedCsSelection:
 class FeasibleSelection:
     """Takes only vehicles that are predicted to be covered long enough, ordered by slack.
 
-    With R_n the predicted rest of the window, and a the transfers that share the airtime of the vehicle's RSU now, k
-    more of which begin with k invitations::
+    R_n is the predicted rest of the window, a the number of transfers that share the airtime of the vehicle's RSU now;
+    k invitations add k transfers::
 
         T_n = t_train + (a + k) (t_down + t_up),  slack_n = R_n - T_n (1 + margin) >= 0
 
-    k is the number of free places or, where fewer vehicles have the time, the greatest for which k have it. The least
-    slack goes first, for the others can still wait.
+    k is the number of free places or, if fewer vehicles have enough time, the largest k for which k vehicles do. The
+    least slack goes first, because the others can still wait.
 
     Args:
         margin: share by which the rest of the window must exceed the participation, for what was predicted wrong.

@@ -93,7 +93,7 @@ class MachSelection:
         waiting = context.shuffled(candidates)
         chances = inclusion(self.bounds(waiting, context.cloud_round), free)
         ends = np.cumsum(chances)
-        ends[-1] = free  # the sum but for rounding
+        ends[-1] = free  # the sum without rounding errors
         hits = np.searchsorted(ends, context.generator.random() + np.arange(free), side="right")
         for place in dict.fromkeys(np.minimum(hits, len(waiting) - 1).tolist()):
             context.chances[waiting[place].vehicle_id] = float(chances[place])
