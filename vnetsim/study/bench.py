@@ -29,7 +29,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import read_toml, structure
 from vnetsim.storage.tables import REALS, TEXT, WINDOWS
 from vnetsim.study.expansion import Expansion
-from vnetsim.study.levels import LEARNING, Override, placed
+from vnetsim.study.levels import LEARNING, Override, error_context
 from vnetsim.study.plan import Plan
 from vnetsim.study.request import merged
 
@@ -207,7 +207,7 @@ def load_track(name: str, size: str = "small") -> Track:
         raise unknown_name("track", name, track_names())
     path = shipped_scenarios() / "bench" / f"{name}.toml"
     values = read_toml(path)
-    with placed(str(path)):
+    with error_context(str(path)):
         whole = structure(values, TrackTables, "")
         if size not in whole.sizes:
             raise unknown_name("size", size, whole.sizes)

@@ -17,7 +17,7 @@ from vnetsim.plugins import code_file
 from vnetsim.storage.records import BenchRecord, BenchValues
 from vnetsim.storage.structure import build_record
 from vnetsim.study.bench import BenchArm, Track, asked_arm, load_track, track_names
-from vnetsim.study.levels import placed
+from vnetsim.study.levels import error_context
 
 SAME = 1e-9
 """Largest relative difference of times, bytes and energy between machines, by rounding."""
@@ -56,7 +56,7 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: not a row of a benchmark, which is a JSON file of some kilobytes.")
     row = build_record(path, value, BenchRecord)
-    with placed(str(path)):
+    with error_context(str(path)):
         return row, _track_of(row)
 
 

@@ -46,9 +46,9 @@ from vnetsim.study.levels import (
     arms_of,
     common_learner,
     conditions_of,
+    error_context,
     grid_of,
     keys_of,
-    placed,
     reference_of,
     refuse_same_labels,
     seeds_of,
@@ -103,7 +103,7 @@ class Expansion:
         self._trust = trust
         self._scale = scale
         self._timing_only = timing_only
-        with placed(where):
+        with error_context(where):
             self._tables = structure(values, StudyTables, "")
             grid = grid_of(self._tables.grid)
             self._conditions = conditions_of(self._tables, grid, folder)
@@ -114,15 +114,15 @@ class Expansion:
             self._controlled = self._tables.sharp_control and not timing_only
             if self._controlled:
                 self._arms = with_sharp_controls(self._arms)
-        with placed(where, "[[arms]]" if where else "--learners"):
+        with error_context(where, "[[arms]]" if where else "--learners"):
             if not self._arms or (not timing_only and len(self._arms) * len(self._conditions) < least):
                 wanted = "one, such as flsimco" if timing_only else "two, such as flsimco and fedavg"
                 more = ", or one under at least two [[conditions]]" if where and not timing_only else ""
                 raise InputError(f"name at least {wanted}{more}; this has {len(self._arms)}.")
             refuse_same_labels(self._arms)
-        with placed(where, "[[conditions]]"):
+        with error_context(where, "[[conditions]]"):
             refuse_same_labels(self._conditions)
-        with placed(where):
+        with error_context(where):
             self._skipped = skipped_of(self._tables.skip, self._arms, self._conditions)
             self._seeds = seeds_of(self._tables.seeds, "seeds")
             given = self._tables.traffic_seeds
@@ -181,7 +181,7 @@ class Expansion:
             InputError: see the class.
         """
         tables, pairs = self._tables, self._pairs()
-        with placed(self._where):
+        with error_context(self._where):
             self._refuse_numbers(len(pairs) * len(self._seeds), limit)
         # first, so that a fault of a condition is not blamed on an arm
         bases = {condition.label: self._base(condition) for condition, _ in pairs}
@@ -198,7 +198,7 @@ class Expansion:
                 if traffic_seed is not None:
                     kind = kind_of(base.scenario)
                     if kind is None or not kind.seeded_by:
-                        with placed(self._where):
+                        with error_context(self._where):
                             raise InputError(
                                 f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed."
                             )
@@ -215,7 +215,7 @@ class Expansion:
         for one in cells[: len(pairs)]:
             other = seen.setdefault(f"{one.traffic} {to_toml(one.experiment)}", one)
             if other is not one:
-                with placed(self._where):
+                with error_context(self._where):
                     raise InputError(f"'{other.words}' and '{one.words}' are the same experiment.")
         of_arms = [path for arm in self._arms for path in arm.settings if path[0] not in {"learner", "learning"}]
         return Plan(
@@ -250,7 +250,7 @@ class Expansion:
         """Refuse settings without effect in every cell that has them, unless only the chosen size took their effect."""
         lacking = self._idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
-        with placed(self._where):
+        with error_context(self._where):
             refuse_idle({key: why for key, why in lacking.items() if key not in self._common_idle(lacking)})
         files = list(dict.fromkeys(condition.settings[SCENARIO] for condition, _ in pairs))
         for scenario in files:
@@ -328,7 +328,7 @@ class Expansion:
         own, reference = self._fitted(condition, arm), self._reference
         if reference is not None:
             theirs = self._fitted(condition, reference)
-            with placed(self._where, "equal schedule"):
+            with error_context(self._where, "equal schedule"):
                 _refuse_other_rounds(arm, own, reference, theirs)
                 schedule = ScheduleSettings(learner=theirs.learner, learning=theirs.learning)
                 # assemble again: not every selection policy supports a schedule
@@ -337,7 +337,7 @@ class Expansion:
         evaluations = wanted if own.rounds is None else -(-own.rounds // own.evaluate_every)
         if evaluations < wanted and not self._timing_only:
             under = f" under '{condition.label}'" if condition.label else ""
-            with placed(self._where):
+            with error_context(self._where):
                 raise InputError(
                     f"last_evaluations = {wanted}: '{arm.label}'{under} is evaluated {evaluations} "
                     f"time{'s' * (evaluations > 1)} only (rounds = {own.rounds}, evaluate_every = "
@@ -398,9 +398,9 @@ class Expansion:
     def _of(self, condition: Level, arm: Level | None) -> AbstractContextManager[None]:
         """Put file, arm and condition before the text of an error; nothing without a study file."""
         if not self._where:
-            return placed()
+            return error_context()
         words = [f"condition '{condition.label}'"] * bool(condition.label)
-        return placed(self._where, ", ".join(words if arm is None else [f"arm '{arm.label}'", *words]))
+        return error_context(self._where, ", ".join(words if arm is None else [f"arm '{arm.label}'", *words]))
 
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:

@@ -111,7 +111,7 @@ class Level:
 
 
 @contextmanager
-def placed(*where: str) -> Iterator[None]:
+def error_context(*where: str) -> Iterator[None]:
     """Put places, such as file and table, before the text of an InputError; empty ones are left out."""
     try:
         yield
@@ -199,7 +199,7 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
         general[SCENARIO] = scenario_at(tables.scenario, folder)
     levels = []
     for place, table in _tables(tables.conditions, _ConditionTable, "conditions"):
-        with placed(place):
+        with error_context(place):
             if not table.name:
                 raise InputError("name: say what the page is to call it.")
             named: dict[Key, str] = {LEARNER: table.learner, SCENARIO: table.scenario}
@@ -208,7 +208,7 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
     own = {path: points for path, points in grid.items() if path[0] != "learning"}
     found = []
     for level in levels or [Level(label="", settings={})]:
-        with placed(f"condition '{level.label}'" if level.label else ""):
+        with error_context(f"condition '{level.label}'" if level.label else ""):
             found += _multiplied(level, own, folder)
     for one in found:
         if SCENARIO not in {**general, **one.settings}:
@@ -236,7 +236,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
         values = [{"name": short_name(only)}]
     levels = []
     for place, table in _tables(values, _ArmTable, "arms"):
-        with placed(place):
+        with error_context(place):
             if table.learner and learners:
                 raise InputError("learner: a condition, or the grid, names one too; say it in one place.")
             levels.append(_arm(table, table.learner or ("" if learners else learner), folder, complete=complete))
@@ -247,7 +247,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
         raise unknown_name("key", ".".join(path[1:]), {key[1] for key in set().union(*known)}, where="grid.learning")
     found = []
     for level, keys in zip(levels, known, strict=True):
-        with placed(f"arm '{level.label}'"):
+        with error_context(f"arm '{level.label}'"):
             found += _multiplied(level, {path: of_learning[path] for path in of_learning if path in keys}, folder)
     return found
 
@@ -307,7 +307,7 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
     for path, values in grid.items():
         if path not in {SCENARIO, LEARNER}:
             _refuse_elsewhere(path, "grid")
-        with placed(f"grid.{'.'.join(path)}"):
+        with error_context(f"grid.{'.'.join(path)}"):
             if not isinstance(values, list) or not values:
                 raise InputError(f"expected a list of values, got {values!r}.")
             if path in {SCENARIO, LEARNER} and not all(isinstance(value, str) for value in values):
@@ -356,7 +356,7 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
     """
     found: dict[tuple[str, str], SkippedEntry] = {}
     for place, skip in _tables(values, _SkipTable, "skip"):
-        with placed(place):
+        with error_context(place):
             if not skip.reason.strip():
                 raise InputError("reason: say why; the page shows it.")
             if (skip.arm, skip.condition) == ("*", "*"):

@@ -24,7 +24,7 @@ from vnetsim.scenario.kinds import source_file
 from vnetsim.scenario.settings_file import LAPTOP, read_experiment
 from vnetsim.storage.structure import read_toml, structure
 from vnetsim.study.expansion import Expansion
-from vnetsim.study.levels import Override, StudyTables, placed, seeds_of
+from vnetsim.study.levels import Override, StudyTables, error_context, seeds_of
 from vnetsim.study.plan import Plan
 
 MOST_CELLS = 500
@@ -112,7 +112,7 @@ def is_study(scenario: str) -> bool:
 def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
     """Return tables at a size (None: the first), its name or "", and the tables of all sizes (None without sizes)."""
     values = read_toml(path)
-    with placed(str(path)):
+    with error_context(str(path)):
         sizes = structure(values, StudyTables, "").sizes
         if size is not None and size not in sizes:
             raise unknown_name("size", size, sizes)
