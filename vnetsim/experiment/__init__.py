@@ -160,7 +160,7 @@ class Experiment:
             node = node.get(part) if isinstance(node, Mapping) else getattr(node, part, beside.get(part))
         return node
 
-    def placed(self, values: Mapping[str, Any]) -> Experiment:
+    def with_values(self, values: Mapping[str, Any]) -> Experiment:
         """Return a copy of the experiment with new values of the settings with these dotted keys.
 
         Raises:
@@ -168,7 +168,7 @@ class Experiment:
         """
         result: Any = self
         for key, value in values.items():
-            result = _placed(result, key.split("."), value)
+            result = _with_value(result, key.split("."), value)
         return result  # type: ignore[no-any-return]
 
     def plugins(self) -> dict[str, str]:
@@ -185,12 +185,12 @@ class Experiment:
         )
 
 
-def _placed(table: Any, path: list[str], value: Any) -> Any:
+def _with_value(table: Any, path: list[str], value: Any) -> Any:
     """Return a copy of settings, or of a table, with a new value at a path."""
     if not path:
         return value
     if isinstance(table, Mapping):
-        return {**table, path[0]: _placed(table.get(path[0], {}), path[1:], value)}
+        return {**table, path[0]: _with_value(table.get(path[0], {}), path[1:], value)}
     if hasattr(table, path[0]):
-        return replace(table, **{path[0]: _placed(getattr(table, path[0]), path[1:], value)})
-    return replace(table, own=_placed(table.own, path, value))
+        return replace(table, **{path[0]: _with_value(getattr(table, path[0]), path[1:], value)})
+    return replace(table, own=_with_value(table.own, path, value))

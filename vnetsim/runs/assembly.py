@@ -178,7 +178,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
                 f"schedule.learner: {its.name} learns another task ({its.task}) than {own.name} ({own.task})."
             )
         spelt_out["schedule.learning"] = schedule.spelt_out
-    experiment = experiment.placed(spelt_out)
+    experiment = experiment.with_values(spelt_out)
     named = _other_plugins(experiment, chosen_learner.found)
     return Assembly(
         experiment=experiment,
@@ -242,7 +242,7 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
             except InputError as error:
                 raise InputError(f"{key}: {error}") from None
     found |= {key: at_folder(name, Path.cwd()) for key, name in experiment.plugins().items() if name}
-    return experiment.placed(found)
+    return experiment.with_values(found)
 
 
 def with_relative_paths(folder: Path, experiment: Experiment) -> Experiment:
@@ -252,4 +252,4 @@ def with_relative_paths(folder: Path, experiment: Experiment) -> Experiment:
         for key, name in experiment.plugins().items()
         if (file := code_file(name)) is not None
     }
-    return experiment.placed({"scenario": relative(Path(experiment.scenario), folder), **seen})
+    return experiment.with_values({"scenario": relative(Path(experiment.scenario), folder), **seen})

@@ -149,7 +149,7 @@ class Manifest:
         # the folders of plug-ins depend on the machine: only the manifest has them, not experiment.toml
         named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
         plugin_files = {key: str(code_file(name)) for key, name in named.items()}
-        experiment = experiment.placed({key: without_folder(name) for key, name in named.items()})
+        experiment = experiment.with_values({key: without_folder(name) for key, name in named.items()})
         self._record: dict[str, Any] = {
             "vnetsim": __version__,
             "format": FORMAT,

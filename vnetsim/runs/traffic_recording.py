@@ -52,7 +52,7 @@ def record_mobility(
         RunError: SUMO failed, or the disk is full; the windows so far are saved.
         KeyboardInterrupt: the message says how to continue.
     """
-    experiment = with_absolute_paths(experiment.placed({"traffic.repeat": False}))
+    experiment = with_absolute_paths(experiment.with_values({"traffic.repeat": False}))
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("opening the traffic")
     with lock_directory(run, fresh=began is None), open_run_traffic(experiment, progress, run) as traffic:

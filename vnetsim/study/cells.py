@@ -61,7 +61,7 @@ class CellJob:
         """Return its settings with absolute paths of this machine."""
         given = self.experiment
         plugins = {key: at_folder(name, self.root) for key, name in given.plugins().items() if name}
-        return given.placed({"scenario": str(self.root / given.scenario), **plugins})
+        return given.with_values({"scenario": str(self.root / given.scenario), **plugins})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,7 +193,7 @@ class Expansion:
         for seed in self._seeds:
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 base, cell = bases[condition.label], dataclasses.replace(experiment, seed=seed)
-                cell = cell.placed({"traffic.gui": False})  # a replay has no window to show
+                cell = cell.with_values({"traffic.gui": False})  # a replay has no window to show
                 traffic_seed = self._traffic_seed(base, seed)
                 if traffic_seed is not None:
                     kind = kind_of(base.scenario)
@@ -202,8 +202,8 @@ class Expansion:
                             raise InputError(
                                 f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed."
                             )
-                    base = base.placed({kind.seeded_by: traffic_seed})
-                    cell = cell.placed({"traffic.seed": base.traffic.seed})
+                    base = base.with_values({kind.seeded_by: traffic_seed})
+                    cell = cell.with_values({"traffic.seed": base.traffic.seed})
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)

@@ -44,7 +44,7 @@ class Cell:
         The hash includes the contents of the traffic and of plug-in files, not their paths.
         """
         named = self.experiment.plugins()
-        short = self.experiment.placed({key: short_name(name) for key, name in named.items() if name})
+        short = self.experiment.with_values({key: short_name(name) for key, name in named.items() if name})
         plain = {**to_plain(short), "scenario": traffic_sha256}
         for key, name in named.items():
             if (file := code_file(name)) is not None:

@@ -228,7 +228,7 @@ class _Study:
 
     def _job(self, number: int, name: str, cell: Cell) -> CellJob:
         names = {key: self._kept(name) for key, name in cell.experiment.plugins().items() if name}
-        experiment = cell.experiment.placed(names)
+        experiment = cell.experiment.with_values(names)
         return CellJob(
             name=name,
             where=f"cell {number} of {len(self.cells)} ({cell.words})",

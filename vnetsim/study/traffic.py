@@ -63,7 +63,7 @@ def with_one_rsu(
         chosen = {**chosen, "scenarios": [*chosen["scenarios"], scenario]}
         run.write_json(COMPARISON, {**record, "chosen_rsu": chosen})
     return tuple(
-        one.placed({"traffic.rsu": (chosen["id"],)})
+        one.with_values({"traffic.rsu": (chosen["id"],)})
         if _may_choose(one) and scenario_anywhere(one.scenario) in chosen.get("scenarios", ())
         else one
         for one in traffics
@@ -85,7 +85,7 @@ def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None,
 
 def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
     """Raise InputError unless this scenario has the chosen junction at the same position."""
-    named = traffic.placed({"traffic.rsu": (chosen["id"],)})
+    named = traffic.with_values({"traffic.rsu": (chosen["id"],)})
     with suppress(InputError), closing(open_traffic(named, repeat=False)) as opened:
         if (opened.rsus[0].x_m, opened.rsus[0].y_m) == (chosen["x_m"], chosen["y_m"]):
             return

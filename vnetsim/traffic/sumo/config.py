@@ -122,7 +122,7 @@ def check_scenario_files(experiment: Experiment) -> Experiment:
             f"{config}: radio.state = polygons: {what} polygons of buildings "
             f'(<poly type="building..."/>, as polyconvert writes them); name one file of them as radio.file.'
         )
-    return experiment.placed({"radio.file": str(found[0].resolve())})
+    return experiment.with_values({"radio.file": str(found[0].resolve())})
 
 
 def read_leniently(
