@@ -73,12 +73,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     generate = _generate()
     copied: set[str] = set()
     for here in files.documentation_pages():
-        _linked(here.content_string, here.src_uri, f"docs/{here.src_uri}", copied)
+        _convert_links(here.content_string, here.src_uri, f"docs/{here.src_uri}", copied)
     for page, name in GENERATED.items():
-        text = _linked(getattr(generate, name)(), page, f"docs/{page}", copied)
+        text = _convert_links(getattr(generate, name)(), page, f"docs/{page}", copied)
         files.append(File.generated(config, page, content=text))
     for page, source in elsewhere().items():
-        text = _linked((ROOT / source).read_text(encoding="utf-8"), page, source, copied)
+        text = _convert_links((ROOT / source).read_text(encoding="utf-8"), page, source, copied)
         files.append(File.generated(config, page, content=text))
     for source in sorted(copied):
         files.append(File.generated(config, f"files/{source}", abs_src_path=str(ROOT / source)))
@@ -89,7 +89,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Turn links out of ``docs/`` to the pages that show those files."""
     source = page.file.src_uri
     lies_here = source not in GENERATED and source not in elsewhere()
-    return _linked(markdown, source, f"docs/{source}", set()) if lies_here else markdown
+    return _convert_links(markdown, source, f"docs/{source}", set()) if lies_here else markdown
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -108,7 +108,7 @@ def _generate() -> ModuleType:
     return module
 
 
-def _linked(text: str, page: str, source: str, copied: set[str]) -> str:
+def _convert_links(text: str, page: str, source: str, copied: set[str]) -> str:
     """Return a page's text with its relative links as the site needs them; ``copied`` gains the files it needs."""
     shown = {lies: seen for seen, lies in elsewhere().items()}
 

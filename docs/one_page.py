@@ -58,7 +58,7 @@ def documentation(root: Path) -> str:
         made = Markdown(
             extensions=["tables", "fenced_code", "toc", "def_list", "attr_list"], extension_configs={"toc": own}
         )
-        articles.append(f'<article id="{key}">{made.convert(_linked(root, text, source, shown))}</article>')
+        articles.append(f'<article id="{key}">{made.convert(_convert_links(root, text, source, shown))}</article>')
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
@@ -67,7 +67,7 @@ def documentation(root: Path) -> str:
     )
 
 
-def _linked(root: Path, text: str, source: str, shown: dict[str, str]) -> str:
+def _convert_links(root: Path, text: str, source: str, shown: dict[str, str]) -> str:
     """Return a page with links to the parts of the one page; of what is not in it the words stay."""
 
     def link(match: re.Match[str]) -> str:

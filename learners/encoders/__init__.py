@@ -241,15 +241,15 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
         InputError: there is no encoder of that name.
         RunError: a plug-in's encoder fails, or returns something else.
     """
-    return _built(name, settings, seed, Encoder)
+    return _build_from_plugin(name, settings, seed, Encoder)
 
 
 def create_classifier(name: str, *, classes: int, seed: int, settings: Any = None) -> Classifier:
     """Return a new classifier on the CPU, on the trunk of the encoder ``name``; see ``create_encoder``."""
-    return _built(name, settings, seed, lambda trunk, width: Classifier(trunk, width, classes))
+    return _build_from_plugin(name, settings, seed, lambda trunk, width: Classifier(trunk, width, classes))
 
 
-def _built(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
+def _build_from_plugin(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
     given = ENCODERS.find(name)() if settings is None else settings
     if isinstance(given, (Small, ResNet18)):
         return build_seeded(lambda: make(*given.build()), seed=seed)

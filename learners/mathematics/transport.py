@@ -225,7 +225,7 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     v = epsilon * q.log()
     # a plan entry near 1 has a slack near 0: move off a little
     s = cost - (epsilon * (p.log() - 0.01))[..., None] - v[:, None]
-    ground = _grounded(a)
+    ground = _ground_factors(a)
     damping = torch.full_like(a[:, :1], DAMPING)
     for iteration in range(LOOK * LOOKS):
         gap = (x * s).sum((1, 2))
@@ -280,7 +280,7 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
     return solved, info
 
 
-def _grounded(a: Tensor) -> Tensor:
+def _ground_factors(a: Tensor) -> Tensor:
     """Return factors that ground the row of largest marginal; a tiny one would leave the rest undetermined."""
     return torch.ones_like(a).scatter(1, a.argmax(1, keepdim=True), 2)
 
@@ -291,7 +291,7 @@ def _with_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
     # added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows,
     # then columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet,
     # "Near-linear time approximation algorithms for optimal transport via Sinkhorn iteration", NeurIPS 2017).
-    solved, info = _laplacian(plan, _grounded(a))
+    solved, info = _laplacian(plan, _ground_factors(a))
     p, q = solved(a - plan.sum(2), b - plan.sum(1))
     nearer = plan * (1 + p[..., None] + q[:, None]).clamp_min(0)
     plan = torch.where(((info == 0) & nearer.sum((1, 2)).isfinite())[:, None, None], nearer, plan)

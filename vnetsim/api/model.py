@@ -66,7 +66,7 @@ class TrainedModel(nn.Module):
         Args:
             images: shape (N, C, H, W), uint8, or floating-point in [0, 1].
         """
-        return self.network(self._normalised(images))
+        return self.network(self._normalise(images))
 
     def features(self, images: Tensor) -> Tensor:
         """Return the input of the last linear layer, shape (N, features): the features that a run's kNN compares.
@@ -75,10 +75,10 @@ class TrainedModel(nn.Module):
             images: see ``forward``.
         """
         network: Any = self.network
-        found: Tensor = network.features(self._normalised(images))
+        found: Tensor = network.features(self._normalise(images))
         return found
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def _normalise(self, images: Tensor) -> Tensor:
         given = images.to(self.mean.dtype) / 255 if images.dtype == torch.uint8 else images
         return (given - self.mean) / self.std
 
@@ -111,7 +111,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
         )
     record = structure(found, ModelRecord, str(path))
     if not isinstance(network, nn.Module):
-        network = _built(record, network, run)
+        network = _build_network(record, network, run)
     try:
         # assign: the network's own tensors may be on the meta device
         network.load_state_dict(tensors, assign=True)
@@ -121,7 +121,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
     return TrainedModel(record, network)
 
 
-def _built(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
+def _build_network(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
     """Build the network that the record names; ``encoder`` (class or name) replaces vnetsim's own if not None."""
     claim("learners")
     architecture = importlib.import_module("learners.encoders").architecture

@@ -45,7 +45,7 @@ _OTHER_WORDS = {
     "epochs": ("learning__steps", "rounds"),
     "learning_rate": ("learning__lr",),
 }
-"""For hints, settings by their names in PyTorch and on the command line; ``_placed`` finds names without units."""
+"""For hints: settings by their names in PyTorch and on the command line, except names that only lack a unit."""
 
 SettingTree = Mapping[str, Any]
 """Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
@@ -126,8 +126,8 @@ def overrides_of(settings: SettingTree | None, **given: object) -> list[Override
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
     named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
-    of_tree = [_placed(path, value, ".") for path, value in leaves(_plain(settings or {})).items()]
-    return of_tree + [_placed(path, value, "__") for path, value in leaves(_plain(named)).items()]
+    of_tree = [_with_full_path(path, value, ".") for path, value in leaves(_plain(settings or {})).items()]
+    return of_tree + [_with_full_path(path, value, "__") for path, value in leaves(_plain(named)).items()]
 
 
 def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) -> list[Override]:
@@ -136,7 +136,7 @@ def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) ->
     return [(path, value) for path, value in overrides if path[0] not in whole]
 
 
-def _placed(path: tuple[str, ...], value: Any, joint: str) -> Override:
+def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
     """Return a setting with its full path: ``selection="oort"``, or a class there, means ``selection.name``."""
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)

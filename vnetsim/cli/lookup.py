@@ -31,7 +31,7 @@ def word(kind: Kind) -> str:
     return kind.group.rpartition(".")[2]
 
 
-def _installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
+def _find_installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
     """Return the installed plug-ins of a kind by name; append to ``faults`` for each that cannot be loaded."""
     found = {}
     for name in kind.names():
@@ -77,7 +77,7 @@ def plugins(kind: str | None = None, name: str | None = None, /) -> int:
         return 0
     faults: list[str] = []
     for one in wanted:
-        print_plugins(one, word(one), _installed(one, faults))
+        print_plugins(one, word(one), _find_installed(one, faults))
     return _status(faults)
 
 
@@ -150,7 +150,7 @@ def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
     kind = next(kind for kind in kinds() if kind.table == table)
     texts = {
         name: (plugin, list(setting_texts(kind.settings_of(plugin), table, getattr(plugin, "defaults", {}))))
-        for name, plugin in _installed(kind, faults).items()
+        for name, plugin in _find_installed(kind, faults).items()
     }
     without = ", ".join(name for name, (_, own) in texts.items() if not own)
     meaning = "settings of each, beside its name" if kind.default else meanings(Experiment)[table]

@@ -51,7 +51,7 @@ def print_results(
     for name, head, rows, note in tables:
         console.print()
         console.print(_text(name))
-        for line in _aligned([[plain(cell) for cell in row] for row in (head, *rows)]):
+        for line in _align([[plain(cell) for cell in row] for row in (head, *rows)]):
             console.print(_text(line), soft_wrap=True)
         if note:
             console.print(_text(note))
@@ -61,7 +61,7 @@ def print_results(
     print(plain(f"{kind}: {page}"))
 
 
-def _aligned(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
+def _align(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
     """Return rows as lines with aligned columns; a first cell too long for ``width`` gets its own line."""
     others = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[1:]]
     whole = {row[0] for row in rows if not any(row[1:])}  # first cells of headings, whose other cells are empty

@@ -209,7 +209,7 @@ class _Loop:
                 return self._time_is_up()
             last_s = time_s
             if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
-                return self._ended(last_s)
+                return self._close(last_s)
             self._empty_outbox()
             fleet.fill()
             if progress is not None:
@@ -220,15 +220,15 @@ class _Loop:
         if last_s >= self.until_s:
             return self._time_is_up()
         self._run_until(last_s, inclusive=True)
-        return self._ended(last_s)
+        return self._close(last_s)
 
     def _time_is_up(self) -> float:
         """Run until the run's time has passed or its rounds are done; return the last instant (s)."""
         if self._run_until(self.until_s, inclusive=True):
             self.ended_by = "time"
-        return self._ended(self.until_s)
+        return self._close(self.until_s)
 
-    def _ended(self, last_s: float) -> float:
+    def _close(self, last_s: float) -> float:
         """Close what is still open, and return the last instant (s)."""
         if self.ended_by == "caller":
             last_s = self.env.now

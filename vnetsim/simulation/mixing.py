@@ -159,7 +159,7 @@ class Peers(NoMixing):
     def __post_init__(self) -> None:
         self._heard: dict[str, dict[str, ModelKey]] = {name: {} for name in self.aggregators}
         self._under_way: list[ModelKey] = []
-        self.world.needed.append(self._needed)
+        self.world.needed.append(self._needed_models)
 
     def close_round(self, summary: RoundSummary) -> None:
         """Average with the models that have arrived, and send the average."""
@@ -187,7 +187,7 @@ class Peers(NoMixing):
         if arrived and (before is None or before.version < model.version):
             self._heard[neighbour][model.aggregator] = model
 
-    def _needed(self) -> tuple[ModelKey, ...]:
+    def _needed_models(self) -> tuple[ModelKey, ...]:
         """Return the models of other RSUs that may still be averaged."""
         heard = (model for models in self._heard.values() for model in models.values())
         return tuple(dict.fromkeys([*heard, *self._under_way]))

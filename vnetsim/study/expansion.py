@@ -207,7 +207,7 @@ class Expansion:
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)
-                given = frozenset(self._given(condition, arm, cell) | options)
+                given = frozenset(self._find_given_keys(condition, arm, cell) | options)
                 cells.append(
                     Cell(arm=arm.label, condition=condition.label, experiment=cell, traffic=number, given=given)
                 )
@@ -248,39 +248,39 @@ class Expansion:
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> None:
         """Refuse settings without effect in every cell that has them, unless only the chosen size took their effect."""
-        lacking = self._idle(pairs, experiments, options)
+        lacking = self._find_idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
         with error_context(self._where):
-            refuse_idle({key: why for key, why in lacking.items() if key not in self._common_idle(lacking)})
+            refuse_idle({key: why for key, why in lacking.items() if key not in self._find_common_idle(lacking)})
         files = list(dict.fromkeys(condition.settings[SCENARIO] for condition, _ in pairs))
         for scenario in files:
             cases = []
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 if condition.settings[SCENARIO] == scenario:
-                    given = self._given(condition, arm, experiment).union(options)
+                    given = self._find_given_keys(condition, arm, experiment).union(options)
                     known = keys_in_file(scenario) - given
                     cases.append((known, idle_in_file(assemble(experiment), scenario, given)))
             refuse_idle(idle_everywhere(cases), f"{scenario}: ")
 
-    def _idle(
+    def _find_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> dict[str, str]:
         """Return the settings without effect in every cell that has them, and why; see ``find_idle``."""
         cases = []
         for (condition, arm), experiment in zip(pairs, experiments, strict=True):
-            made, given = assemble(experiment), self._given(condition, arm, experiment).union(options)
+            made, given = assemble(experiment), self._find_given_keys(condition, arm, experiment).union(options)
             training = find_idle(made, given.intersection(options), {TRAINS.key: not self._timing_only})
             cases.append((given, find_idle(made, given, {}) | training))
         return idle_everywhere(cases)
 
-    def _given(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
+    def _find_given_keys(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
         """Return the keys that the study sets in a cell, without settings that only other learners have."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
-    def _common_idle(self, lacking: Mapping[str, str]) -> set[str]:
+    def _find_common_idle(self, lacking: Mapping[str, str]) -> set[str]:
         """Return the settings in ``lacking`` that come from the tables of all sizes and have an effect there."""
         if not lacking or self._common is None:
             return set()
@@ -290,8 +290,8 @@ class Expansion:
             experiments = [alone._experiment(*pair) for pair in pairs]
         except InputError:  # the common tables alone are no complete study
             return set(lacking)
-        given = set().union(*(alone._given(*pair, one) for pair, one in zip(pairs, experiments, strict=True)))
-        return given.intersection(lacking) - alone._idle(pairs, experiments, ()).keys()
+        given = set().union(*(alone._find_given_keys(*pair, one) for pair, one in zip(pairs, experiments, strict=True)))
+        return given.intersection(lacking) - alone._find_idle(pairs, experiments, ()).keys()
 
     def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
         """Yield notes for the page about schedule, cameras and traffic."""
@@ -325,14 +325,14 @@ class Expansion:
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
         """Return the experiment of an arm under a condition; its seed is set later."""
-        own, reference = self._fitted(condition, arm), self._reference
+        own, reference = self._fit_learning(condition, arm), self._reference
         if reference is not None:
-            theirs = self._fitted(condition, reference)
+            theirs = self._fit_learning(condition, reference)
             with error_context(self._where, "equal schedule"):
                 _refuse_other_rounds(arm, own, reference, theirs)
                 schedule = ScheduleSettings(learner=theirs.learner, learning=theirs.learning)
                 # assemble again: not every selection policy supports a schedule
-                own = self._assembled(dataclasses.replace(own, schedule=schedule))
+                own = self._fill_defaults(dataclasses.replace(own, schedule=schedule))
         wanted = self._tables.last_evaluations
         evaluations = wanted if own.rounds is None else -(-own.rounds // own.evaluate_every)
         if evaluations < wanted and not self._timing_only:
@@ -345,7 +345,7 @@ class Expansion:
                 )
         return own
 
-    def _fitted(self, condition: Level, arm: Level) -> Experiment:
+    def _fit_learning(self, condition: Level, arm: Level) -> Experiment:
         """Return the experiment; ``learning`` keeps the keys that its learner knows and those that the arm sets."""
         settings = {**condition.settings, **arm.settings}
         scenario = settings.pop(SCENARIO)
@@ -359,11 +359,11 @@ class Expansion:
                 raise unknown_name("key", key, anywhere, where="learning")
             known = self._keys[experiment.learner] | own
             learning = {key: value for key, value in experiment.learning.items() if key in known}
-            return self._assembled(dataclasses.replace(experiment, learning=learning), learner)
+            return self._fill_defaults(dataclasses.replace(experiment, learning=learning), learner)
 
-        return self._resolved(condition, arm, build)
+        return self._build_with_options(condition, arm, build)
 
-    def _assembled(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
+    def _fill_defaults(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
         """Return an experiment with the defaults of its plug-ins filled in."""
         made = assemble(experiment, learner)
         if self._timing_only:
@@ -384,9 +384,9 @@ class Expansion:
                 raise unknown_kind(experiment.scenario)
             return experiment
 
-        return self._resolved(condition, None, build)
+        return self._build_with_options(condition, None, build)
 
-    def _resolved(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
+    def _build_with_options(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
         """Return ``build(options)``; if ``build(())`` fails too, the error names the study instead of the options."""
         try:
             return build(self._options)

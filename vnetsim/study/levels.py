@@ -147,7 +147,7 @@ def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
     found = leaves(table)
     for path in found:
         _refuse_elsewhere(path, "settings")
-    return {path: _located(path, value, folder) for path, value in found.items()}
+    return {path: _locate(path, value, folder) for path, value in found.items()}
 
 
 def _refuse_elsewhere(path: Key, table: str) -> None:
@@ -155,7 +155,7 @@ def _refuse_elsewhere(path: Key, table: str) -> None:
         raise InputError(f"{table}.{'.'.join(path)}: a study says this with {ELSEWHERE[path[0]][0]}.")
 
 
-def _located(path: Key, value: Any, folder: Path) -> Any:
+def _locate(path: Key, value: Any, folder: Path) -> Any:
     """Return a value whose paths, also of plug-ins, are relative to the working directory instead of ``folder``."""
     if path == SCENARIO:
         return scenario_at(value, folder)
@@ -203,13 +203,13 @@ def conditions_of(tables: StudyTables, grid: Grid, folder: Path) -> list[Level]:
             if not table.name:
                 raise InputError("name: say what the page is to call it.")
             named: dict[Key, str] = {LEARNER: table.learner, SCENARIO: table.scenario}
-            settings = {path: _located(path, name, folder) for path, name in named.items() if name}
+            settings = {path: _locate(path, name, folder) for path, name in named.items() if name}
             levels.append(Level(label=table.name, settings={**settings, **_settings(table.settings, folder)}))
     own = {path: points for path, points in grid.items() if path[0] != "learning"}
     found = []
     for level in levels or [Level(label="", settings={})]:
         with error_context(f"condition '{level.label}'" if level.label else ""):
-            found += _multiplied(level, own, folder)
+            found += _multiply(level, own, folder)
     for one in found:
         if SCENARIO not in {**general, **one.settings}:
             which = f" for condition '{one.label}'" if one.label else ""
@@ -248,7 +248,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
     found = []
     for level, keys in zip(levels, known, strict=True):
         with error_context(f"arm '{level.label}'"):
-            found += _multiplied(level, {path: of_learning[path] for path in of_learning if path in keys}, folder)
+            found += _multiply(level, {path: of_learning[path] for path in of_learning if path in keys}, folder)
     return found
 
 
@@ -258,7 +258,7 @@ def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Lev
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:
         raise InputError("name: say what the page is to call it; its learner is the condition's.")
-    own = {path: _located(path, value, folder) for path, value in leaves(table.learning, LEARNING).items()}
+    own = {path: _locate(path, value, folder) for path, value in leaves(table.learning, LEARNING).items()}
     if learner:
         own[LEARNER] = at_folder(learner, folder)
     general = _settings(table.settings, folder)
@@ -317,7 +317,7 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
     return grid
 
 
-def _multiplied(level: Level, grid: Grid, folder: Path) -> list[Level]:
+def _multiply(level: Level, grid: Grid, folder: Path) -> list[Level]:
     """Return an arm or a condition at every point of a grid; refuse a level that sets what the grid varies."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
@@ -325,14 +325,14 @@ def _multiplied(level: Level, grid: Grid, folder: Path) -> list[Level]:
     silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner needs no label
     return [
         Level(
-            label=_labelled(level.label, {path: value for path, value in point.items() if path not in silent}),
-            settings={**level.settings, **{path: _located(path, value, folder) for path, value in point.items()}},
+            label=_make_label(level.label, {path: value for path, value in point.items() if path not in silent}),
+            settings={**level.settings, **{path: _locate(path, value, folder) for path, value in point.items()}},
         )
         for point in points
     ]
 
 
-def _labelled(label: str, point: Mapping[Key, Any]) -> str:
+def _make_label(label: str, point: Mapping[Key, Any]) -> str:
     """Return the label with the point's values as KEY=VALUE; for scenario and learner the value alone."""
     # for a plug-in's name, such as selection.name, the key is the table
     short = {path: path[-1] if path[-1] != "name" else path[-2] for path in point}
@@ -362,14 +362,14 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
             if (skip.arm, skip.condition) == ("*", "*"):
                 raise InputError("name an arm, a condition, or both; this leaves nothing to run.")
             pairs = itertools.product(
-                _matching(skip.arm, arms, "arm"), _matching(skip.condition, conditions, "condition")
+                _match_labels(skip.arm, arms, "arm"), _match_labels(skip.condition, conditions, "condition")
             )
             for arm, condition in pairs:
                 found.setdefault((arm, condition), SkippedEntry(arm=arm, condition=condition, reason=skip.reason))
     return list(found.values())
 
 
-def _matching(pattern: str, among: Sequence[Level], key: str) -> list[str]:
+def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
     labels = [one.label for one in among]
     found = [pattern] if pattern in labels else fnmatch.filter(labels, pattern)
     if not found:

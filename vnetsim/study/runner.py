@@ -227,7 +227,7 @@ class _Study:
             return False
 
     def _job(self, number: int, name: str, cell: Cell) -> CellJob:
-        names = {key: self._kept(name) for key, name in cell.experiment.plugins().items() if name}
+        names = {key: self._copy_plugin(name) for key, name in cell.experiment.plugins().items() if name}
         experiment = cell.experiment.with_values(names)
         return CellJob(
             name=name,
@@ -239,7 +239,7 @@ class _Study:
             timing_only=self.plan.timing_only,
         )
 
-    def _kept(self, plugin: str) -> str:
+    def _copy_plugin(self, plugin: str) -> str:
         """Copy a plug-in's file, if it has one, into the folder; return the plug-in with its path from there."""
         file = code_file(plugin)
         if file is None:

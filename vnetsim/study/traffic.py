@@ -52,7 +52,7 @@ def with_one_rsu(
         scenario = scenario_anywhere(traffic.scenario)
         if not _may_choose(traffic) or scenario in chosen.get("scenarios", ()):
             continue
-        found, note = _chosen(traffic, progress)
+        found, note = _choose_rsu(traffic, progress)
         if found is None:
             continue
         if not chosen:
@@ -75,7 +75,7 @@ def _may_choose(traffic: Experiment) -> bool:
     return is_sumo(traffic.scenario) and not traffic.traffic.rsu
 
 
-def _chosen(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:
+def _choose_rsu(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:
     """Return the RSU that is chosen for a scenario, and the note about it; None and "" if the scenario has RSUs."""
     progress.stage("opening the traffic")
     with closing(open_traffic(traffic, repeat=False, progress=progress)) as opened:
