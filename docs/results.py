@@ -16,9 +16,23 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md")
+PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md", "scenarios/studies/headline.md")
 BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEADLINE = "headline"
+_SENDS_MORE = "a method that sends more: FedEFM (copies to neighbours), FedCo (a second encoder)"
+_FEWER_STEPS = "control: fewer local steps (6 of 12; 2 of 5)"
+FINDING = {
+    "data by Dirichlet 0.1": "the cars' data differ (Dirichlet 0.1) in place of IID",
+    "data by direction of approach": "the data differ by direction of approach",
+    "FedEFM": _SENDS_MORE,
+    "FedCo": _SENDS_MORE,
+    "invite the fastest to finish": "whoever will finish first is invited, in place of a random draw",
+    "FedAvg: equal weights": "equal weights in place of FLSimCo's weights by blur (Eq. 11)",
+    "as shipped - sharp camera": "images blurred by motion in place of sharp ones",
+    "control: half the steps": _FEWER_STEPS,
+    "control: two steps of five": _FEWER_STEPS,
+}
+"""Changes of the study ``headline`` that the README shows, in plain words."""
 
 Row = Mapping[str, str]
 
@@ -110,16 +124,34 @@ def studies_table(studies: Path) -> str:
     return table(("study", "asks", "arms", "sizes run"), list(rows.values()))
 
 
-def headline_table(studies: Path) -> str:
-    """Return the results of the study ``headline``, for the README."""
-    rows = [(row["result"], row["resolves"], _scale(row)) for row in results(studies) if row["study"] == HEADLINE]
-    return table(("difference (95 % interval)", "resolves", "network, images, seeds"), rows)
+def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str:
+    """Return the results of the study ``headline``: a line for each change, a column for each size.
+
+    With ``words`` only the changes among them, in their order, and called by them.
+    """
+    sizes = [row for row in read(studies / "results.csv") if row["study"] == HEADLINE]
+    lines: dict[str, dict[str, str]] = {name: {} for name in (words or {}).values()}
+    seeds: dict[str, str] = {}
+    for row in sizes:
+        for found in read(studies / "rows" / f"{HEADLINE}-{row['size']}.csv"):
+            change = found["first"] if found["compared"] == "arms" else f"{found['first']} - {found['second']}"
+            value = _interval(found)
+            seeds[row["size"]] = found["seeds"]
+            if words is None or change in words:
+                line = lines.setdefault(words[change] if words else change, {})
+                line[row["size"]] = f"**{value}**" if found["verdict"] else value
+    head = (f"{row['images']}, {row['arms']}, {seeds[row['size']]} seeds" for row in sizes)
+    return table(
+        ("change", *head),
+        [(change, *(values.get(row["size"], "\u2013") for row in sizes)) for change, values in lines.items()],
+    )
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "results": results_table,
     "studies": studies_table,
     HEADLINE: headline_table,
+    "finding": lambda studies: headline_table(studies, FINDING),
 }
 
 

@@ -20,11 +20,24 @@ def results() -> Any:
 
 
 RESULTS = results()
-COLUMNS = ("within", "first", "second", "metric", "unit", "seeds", "difference", "low", "high", "resolves")
+COLUMNS = (
+    "compared",
+    "within",
+    "first",
+    "second",
+    "metric",
+    "unit",
+    "seeds",
+    "difference",
+    "low",
+    "high",
+    "resolves",
+    "verdict",
+)
 MEASURED = [
-    ("crossing", "FLSimCo", "FedAvg", "accuracy", "%", 10, 0.0214, 0.0051, 0.0377, 0.03),
-    ("corridor", "FLSimCo", "FedAvg", "accuracy", "%", 10, -0.0002, "", "", ""),
-    ("", "CDL", "D-SGD", "rmse", "RMSE", 9, -0.0123, -0.02, -0.0001, 0.01),
+    ("arms", "crossing", "FLSimCo", "FedAvg", "accuracy", "%", 10, 0.0214, 0.0051, 0.0377, 0.03, "FLSimCo"),
+    ("conditions", "FedAvg", "blurred", "sharp", "accuracy", "%", 10, -0.0002, "", "", "", ""),
+    ("arms", "", "CDL", "D-SGD", "rmse", "RMSE", 10, -0.0123, -0.02, -0.0001, 0.01, ""),
 ]
 
 
@@ -52,20 +65,20 @@ def test_a_study_with_a_row_file_has_a_line_for_each_pair_and_metric(tmp_path: P
         RESULTS.results(tmp_path)
     rows.parent.mkdir()
     rows.write_text("".join(f"{','.join(map(str, row))}\n" for row in (COLUMNS, *MEASURED)))
-    accuracy = "FLSimCo - FedAvg, points of accuracy: crossing 2.1 (0.5 to 3.8), corridor 0.0 (unbounded to unbounded)"
-    rmse = "CDL - D-SGD, rmse: -.012 (-.020 to .000)"
     page = "A.\n<!-- results.py: headline -->\nold\n<!-- end -->\nB."
     assert RESULTS.with_tables(page, tmp_path).splitlines() == [
         "A.",
         "<!-- results.py: headline -->",
-        "| difference (95 % interval) | resolves | network, images, seeds |",
-        "|---|---|---|",
-        f"| {accuracy} | 3.0 | small, GTSRB, 10 |",
-        f"| {rmse} | .010 | small, GTSRB, 9 |",
+        "| change | GTSRB, three, 10 seeds |",
+        "|---|---|",
+        "| FLSimCo | **2.1 (0.5 to 3.8)** |",
+        "| blurred - sharp | 0.0 (unbounded to unbounded) |",
+        "| CDL | -.012 (-.020 to .000) |",
         "<!-- end -->",
         "B.",
     ]
-    first, second = RESULTS.results_table(tmp_path).splitlines()[2:]
+    first, _, last = RESULTS.results_table(tmp_path).splitlines()[2:]
     assert first.startswith("| [`headline`](../../scenarios/studies/headline.md) | what decides? | small, GTSRB, 10 |")
-    assert second.startswith("|  |  | small, GTSRB, 9 |")
+    assert "| FLSimCo - FedAvg, points of accuracy: crossing 2.1 (0.5 to 3.8) | 3.0 |" in first
+    assert "| CDL - D-SGD, rmse: -.012 (-.020 to .000) | .010 |" in last
     assert "| [`headline.toml`](headline.md) | what decides? | three | labels |" in RESULTS.studies_table(tmp_path)
