@@ -19,16 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md", "scenarios/studies/headline.md")
 BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEADLINE = "headline"
-_SENDS_MORE = "a method that sends more: FedEFM (copies to neighbours), FedCo (a second encoder)"
-_FEWER_STEPS = "control: fewer local steps (6 of 12; 2 of 5)"
+_FEWER_STEPS = "for comparison: fewer local steps (signs 6 of 12, CIFAR-10 2 of 5)"
 FINDING = {
-    "data by Dirichlet 0.1": "the cars' data differ (Dirichlet 0.1) in place of IID",
-    "data by direction of approach": "the data differ by direction of approach",
-    "FedEFM": _SENDS_MORE,
-    "FedCo": _SENDS_MORE,
-    "invite the fastest to finish": "whoever will finish first is invited, in place of a random draw",
-    "FedAvg: equal weights": "equal weights in place of FLSimCo's weights by blur (Eq. 11)",
-    "as shipped - sharp camera": "images blurred by motion in place of sharp ones",
+    "data by Dirichlet 0.1": "few classes in each car (Dirichlet 0.1)",
+    "data by direction of approach": "classes belong to the direction a car comes from",
+    "FedEFM": "FedEFM, which also sends models to neighbours",
+    "FedCo": "FedCo, which also sends a second encoder and keys",
+    "invite the fastest to finish": "the RSU invites who is predicted to finish first",
+    "FedAvg: equal weights": "equal weights, not FLSimCo's weights by blur",
+    "sharp camera - as shipped": "a camera that blurs no training image",
     "control: half the steps": _FEWER_STEPS,
     "control: two steps of five": _FEWER_STEPS,
 }
@@ -80,6 +79,12 @@ def _from_file(file: Path) -> Iterator[Row]:
 def _interval(row: Row) -> str:
     low, high = (_figure(row[end], row["unit"]) if row[end] else "unbounded" for end in ("low", "high"))
     return f"{_figure(row['difference'], row['unit'])} ({low} to {high})"
+
+
+def _reversed(row: Row) -> Row:
+    """Return a row whose difference has the other sign."""
+    ends = {"difference": row["difference"], "low": row["high"], "high": row["low"]}
+    return {**row, **{name: str(-float(text)) if text else "" for name, text in ends.items()}}
 
 
 def _figure(text: str, unit: str) -> str:
@@ -134,8 +139,9 @@ def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str
     seeds: dict[str, str] = {}
     for row in sizes:
         for found in read(studies / "rows" / f"{HEADLINE}-{row['size']}.csv"):
-            change = found["first"] if found["compared"] == "arms" else f"{found['first']} - {found['second']}"
-            value = _interval(found)
+            change, value = found["first"], _interval(found)
+            if found["compared"] == "conditions":  # what is changed comes second there
+                change, value = f"{found['second']} - {change}", _interval(_reversed(found))
             seeds[row["size"]] = found["seeds"]
             if words is None or change in words:
                 line = lines.setdefault(words[change] if words else change, {})

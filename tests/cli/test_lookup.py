@@ -40,8 +40,8 @@ def test_one_setting(capsys: Captured) -> None:
     assert told(capsys, "settings", "radio.name").startswith("[radio]\n")
     assert told(capsys, "settings", "radio.bandwidth_hz").splitlines() == [
         "[radio] of tr37885",
-        "Rates follow the vehicle, as far as 3GPP TR 37.885 says, with a share of the",
-        "Shannon capacity.",
+        "Rates from the vehicle's position by 3GPP TR 37.885, with a share of the Shannon",
+        "capacity.",
         "",
         "radio.bandwidth_hz = 3e7",
         "    channel bandwidth (Hz).",

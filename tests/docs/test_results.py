@@ -72,7 +72,7 @@ def test_a_study_with_a_row_file_has_a_line_for_each_pair_and_metric(tmp_path: P
         "| change | GTSRB, three, 10 seeds |",
         "|---|---|",
         "| FLSimCo | **2.1 (0.5 to 3.8)** |",
-        "| blurred - sharp | 0.0 (unbounded to unbounded) |",
+        "| sharp - blurred | 0.0 (unbounded to unbounded) |",
         "| CDL | -.012 (-.020 to .000) |",
         "<!-- end -->",
         "B.",

@@ -63,11 +63,11 @@ def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
     assert (theirs - ours - 1.0).abs().max() < 1e-12, "at one seed, all draws are common"
     assert ours.n_unique() == 6
     page = (tmp_path / "all" / "comparison.html").read_text()
-    assert "shifted higher" in page
+    assert "withheld: did not meet the traffic" in page, "three rounds are shorter than a dwell"
     assert "<td>0.031</td>" in page
     (row,) = pl.read_parquet(tmp_path / "all" / "comparison_differences.parquet").to_dicts()
     assert (row["difference"], row["low"], row["high"]) == (pytest.approx(-1.0),) * 3
-    assert (row["p"], row["verdict"], row["method"], row["tests"]) == (2 / 64, "shifted", "sign-flip", 1)
+    assert (row["p"], row["verdict"], row["method"], row["tests"]) == (2 / 64, "", "sign-flip", 1)
     digest = json.loads((tmp_path / "all" / "comparison.json").read_text())["traffic"][0]["sha256"]
     assert digest in page
     for cell in (tmp_path / "all" / "cells").iterdir():

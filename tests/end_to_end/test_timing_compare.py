@@ -149,10 +149,11 @@ def test_the_page_and_the_terminal_say_it(compared: tuple[vnetsim.Study, str]) -
     assert "Differences are paired by seed" in out
 
 
-def test_one_learner_alone_is_compared_only_without_training(tmp_path: Path) -> None:
+def test_one_learner_under_one_condition_is_compared_only_without_training(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "one.toml").write_text(STUDY.partition("[grid]")[0])
     with pytest.raises(InputError, match="name at least two"):
-        vnetsim.compare(tmp_path / "study.toml", out=tmp_path / "made")
+        vnetsim.compare(tmp_path / "one.toml", out=tmp_path / "made")
     with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.compare(tmp_path / "study.toml", timing_only=True, selection="oort", out=tmp_path / "made")
     assert not (tmp_path / "made").exists()

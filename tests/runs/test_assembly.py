@@ -58,11 +58,10 @@ def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner()
         learner, costs[model] = assembly.make_learner(assembly.context("cpu"))
         assert learner.name == "flsimco"
     trained, charged = costs["trained"][0], costs["resnet18"][0]
-    model = trained.model
-    assert model is not None
-    assert model.other_upload_bytes == 8 * 128 * 4, "a batch of keys"
-    assert charged.upload_bytes == 44_976_544 + model.other_upload_bytes
-    assert charged.download_bytes == 44_976_544 + model.other_download_bytes
+    assert trained.model is not None
+    assert trained.model.other_upload_bytes == 8 * 128 * 4, "a batch of keys"
+    assert charged.upload_bytes == 44_976_544 + 32 * 128 * 4, "the keys of 32 images"
+    assert charged.download_bytes == 44_976_544 + 4096 * 128 * 4, "the published queue"
     assert charged.work_flop == 32 * 4 * 1_110_966_272, "forward and backward for the query, forward for the key"
 
 
