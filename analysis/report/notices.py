@@ -86,7 +86,10 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         many = f", {count(images)} images a local training" if images else ""
         line = f"Timed as {clean(model, 40)} ({size}{many})"
         if run.learning:
-            line += f"; trained here: {clean(learner.encoder, 40)}, so that accuracy is that of this network"
+            line += (
+                f"; trained here is the network '{clean(learner.encoder, 40)}'. Time, bytes and energy are those of the"
+            )
+            line += " first, accuracy that of the second"
         yield f"{line}."
     if learner is not None and NOT_READ in learner.facts:
         yield f"{clean(learner.facts[NOT_READ], 300)}."
