@@ -127,8 +127,8 @@ def averaging(setup: CheckSetup, generator: torch.Generator) -> list[Row]:
             [{n: t.to(setup.device) for n, t in s.items()} for s in group] for group in (states, [base])
         )
         got = combine([clip(state, base_there[0], settings) for state in there], weights, settings)
-        clip = f", clipped at {settings.clip_norm:g}" if settings.clip_norm else ""
-        rows.append(judged(f"averaging: {settings.aggregation}{clip}", apart(list(got.values()), list(here.values())),
+        bound = f", clipped at {settings.clip_norm:g}" if settings.clip_norm else ""
+        rows.append(judged(f"averaging: {settings.aggregation}{bound}", apart(list(got.values()), list(here.values())),
                            limit=1e-6))  # fmt: skip
     return rows
 
