@@ -69,7 +69,7 @@ def test_every_study_is_told_of_in_the_readme() -> None:
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, file in FILES.items():
         assert f"[`{name}.toml`]({name}.md)" in readme
-        assert next(iter(file["sizes"])) == "small", "the default"
+        assert next(iter(file["sizes"])) == ("labels" if name == "headline" else "small"), "the default"
         assert any(note.startswith("Assumed: ") for note in file["notes"])
 
 
@@ -135,7 +135,7 @@ def with_condition(name: str, condition: str, scenarios: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name for name in FILES if name not in {"asynchrony", "mobility", "selection", *GALLERY}]
+    "name", [name for name in FILES if name not in {"asynchrony", "headline", "mobility", "selection", *GALLERY}]
 )
 def test_a_study_runs(name: str, tmp_path: Path) -> None:
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
