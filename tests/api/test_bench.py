@@ -369,12 +369,10 @@ def test_the_page_of_the_benchmark_repeats_the_differences_of_the_shipped_rows()
     for section in text.split("\n## ")[1:]:
         for part in section.split("\n### ")[1:]:
             task, track = part.split("\n", 1)[0], section.split(" ", 1)[0]
-            for arm, difference, low, high in re.findall(
-                r"^\| ([^|]+) \| [\d.]+(?:; (\S+) \((\S+) to (\S+)\))?(?:\\\*)? \|", part, re.MULTILINE
+            for arm, difference, star in re.findall(
+                r"^\| ([^|]+) \| [\d.]+(?:; (\S+) \(\S+ to \S+\))?(\\\*)? \|", part, re.MULTILINE
             ):
-                ends = [float(end.replace("\N{MINUS SIGN}", "-")) for end in (low, high) if end]
-                outside = ends and ends[0] * ends[1] > 0
-                differences[task, track, arm.strip()] = f"**{difference}**" if outside else difference or "same"
+                differences[task, track, arm.strip()] = f"**{difference}**" if star else difference or "same"
             ((arm, figure),) = re.findall(r"^Baseline: (\S+), ([\d.]+ ± [\d.]+)", part, re.MULTILINE)
             differences[task, track, f"baseline {arm}"] = figure
     page = (SCENARIOS.parent / "docs" / "explanation" / "benchmark.md").read_text()
