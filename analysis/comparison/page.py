@@ -16,6 +16,7 @@ from analysis.comparison.terminal import notes_of, terminal_tables
 from analysis.comparison.verdicts import RESOLVES, spread_words
 from analysis.comparison.warnings import notices_of, warnings_of
 from analysis.formatting import Table, clean, count, named, shortened
+from analysis.report.notices import TIMED
 from analysis.report.page import environment, tile, write_figures
 from analysis.statistics.paired import LEVEL
 from vnetsim.storage.folder import Folder
@@ -93,7 +94,8 @@ def build_comparison(folder: Path) -> ComparisonResult:
             verdicts=found.verdicts(),
             tiles=_tiles(data),
             warnings=warnings,
-            run_notices=run_notices,
+            timed=[line for line in run_notices if TIMED in line],
+            run_notices=[line for line in run_notices if TIMED not in line],
             noun=noun,
             lead=together[0],
             overview=together[1],

@@ -77,6 +77,10 @@ def notices(run: RunData) -> list[str]:
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
 
 
+TIMED = "Timed as "
+"""Begins the notice of the timed and the trained network, which pages show first."""
+
+
 def on_the_clock(run: RunData) -> Iterator[str]:
     """Yield lines if times and bytes are those of a model other than the trained one."""
     learner, model = run.manifest.learner, run.experiment.cost.model
@@ -84,7 +88,7 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         timed = run.experiment.cost.on_the_clock
         size, images = si(learner.cost.model.bytes, "B"), timed.images if timed else None
         many = f", {count(images)} images a local training" if images else ""
-        line = f"Timed as {clean(model, 40)} ({size}{many})"
+        line = f"{TIMED}{clean(model, 40)} ({size}{many})"
         if run.learning:
             line += (
                 f"; trained here is the network '{clean(learner.encoder, 40)}'. Time, bytes and energy are those of the"
