@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
+from analysis.comparison.verdicts import Columns, ComparedPair, compare_together
 from vnetsim.storage.records import CellEntry, ComparisonRecord
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")
@@ -58,3 +59,8 @@ def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
         conditions=tuple(dataclasses.replace(one, against=against) if against else one for one in conditions),
         traffics=(),
     )
+
+
+def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
+    """All pairs of arms of a condition in a metric, as one family."""
+    return compare_together([Columns(data.present, data.finals(metric), data.against)], data.method)[0]

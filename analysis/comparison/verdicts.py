@@ -220,11 +220,6 @@ class Columns(NamedTuple):
     against: str = ""
 
 
-def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
-    """Compare all pairs of arms of a condition in a metric, at common seeds, as one family."""
-    return compare_together([_columns(data, metric)], data.method)[0]
-
-
 def _columns(data: ConditionData, metric: Metric) -> Columns:
     """Return the values by arm; without labels, and so without pairs, if no seed changes the metric."""
     values = data.finals(metric)

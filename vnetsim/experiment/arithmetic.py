@@ -29,14 +29,6 @@ class Arithmetic:
     tf32: Annotated[bool, TRAINS] = False
     deterministic: Annotated[bool, TRAINS] = False
 
-    @classmethod
-    def present(cls) -> Arithmetic:
-        """Return this process's arithmetic; ``tf32`` is set if both products and convolutions may use it."""
-        import torch  # noqa: PLC0415 - vnetsim mobility runs without torch
-
-        allowed = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
-        return cls(tf32=allowed, deterministic=torch.are_deterministic_algorithms_enabled())
-
     def set(self) -> Callable[[], None]:
         """Set this arithmetic in all threads of the process; return a function that restores the previous state."""
         import torch  # noqa: PLC0415

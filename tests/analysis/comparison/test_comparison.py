@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from made_cells import ACCURACY, LOSS, cell, comparison, condition
+from made_cells import ACCURACY, LOSS, cell, compare_pairs, comparison, condition
 from scipy import stats
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
@@ -24,7 +24,6 @@ from analysis.comparison.verdicts import (
     Family,
     across_arms,
     compare_columns,
-    compare_pairs,
     correct_together,
     corrected_words,
     figures_of,

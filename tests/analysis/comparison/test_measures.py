@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from made_cells import ACCURACY, LOSS, cell, condition
+from made_cells import ACCURACY, LOSS, cell, compare_pairs, condition
 
 from analysis.comparison.bias import spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
@@ -16,7 +16,7 @@ from analysis.comparison.measures import (
     measure_table,
     with_equal_commits,
 )
-from analysis.comparison.verdicts import Family, compare_pairs
+from analysis.comparison.verdicts import Family
 
 ARMS = ("a", "b", "</svg>c")
 WINDOWS = {"speed_kmh": [31.0, 33.0, 38.0, 39.0], "approach": [0, 0, 1, 1], "dwell_s": [30.0, 30.0, 10.0, 10.0]}
