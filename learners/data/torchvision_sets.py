@@ -26,7 +26,7 @@ import numpy as np
 from learners.data.image_files import lfs_cure, read_images, require_root
 from learners.data.sets import ImageSet, Part, classed_set
 from learners.data.splits import Indices, renumber, take_first
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError, RunError, one_line
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -201,7 +201,7 @@ def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
         return getattr(datasets, kind)(root=str(root), download=data.download, **options)
     # torchvision verifies MD5 sums before it unpickles anything, so a foreign file is never executed
     except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         if data.download:
             raise RunError(f"data.download: {kind} could not be fetched into '{root}': {reason}.") from error
         cure = next(filter(None, map(lfs_cure, root.rglob("*"))), "fetch it with --data-download")

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, one_line
 from vnetsim.learning.kinds import ENCODERS
 from vnetsim.learning.model_record import MODEL_ENTRY, MODEL_FILE, MODEL_FOLDER, ModelRecord
 from vnetsim.own_packages import claim
@@ -116,8 +116,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
         # assign: the network's own tensors may be on the meta device
         network.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: its tensors are not those of the network: {reason:.300}") from error
+        raise InputError(f"{path}: its tensors are not those of the network: {one_line(error):.300}") from error
     return TrainedModel(record, network)
 
 

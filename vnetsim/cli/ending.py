@@ -9,7 +9,7 @@ import traceback
 
 from cyclopts import CycloptsError
 
-from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError
+from vnetsim.errors import INTERRUPTED, InputError, RunError, VnetsimError, one_line
 from vnetsim.standard_streams import drop_output, plain, tell
 
 _PANIC = "PanicException"
@@ -34,7 +34,7 @@ def status_of(error: BaseException, *, debug: bool) -> int:
 
 def _line_of(error: BaseException) -> tuple[str, int]:
     """Return the line for an error, and the exit status."""
-    said = " ".join(str(error).split())
+    said = one_line(error)
     match error:
         case CycloptsError():
             found = said, InputError.exit_code
@@ -48,7 +48,7 @@ def _line_of(error: BaseException) -> tuple[str, int]:
         case KeyboardInterrupt():
             found = str(error) or "interrupted.", INTERRUPTED
         case MemoryError():
-            found = f"no memory was left{': ' if said else ''}{said}.", RunError.exit_code
+            found = f"no memory was left{f': {said}' if str(error) else ''}.", RunError.exit_code
         case SystemExit():  # raised by a plug-in where plugin_errors does not catch it, such as in its settings
             what = f"a plug-in, or what it uses, ended the program (SystemExit: {error.code})."
             found = what, RunError.exit_code

@@ -219,7 +219,7 @@ class Kind:
         try:
             get_type_hints(settings)
         except Exception as error:  # noqa: BLE001 - annotations are code of the user's
-            return f"the type of one of its settings cannot be read: {type(error).__name__}: {one_line(error)}."
+            return f"the type of one of its settings cannot be read: {_reason(error)}."
         return ""
 
 
@@ -305,11 +305,16 @@ def _import_fault(path: Path, error: BaseException, kind: str) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename or path}:{error.lineno or 1}: {error.msg}."
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     beside = missing is not None and (path.parent / f"{missing.partition('.')[0]}.py").exists()
     hint = f" A {kind}'s file stands alone: what it imports must be installed." if beside else ""
-    return f"{path}:{lines[-1] if lines else 1}: {reason}.{hint}"
+    return f"{path}:{lines[-1] if lines else 1}: {_reason(error)}.{hint}"
+
+
+def _reason(error: BaseException) -> str:
+    """Return class and message of an error as one line; only the class if the message is empty."""
+    name, text = type(error).__name__, one_line(error)
+    return name if text == name else f"{name}: {text}"
 
 
 @contextmanager
@@ -324,8 +329,7 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
     except VnetsimError:
         raise
     except (Exception, SystemExit) as error:
-        reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-        raise RunError(f"{kind} '{name}' failed {when}: {reason}.{place_in_file(error)}") from error
+        raise RunError(f"{kind} '{name}' failed {when}: {_reason(error)}.{place_in_file(error)}") from error
 
 
 def place_in_file(error: BaseException) -> str:
