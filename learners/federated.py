@@ -265,7 +265,7 @@ class FederatedLearner(ABC):
             participant=participant,
             base=self._server.base(participant),
             own=self._silos[participant.silo].own,
-            mixed=[(share, self._models[key]) for share, key in participant.mixed],
+            mixed=[(share, self._models[key]) for share, key in participant.handover.mixed],
         )
 
     def _only_declared(self, figures: Mapping[str, float]) -> dict[str, float]:

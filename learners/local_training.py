@@ -29,7 +29,7 @@ class Start:
         participant: the participant.
         base: the model it starts from, tensors by name.
         own: ``Update.kept`` of the silo's last local training, on the CPU; empty before the first.
-        mixed: models that it mixes in during training, each after a share of its steps; see ``Participant.mixed``.
+        mixed: models that it mixes in during training, each after a share of its steps; see ``HandoverEffects``.
     """
 
     participant: Participant
@@ -93,7 +93,7 @@ class LocalSteps:
         jobs = [self._job(start) for start in starts]
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
-        whole = all(start.participant.carried == "model" for start in starts)
+        whole = all(start.participant.handover.carried == "model" for start in starts)
         one_by_one = server and not server.rule.needs_uploads and server.settings.aggregation == "mean"
         if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
             return self._average_on_arrival(server, [start.participant for start in starts], jobs)

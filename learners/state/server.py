@@ -108,9 +108,8 @@ class Server:
     def base(self, participant: Participant) -> State:
         """Return the model that a participant's training starts from: the one it downloaded, or the mean of several."""
         first = self.models[participant.base]
-        if not participant.bases:
-            return first
-        return {**first, **self._mean(participant.bases, equal_weights(len(participant.bases)))}
+        bases = participant.handover.bases
+        return {**first, **self._mean(bases, equal_weights(len(bases)))} if bases else first
 
     def carried(self, participant: Participant) -> State:
         """Return the model that a participant brings to its neighbours: the one that it downloaded."""
@@ -212,7 +211,7 @@ class Server:
         for place in () if streamed else counted:
             states[place] = clip(states[place], bases[place], self.settings)
             who = updates[place].participant
-            if who.carried == "change" and (who.base != newest or who.bases):
+            if who.handover.carried == "change" and (who.base != newest or who.handover.bases):
                 states[place] = self._with_change(states[place], bases[place], present)
                 bases[place] = present
         sent = mean if streamed else states[0]
@@ -257,7 +256,7 @@ class Server:
 
     def _upload(self, who: Participant, state: State, base: State, weight: float, into: str) -> Upload:
         changes = self._changes[into]
-        since = who.base.version if who.base.aggregator == into else who.counted_from
+        since = who.base.version if who.base.aggregator == into else who.handover.counted_from
         if since is None:
             raise ValueError(f"vehicle '{who.vehicle_id}' began at '{who.base.aggregator}', and lacks counted_from")
         staleness = changes[-1] - changes[since]

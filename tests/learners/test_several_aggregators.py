@@ -21,7 +21,7 @@ from learners.mathematics.mixing import mix_on_board, similarity
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.errors import InputError
 from vnetsim.experiment import ExchangeSettings
-from vnetsim.learning import KeepsModels, Learner, LearnerContext, ModelKey, Participant
+from vnetsim.learning import HandoverEffects, KeepsModels, Learner, LearnerContext, ModelKey, Participant
 from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.kinds import require_several_models
 
@@ -53,7 +53,8 @@ def at(participant: MakeParticipant) -> Callable[..., Participant]:
 
     def make(aggregator: str, number: int, version: int = 0, **more: Any) -> Participant:
         one = participant(version, number, speed_mps=10.0 + number)
-        return replace(one, **{"base": ModelKey(aggregator, version), **more})
+        effects = {name: more.pop(name) for name in ("counted_from", "carried", "mixed", "bases") if name in more}
+        return replace(one, **{"base": ModelKey(aggregator, version), "handover": HandoverEffects(**effects), **more})
 
     return make
 
@@ -111,7 +112,9 @@ def test_a_cloud_after_every_round_makes_one_model_wherever_vehicles_commit(kind
             samples = {}
             for name in sorted(set(served)):
                 moved = [
-                    replace(one, carried=carried, counted_from=version) if one.base.aggregator != name else one
+                    replace(one, handover=HandoverEffects(carried=carried, counted_from=version))
+                    if one.base.aggregator != name
+                    else one
                     for one, to in zip(who, served, strict=True)
                     if to == name
                 ]
@@ -154,17 +157,21 @@ def test_every_rule_takes_what_was_carried(rule: str, new: Any, at: Any) -> None
         pytest.importorskip("flwr")
     learner = new(rule=rule)
     own, plain = at("a", 0), at("b", 1, counted_from=0, train_s=2.0, upload_s=2.0)
+
+    def with_carried(carried: Any) -> Participant:
+        return replace(plain, handover=HandoverEffects(counted_from=0, carried=carried))
+
     ends = []
     for carried in ("model", "change"):
         fresh = new(rule=rule)
-        fresh.aggregate(fresh.train([own, replace(plain, carried=carried)]), "a")
+        fresh.aggregate(fresh.train([own, with_carried(carried)]), "a")
         ends.append(newest(fresh, "a"))
     names = trained_names(learner)
     assert close(ends[0], ends[1], names)
     assert not equal(ends[0], ends[1]), "BatchNorm's statistics are the aggregator's own"
     # bases differ: one upload alone is w + (w_n - w_base)
     learner.aggregate(learner.train([own]), "a")
-    update = learner.train([replace(plain, carried="change", round=1)])
+    update = learner.train([replace(with_carried("change"), round=1)])
     present, base = newest(learner, "a"), newest(learner, "b")
     learner.aggregate(update, "a")
     for name, tensor in newest(learner, "a").items() if rule == "sync" else ():

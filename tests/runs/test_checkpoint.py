@@ -8,7 +8,7 @@ import torch
 from received import reseal
 
 from vnetsim.errors import InputError
-from vnetsim.learning import AGGREGATOR, ModelKey, Participant
+from vnetsim.learning import AGGREGATOR, HandoverEffects, ModelKey, Participant
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, digest
 from vnetsim.storage.folder import Folder, disk
 
@@ -95,6 +95,11 @@ def test_the_digest_tells_participants_apart() -> None:
     assert digest([one()]) == digest([one(**untold, neighbours=0, work_share=1.0)])
     others = [], [one(), one()], [one(speed_mps=9.000000001)], [one(work_share=0.5)], [one(work_share=0.25)]
     assert len({digest([one()]), *map(digest, others)}) == 6
+    # the digest of earlier versions: their checkpoints can be resumed
+    carried = HandoverEffects(
+        counted_from=2, carried="change", mixed=((0.5, ModelKey("s", 2)),), bases=(ModelKey("r", 1), ModelKey("s", 2))
+    )
+    assert digest([one(handover=carried)]) == "3c05dbdc2ee9eeff7cbe2e7c20c6c06b850994378b73de9eb33781f5c7c90420"
 
 
 def silo_files(folder: Path) -> set[str]:

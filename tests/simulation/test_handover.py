@@ -129,7 +129,11 @@ def test_whose_update_it_becomes(policy: str, expected: dict[str, Any], scene: A
     assert (record.aggregator, row.aggregator, row.policy) == (expected["aggregator"], expected["aggregator"], policy)
     summary, [told] = next(call for call in learning.calls if call[1])
     assert (summary.aggregator, told.base) == (expected["aggregator"], ModelKey("r", 0))
-    assert (told.counted_from, told.carried, told.mixed) == (expected["counted_from"], expected["carried"], ())
+    assert (told.handover.counted_from, told.handover.carried, told.handover.mixed) == (
+        expected["counted_from"],
+        expected["carried"],
+        (),
+    )
     assert (told.neighbours, told.peers) == (0, ()), "nobody exchanged"
 
 
@@ -141,13 +145,13 @@ def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
     assert (record.outcome, record.end_s) == ("committed", 1.25 + 0.5 + 1.0 + 0.25 + 2.0)
     assert (record.download_bytes, record.train_s, record.base_aggregator) == (2e6, 0.5, "r")
     [[told]] = [call[1] for call in learning.calls if call[1]]
-    assert (told.base, told.mixed) == (ModelKey("r", 0), ((0.5, ModelKey("s", 0)),))
+    assert (told.base, told.handover.mixed) == (ModelKey("r", 0), ((0.5, ModelKey("s", 0)),))
     # what had not begun to train begins with the new model, and what is being uploaded is uploaded
     for at_s, base, end_s in ((0.5, "s", 7.0), (5.0, "r", 7.5)):
         learning = scene.learning()
         log = handed_over(scene, "mix", at_s, learning, handover={"transfer": "resume"}, **EDGES).log
         [[told]] = [call[1] for call in learning.calls if call[1]]
-        assert (told.base, told.mixed) == (ModelKey(base, 0), ())
+        assert (told.base, told.handover.mixed) == (ModelKey(base, 0), ())
         assert of(log, "a")["r", 0.0].end_s == (end_s if base == "s" else 6.5)
 
 
@@ -162,7 +166,7 @@ def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_do
     learning = scene.learning()
     log = handed_over(scene, "carry", 15.0, learning, begin_s=8.0, max_staleness=1, **rules).log
     told = next(p for _, who in learning.calls for p in who if p.vehicle_id == "a")
-    assert (told.round, told.base, told.counted_from) == (1, ModelKey("r", 0), 0)
+    assert (told.round, told.base, told.handover.counted_from) == (1, ModelKey("r", 0), 0)
     assert of(log, "a")["r", 8.0].outcome == "committed"
 
 
@@ -298,7 +302,7 @@ def test_in_an_overlap_it_downloads_from_all_trains_once_and_uploads_to_all(scen
     assert [closed.invited for closed in result.log.rounds] == [1, 0], "invited by the RSU that serves it"
     for name, counted_from in (("r", None), ("s", 0)):
         one = told[name]
-        assert (one.base, one.bases, one.counted_from) == (ModelKey("r", 0), BOTH, counted_from)
+        assert (one.base, one.handover.bases, one.handover.counted_from) == (ModelKey("r", 0), BOTH, counted_from)
         assert (one.rsu_id, one.train_s, one.speed_mps, one.work_share) == (name, 3.0, 10.0, 1.0)
         assert one.started == ("r", 0), "one training has the same random draws wherever it counts"
 
@@ -314,7 +318,7 @@ def test_training_waits_for_the_slower_of_two_downloads(scene: Any) -> None:
     assert (rows["r"].download_s, rows["r"].wait_s, rows["r"].train_s) == (1.0, 1.0, 3.0)
     assert (rows["s"].download_s, rows["s"].wait_s, rows["s"].train_s) == (2.0, 3.0, 0.0)
     assert rows["r"].end_s == 7.0
-    assert told["r"].bases == BOTH
+    assert told["r"].handover.bases == BOTH
 
 
 @pytest.mark.parametrize(
@@ -339,8 +343,8 @@ def test_what_leaves_a_disc_is_ended_there_and_goes_on_in_the_other(
     assert (left.outcome, left.end_s, left.download_bytes + left.upload_bytes) == (outcome, leaves_s, moved)
     assert (stayed.outcome, stayed.end_s) == ("committed", 6.0)
     assert (left.train_s, stayed.train_s) == trained_s
-    assert (told["s"].base, told["s"].bases) == (ModelKey(base, 0), bases)
-    assert (told["s"].counted_from, told["s"].train_s) == (None if base == "s" else 0, 3.0)
+    assert (told["s"].base, told["s"].handover.bases) == (ModelKey(base, 0), bases)
+    assert (told["s"].handover.counted_from, told["s"].train_s) == (None if base == "s" else 0, 3.0)
     assert set(told) == {"s"}
 
 
@@ -348,9 +352,9 @@ def test_it_is_stale_where_a_round_has_closed_and_counts_at_the_other_rsu(scene:
     more = (scene.window("b", 0, 60, rsu_id="s"),)
     _, rows, told = in_both(scene, begin_s=5.0, more=more, rounds=2, compute=scene.slow)
     assert (rows["s"].outcome, rows["s"].end_s, rows["s"].round) == ("stale", 13.0, 0)
-    assert (rows["r"].outcome, rows["r"].end_s, told["r"].bases) == ("committed", 18.0, BOTH)
+    assert (rows["r"].outcome, rows["r"].end_s, told["r"].handover.bases) == ("committed", 18.0, BOTH)
     _, rows, told = in_both(scene, begin_s=5.0, more=more, rounds=2, compute=scene.slow, max_staleness=1)
-    assert (told["s"].round, told["s"].counted_from, told["s"].base) == (1, 0, ModelKey("r", 0))
+    assert (told["s"].round, told["s"].handover.counted_from, told["s"].base) == (1, 0, ModelKey("r", 0))
 
 
 def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene: Any) -> None:

@@ -53,6 +53,31 @@ class Peer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HandoverEffects:
+    """How ``handover.policy`` brought models of several aggregators into one participation.
+
+    Args:
+        counted_from: if ``Participant.base`` belongs to another aggregator: the newest version of the present
+            aggregator at the time of the download, from which staleness counts. None otherwise.
+        carried: what is aggregated: the vehicle's ``model``, or its ``change``, which is added to the aggregator's
+            newest model: w + (w_n - w_base), for parameters only. BatchNorm's statistics and counters are then those
+            of w.
+        mixed: models that the vehicle downloaded during training, in order, each with the share of its local steps done
+            by then, in [0, 1]. At that point w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
+            (MIDDLE's on-device mixing; Zhang et al., ICPP 2023), and BatchNorm's statistics likewise; the optimizer
+            keeps its state.
+        bases: if the vehicle downloaded several models before it trained: all of them, ``Participant.base`` first. It
+            starts from their mean (FedMes; Han et al., JSAC 39(12), 2021), and each aggregator that its update reaches
+            gets a participant of its own. Empty otherwise.
+    """
+
+    counted_from: int | None = None
+    carried: Literal["model", "change"] = "model"
+    mixed: tuple[tuple[float, ModelKey], ...] = ()
+    bases: tuple[ModelKey, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Participant(Peer):
     """A committed participation that is to be trained; all fields of ``Peer`` describe its own vehicle.
 
@@ -69,17 +94,7 @@ class Participant(Peer):
         stay_s: seconds from its entry into the coverage of ``rsu_id`` to the end of its upload.
         work_share: share of the local steps that it did, in (0, 1]; below 1 only if ``Cost.steps`` allows it and the
             pace asked for it.
-        counted_from: if ``base`` belongs to another aggregator: the newest version of the present aggregator at the
-            time of the download, from which staleness counts. None otherwise.
-        carried: what is aggregated: its ``model``, or its ``change``, which is added to the aggregator's newest model:
-            w + (w_n - w_base), for parameters only. BatchNorm's statistics and counters are then those of w.
-        mixed: models that it downloaded during training, in order, each with the share of its local steps done by then,
-            in [0, 1]. At that point w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters (MIDDLE's
-            on-device mixing; Zhang et al., ICPP 2023), and BatchNorm's statistics likewise; the optimizer keeps its
-            state.
-        bases: if it downloaded several models before it trained: all of them, ``base`` first. It starts from their mean
-            (FedMes; Han et al., JSAC 39(12), 2021), and each aggregator that its update reaches gets a participant of
-            its own. Empty otherwise.
+        handover: models of other aggregators in it; the defaults if its vehicle stayed with one RSU.
         passed: share of the run that had passed at the start, in [0, 1]: the version of ``base`` over
             ``Experiment.rounds``, or the simulated time of its invitation over the run's; the larger one if both end
             the run. Step sizes fall with it.
@@ -97,10 +112,7 @@ class Participant(Peer):
     upload_s: float = 0.0
     stay_s: float = 0.0
     work_share: float = 1.0
-    counted_from: int | None = None
-    carried: Literal["model", "change"] = "model"
-    mixed: tuple[tuple[float, ModelKey], ...] = ()
-    bases: tuple[ModelKey, ...] = ()
+    handover: HandoverEffects = HandoverEffects()
     chance: float = 1.0
     passed: float = 0.0
 
@@ -224,7 +236,7 @@ class LearnerContext:
         figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
         pictures: whether the content of the images matters; without training only their number does.
         joint: whether several aggregators may use one training; each of them repeats it with the same result. See
-            ``Participant.bases``.
+            ``HandoverEffects.bases``.
     """
 
     streams: Streams
@@ -334,8 +346,8 @@ class KeepsModels(Protocol):
     """Further methods of a learner for several aggregators, or for trained models that are handed over between RSUs.
 
     Such a learner keeps a sequence of models for each aggregator, all starting from the same one, and follows
-    ``counted_from``, ``carried``, ``mixed`` and ``bases`` of ``Participant``. ``Learner.create`` raises InputError if
-    there are several aggregators and the learner's settings leave no model at an RSU.
+    ``Participant.handover``. ``Learner.create`` raises InputError if there are several aggregators and the learner's
+    settings leave no model at an RSU.
     """
 
     def keep(self, models: Collection[ModelKey]) -> None:

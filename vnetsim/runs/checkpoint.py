@@ -58,7 +58,10 @@ class FinishedRound:
 
 def digest(participants: Sequence[Participant]) -> str:
     """Return a digest of the participants with all their fields."""
-    return hashlib.sha256(json.dumps([asdict(one) for one in participants], sort_keys=True).encode()).hexdigest()
+    rows = [asdict(one) for one in participants]
+    for row in rows:
+        row.update(row.pop("handover"))  # flat, as in the checkpoints of earlier versions
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,11 +81,12 @@ class Aggregator:
         """Yield the models that its participations still need for their training."""
         for participation in self._in_flight.values():
             origin = participation.origin
-            yield from (*(one.origin.base for one in origin.together), *(model for _, model in origin.mixed))
+            yield from (*(one.origin.base for one in origin.together), *(model for _, model in origin.handover.mixed))
             if origin.arriving is not None:
                 yield origin.arriving
         for _, participant in self._open.committed:
-            yield from (participant.base, *(model for _, model in participant.mixed), *participant.bases)
+            handover = participant.handover
+            yield from (participant.base, *(model for _, model in handover.mixed), *handover.bases)
 
     def open(self, *, held: bool = False) -> None:
         """Open the next round; with ``held`` it begins only at ``resume``. ``fill`` invites."""
@@ -159,13 +160,13 @@ class Aggregator:
         """Take over a participation of another aggregator; with ``change`` only its change to the model counts."""
         vehicle, origin = participation.window.vehicle, participation.origin
         own = origin.base.aggregator == self.name
-        origin.carried = "change" if change and not own else "model"
+        counted_from = None
         if origin.arriving is not None:
-            origin.counted_from = origin.arriving.version
-        else:
-            origin.counted_from = (
-                None if own else self.round - self.recorder.count_closed_since(self.name, participation.start_s)
-            )
+            counted_from = origin.arriving.version
+        elif not own:
+            counted_from = self.round - self.recorder.count_closed_since(self.name, participation.start_s)
+        carried: Literal["model", "change"] = "change" if change and not own else "model"
+        origin.handover = replace(origin.handover, counted_from=counted_from, carried=carried)
         self._in_flight[vehicle] = participation
         self._open.silos.add(vehicle.silo)
         vehicle.served_by.append(self.name)

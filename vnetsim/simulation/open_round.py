@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vnetsim.experiment.camera import Camera
@@ -75,9 +75,11 @@ def make_participant(
     """Return what the learner receives of a committed participation; ``passed`` is ``World.share_passed``."""
     window, (seconds, _), origin = participation.window, participation.totals(), participation.origin
     last = participation.segments[-1]
-    bases = tuple(one.origin.base for one in origin.together if one.origin.arrived)
-    others = bool(bases) and bases[0] != origin.base
-    base = bases[0] if bases else origin.base
+    base, handover = origin.base, origin.handover
+    if bases := tuple(one.origin.base for one in origin.together if one.origin.arrived):
+        base = bases[0]
+        counted_from = handover.counted_from if base == origin.base else origin.base.version
+        handover = replace(handover, counted_from=counted_from, bases=bases if len(bases) > 1 else ())
     return Participant(
         round=round_index,
         base=base,
@@ -94,10 +96,7 @@ def make_participant(
         upload_s=seconds["upload"],
         stay_s=last.begin_s + last.seconds - window.enter_s,
         work_share=1.0 if participation.work_share is None else participation.work_share,
-        counted_from=origin.base.version if others else origin.counted_from,
-        carried=origin.carried,
-        mixed=origin.mixed,
-        bases=bases if len(bases) > 1 else (),
+        handover=handover,
         chance=window.chance,
         passed=passed(base.version, participation.start_s),
     )

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import simpy
 
-from vnetsim.learning import Cost, ModelKey
+from vnetsim.learning import Cost, HandoverEffects, ModelKey
 from vnetsim.radio.channel import Channel, Transfer
 from vnetsim.simulation.stages import Coverage, HandoverStep, Segment, Work
 from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task, until
@@ -45,9 +45,7 @@ class Origin:
 
     Args:
         base: the model that it downloaded first.
-        counted_from: the version of its owner's model from which staleness counts; None to count from ``base``.
-        carried: what its owner aggregates of it.
-        mixed: models mixed in on the way, each with the share of the training done before.
+        handover: models of other aggregators in it, so far; ``bases`` is empty until it has been received.
         arriving: the model being downloaded for mixing; None if there is none.
         handovers: in order of time.
         work: its training.
@@ -57,9 +55,7 @@ class Origin:
 
     base: ModelKey
     work: Work
-    counted_from: int | None = None
-    carried: Literal["model", "change"] = "model"
-    mixed: tuple[tuple[float, ModelKey], ...] = ()
+    handover: HandoverEffects = field(default_factory=HandoverEffects)
     arriving: ModelKey | None = None
     handovers: list[HandoverStep] = field(default_factory=list)
     together: list[Participation] = field(default_factory=list)
@@ -68,7 +64,7 @@ class Origin:
     @property
     def version(self) -> int:
         """The version of its owner's model from which its staleness counts."""
-        return self.base.version if self.counted_from is None else self.counted_from
+        return self.base.version if self.handover.counted_from is None else self.handover.counted_from
 
 
 class Owner(Protocol):
@@ -323,7 +319,8 @@ class Participation:
             if self.origin.arriving is not None:
                 work.stop(self.env.now)
                 yield from self._transfer("download")
-                self.origin.mixed += ((work.share, self.origin.arriving),)
+                mixed = (*self.origin.handover.mixed, (work.share, self.origin.arriving))
+                self.origin.handover = replace(self.origin.handover, mixed=mixed)
                 self.origin.arriving = None
                 rest = self.env.timeout(work.start(self.env.now))
             self._begin("training")
