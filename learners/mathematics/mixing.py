@@ -36,19 +36,6 @@ def metropolis_hastings(received: Graph) -> Matrix:
     return weights
 
 
-def metropolis_hastings_row(neighbours: int, of_peers: Sequence[int]) -> list[float]:
-    """Return the Metropolis-Hastings weights of one vehicle, from what it knows: its own model's, then its peers'.
-
-    A_ij = 1 / (1 + max(d_i, d_j)), and for itself the rest to 1. If exchanges count in both directions or not at all,
-    these are rows of a doubly stochastic matrix, also when some were interrupted.
-
-    ``neighbours`` is d_i, the number of vehicles with which the exchange began, at least the number of peers;
-    ``of_peers`` are d_j of those with whom it completed.
-    """
-    shares = [1 / (1 + max(neighbours, degree)) for degree in of_peers]
-    return [1 - math.fsum(shares), *shares]
-
-
 def half_received(received: Graph) -> Matrix:
     """Return the weights by which a vehicle keeps half of its own model and takes half of what it received.
 

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from learners.data.moving import to_device
 from learners.engines.programs import State
-from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, metropolis_hastings_row, mix
+from learners.mathematics.mixing import Matrix, half_received, metropolis_hastings, mix
 from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.server import Folded
 from vnetsim.learning import AGGREGATOR, Participant, Peer, Update
+from vnetsim.learning.mixing_weights import metropolis_hastings_row
 
 SILO = "silo."
 """Prefix of the silos' tensors in a learner's state."""

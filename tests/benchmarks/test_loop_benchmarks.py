@@ -23,6 +23,7 @@ from vnetsim.learning import Cost, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
+from vnetsim.simulation.plugins import simulation_plugins
 
 SIZES = (1_000, 10_000, 100_000)
 EXPERIMENT = Experiment(scenario="benchmark", rounds=10**6, radio={"name": "constant", "rate_bps": 20e6})
@@ -96,7 +97,7 @@ def played(
     """Return what a simulation came to, and the processor time that it took (s)."""
     gc.collect()  # not what was left by the one before
     start_s = time.process_time()
-    result = simulate(experiment, traffic, learning, Streams(seed=0), **more)
+    result = simulate(experiment, traffic, learning, Streams(seed=0), simulation_plugins(experiment), **more)
     return result, time.process_time() - start_s
 
 

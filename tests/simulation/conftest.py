@@ -30,6 +30,7 @@ from vnetsim.learning import Cost, ModelKey, Participant
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
+from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
 CONSTANT = {"name": "constant", "rate_bps": 8e6}
@@ -203,6 +204,12 @@ class Scene:
             backhaul=BackhaulSettings(**backhaul or {}),
         )
 
+    @staticmethod
+    def simulate(
+        experiment: Experiment, *given: Any, plugins: SimulationPlugins | None = None, **more: Any
+    ) -> SimulationResult:
+        return simulate(experiment, *given, plugins=plugins or simulation_plugins(experiment), **more)
+
     @classmethod
     def run(
         cls,
@@ -215,7 +222,7 @@ class Scene:
         **settings: Any,
     ) -> SimulationResult:
         experiment = cls.experiment(**settings)
-        return simulate(
+        return cls.simulate(
             experiment,
             HandMadeTraffic(windows, rsus, end_s=end_s),
             learning or HandMadeLearning(),

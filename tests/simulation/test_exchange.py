@@ -20,7 +20,6 @@ from vnetsim.radio.models import Tr37885
 from vnetsim.radio.propagation import path_loss_db
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.exchange import contact_time_s
-from vnetsim.simulation.loop import simulate
 
 MIX = Cost(
     download_bytes=0,
@@ -50,7 +49,7 @@ def play(scene: Any) -> Any:
         settings = ExchangeSettings(**(exchange or {}))
         experiment = replace(scene.experiment(**rules), exchange=settings)
         traffic = scene.traffic(windows, rsus or (scene.rsu,), end_s=end_s)
-        result = simulate(experiment, traffic, learning, Streams(seed=experiment.seed))
+        result = scene.simulate(experiment, traffic, learning, Streams(seed=experiment.seed))
         return result, [participants for _, participants in learning.calls]
 
     return run
@@ -274,7 +273,7 @@ def test_values_come_back_to_their_exchanges(scene: Any) -> None:
     windows = [scene.window(name, 0, 60, start=(5.0 * i, 100.0)) for i, name in enumerate("ab")]
     learning = Telling(cost_of=dict.fromkeys(range(95), MIX))
     experiment = scene.experiment(quorum=2, rounds=2, deadline_s=6.0)  # that of the first exchange is in the second
-    result = simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
+    result = scene.simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
     assert [(e.round, e.value) for e in result.log.exchanges] == [(0, 0.25), (0, 0.25), (1, 1.25), (1, 1.25)]
 
 
@@ -329,7 +328,9 @@ def test_laws(scene: Any, data: Any) -> None:
     )
     rsus = (scene.rsu, Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0))
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
-    result = simulate(replace(experiment, exchange=exchange), scene.traffic(windows, rsus), learning, Streams(seed=3))
+    result = scene.simulate(
+        replace(experiment, exchange=exchange), scene.traffic(windows, rsus), learning, Streams(seed=3)
+    )
     log = result.log
     booked = math.fsum(p.exchange_bytes for p in log.participations)
     assert booked == pytest.approx(math.fsum(e.bytes for e in log.exchanges))

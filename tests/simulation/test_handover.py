@@ -17,7 +17,6 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import ComputeSettings, SiloSettings
 from vnetsim.learning import ModelKey
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.traffic import open_traffic
 
@@ -232,7 +231,7 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
         handover={"policy": policy, "transfer": "resume"}, topology={"kind": kind},
     )  # fmt: skip
     learning = scene.learning()
-    result = simulate(settings, scene.traffic(windows, rsus), learning, Streams(seed=0))
+    result = scene.simulate(settings, scene.traffic(windows, rsus), learning, Streams(seed=0))
     log, records = result.log, result.log.participations
     invited = [record for record in records if record.outcome != "not_selected"]
     assert len(log.handovers) > 5 or policy == "multi"
@@ -411,7 +410,7 @@ def test_nearest_hands_over_at_the_bisector_and_who_waits_waits_there(scene: Any
 
 
 def test_strongest_needs_a_model_that_tells_the_power(scene: Any) -> None:
-    with pytest.raises(InputError, match=r"association.rule: 'strongest' needs .* 'constant' tells nothing"):
+    with pytest.raises(InputError, match=r"association.rule: 'strongest' needs .* 'constant' does not report"):
         simulation_plugins(scene.experiment(association={"rule": "strongest"}))
 
 
@@ -523,7 +522,7 @@ def on_a_ring(scene: Any, probability: float, policy: str, **silos: Any) -> tupl
     )
     experiment = replace(rounds, scenario="jumps", source=source, silos=SiloSettings(count=24, **silos))
     learning = scene.learning()
-    return simulate(experiment, open_traffic(experiment), learning, Streams(seed=0)).log, learning
+    return scene.simulate(experiment, open_traffic(experiment), learning, Streams(seed=0)).log, learning
 
 
 TWIN = {"by": "place", "replaced_share": 1.0}

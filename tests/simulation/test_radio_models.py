@@ -18,7 +18,6 @@ from vnetsim.experiment import AssociationSettings, Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.links import Radio, association, received_power
-from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 
 PLAIN = """
@@ -49,7 +48,7 @@ def played(scene: Any, name: str, *, exchange: Any = None, radio: Any = None, sp
     experiment = scene.experiment(radio={"name": name, **(radio or {})}, **rules)
     windows = [scene.window(one, *span) for span in spans for one in ("a", "b")[: 2 if exchange else 1]]
     learning = scene.learning(cost_of=dict.fromkeys(range(95), replace(COST, exchange=exchange)))
-    return simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
+    return scene.simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
 
 
 def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_a_model_is_told_the_height_of_every_vehicle_once(scene: Any, tmp_path: 
     experiment = scene.experiment(radio={"name": model(tmp_path, ("    def draw", told))})
     traffic = scene.traffic([*windows, replace(scene.window("c", 3, 20), vehicle_type="coach")])
     traffic.info = replace(traffic.info, heights_m={"car": 1.5})
-    result = simulate(experiment, traffic, scene.learning(), Streams(seed=0))
+    result = scene.simulate(experiment, traffic, scene.learning(), Streams(seed=0))
     assert result.link_rates.notes == [1.5, 1.5, 1.6], "a type that nobody knows is a car of the standard's"
 
 
@@ -141,7 +140,7 @@ def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> 
     for selection in ("arrival", f"{policy}:Quickest"):
         experiment = scene.experiment(radio={}, selection=selection)
         windows = [scene.window("a", 0, 90)]
-        found.append(simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0)))
+        found.append(scene.simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0)))
     assert found[0].log.participations[0].upload_s == found[1].log.participations[0].upload_s
     assert found[0].link_rates == found[1].link_rates
     assert found[0].link_rates.looked_up == 2

@@ -11,7 +11,6 @@ import pytest
 
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import RandomSelection
 
@@ -133,7 +132,7 @@ def test_a_participant_has_its_chance_of_having_been_taken_for_a_place(scene: An
     learning, experiment = scene.learning(), scene.experiment(quorum=2, invited=2)
     plugins = replace(simulation_plugins(experiment), selection=Telling())
     traffic = scene.traffic([scene.window(f"v{i}", 0, 90) for i in range(6)])
-    simulate(experiment, traffic, learning, Streams(seed=0), plugins=plugins)
+    scene.simulate(experiment, traffic, learning, Streams(seed=0), plugins=plugins)
     assert {p.vehicle_id: p.chance for p in learning.calls[0][1]} == {"v0": 0.25 * 6 / 2, "v1": 1.0}
 
 
@@ -227,7 +226,7 @@ def test_a_round_is_handed_over_complete(scene: Any) -> None:
         seen.append((closed, len(log.participations)))
 
     shown = []
-    simulate(
+    scene.simulate(
         scene.experiment(rounds=3),
         scene.traffic([scene.window("a", 0, 40), scene.window("b", 1, 30)]),
         scene.learning(),
@@ -240,7 +239,7 @@ def test_a_round_is_handed_over_complete(scene: Any) -> None:
 
 
 def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene: Any) -> None:
-    result = simulate(
+    result = scene.simulate(
         scene.experiment(rounds=9),
         scene.traffic([scene.window("a", 0, 90)]),
         scene.learning(),

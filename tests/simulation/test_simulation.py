@@ -18,7 +18,6 @@ from vnetsim.learning import Cost
 from vnetsim.radio.models import Tr37885
 from vnetsim.radio.propagation import path_loss_db
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 from vnetsim.storage.rows import OUTCOMES
 
 FAR = Rsu(id="far", x_m=150.0, y_m=0.0, range_m=250.0)
@@ -160,7 +159,7 @@ def test_a_replay_of_the_recorded_windows_gives_the_same_records(
 
 
 def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
-    result = simulate(
+    result = scene.simulate(
         scene.experiment(),
         scene.traffic([scene.window("a", 21605, 21700)], begin_s=21600.0),
         scene.learning(),
@@ -215,7 +214,7 @@ def test_what_the_traffic_raises_comes_out_unchanged(scene: Any) -> None:
             raise error
 
     with pytest.raises(InputError, match="time runs backwards") as caught:
-        simulate(scene.experiment(), Failing([scene.window("a", 0, 20)]), scene.learning(), Streams(seed=0))
+        scene.simulate(scene.experiment(), Failing([scene.window("a", 0, 20)]), scene.learning(), Streams(seed=0))
     assert caught.value is error
 
 
@@ -227,4 +226,4 @@ def test_traffic_must_not_go_back_in_time(scene: Any) -> None:
 
     traffic = Backwards([scene.window("a", 3.0, 4.0), scene.window("b", 1.0, 2.0)])
     with pytest.raises(RunError, match=r"back in time, from 3.0 s to 1.0 s"):
-        simulate(scene.experiment(), traffic, scene.learning(), Streams(seed=0))
+        scene.simulate(scene.experiment(), traffic, scene.learning(), Streams(seed=0))

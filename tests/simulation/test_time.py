@@ -10,7 +10,6 @@ import pytest
 
 from vnetsim.experiment import Experiment
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.world import World
 
 
@@ -33,7 +32,7 @@ def test_whichever_comes_first_ends_the_run(
     """The traffic ends at 30 s, in the fifth participation; shares of the run by hand."""
     learning = scene.learning()
     traffic = scene.traffic([scene.window("a", begin_s, begin_s + 29.0)], begin_s=begin_s, end_s=begin_s + 30.0)
-    result = simulate(scene.experiment(**ends), traffic, learning, Streams(seed=0))
+    result = scene.simulate(scene.experiment(**ends), traffic, learning, Streams(seed=0))
     assert (result.ended_by, result.time_s) == (ended_by, begin_s + last_s)
     assert [one.passed for _, participants in learning.calls for one in participants] == pytest.approx(passed)
     log = result.log

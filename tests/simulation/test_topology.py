@@ -14,7 +14,6 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import RandomSelection
 from vnetsim.simulation.topology import aggregators
@@ -88,7 +87,7 @@ def test_an_rsu_learns_of_its_own_rounds_alone(scene: Any) -> None:
     windows = [scene.window("a", 0.0, 90.0, rsu_id="west"), scene.window("b", 2.0, 90.0, rsu_id="east")]
     plugins = replace(simulation_plugins(experiment), selection=Listening())
     traffic = scene.traffic(windows, (WEST, EAST))
-    simulate(experiment, traffic, scene.learning(), Streams(seed=0), plugins=plugins)
+    scene.simulate(experiment, traffic, scene.learning(), Streams(seed=0), plugins=plugins)
     assert Listening.told == [{"west"}, {"east"}] * 3
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.participation import Participation
@@ -15,38 +16,23 @@ from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 
 
+@dataclass(kw_only=True)
 class Handover:
-    """Applies ``handover.policy``."""
+    """Applies ``handover.policy``, except ``multi``; ``by_rsu`` has the aggregator of each RSU, by the RSU's id."""
 
-    def __init__(self, world: World, by_rsu: Mapping[str, Aggregator]) -> None:
-        self._world = world
-        self._settings = world.experiment.handover
-        self._by_rsu = by_rsu
+    world: World
+    by_rsu: Mapping[str, Aggregator]
+
+    def __post_init__(self) -> None:
+        self._settings = self.world.experiment.handover
         self._gaps: dict[Participation, Task] = {}
-        self._joint = self._settings.policy == "multi"
-        if self._joint:
-            world.on_invited.append(self._join)
-
-    def _join(self, invited: Participation) -> None:
-        """With ``multi``, let a vehicle that was just invited take part at all discs that it is in."""
-        vehicle = invited.window.vehicle
-        for window in vehicle.windows:
-            aggregator = self._by_rsu[window.rsu.id]
-            if window is not invited.window and aggregator.takes(vehicle) and not aggregator.held:
-                window.chance = invited.window.chance
-                aggregator.begin(window, beside=invited)
 
     def leave_disc(self, window: OpenWindow) -> None:
-        """With ``multi``, end the participation at a disc that a vehicle left."""
-        owner, vehicle = self._by_rsu[window.rsu.id], window.vehicle
-        if self._joint and owner.name in vehicle.served_by:
-            owner.cut_short(owner.participation(vehicle), self._world.env.now)
+        """Handle that a vehicle left a disc, whether its RSU served it or not."""
 
     def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
         """Handle that ``window``'s RSU begins to serve a vehicle that takes part for ``owner``."""
-        if self._joint:
-            return
-        participation, now_s = owner.participation(vehicle), self._world.env.now
+        participation, now_s = owner.participation(vehicle), self.world.env.now
         if participation.stage == "backhaul":
             return
         if self._settings.policy == "drop":
@@ -59,10 +45,10 @@ class Handover:
         if (gap := self._gaps.pop(participation, None)) is not None:
             gap.stop()
         policy: str = self._settings.policy
-        after = self._by_rsu[window.rsu.id]
+        after = self.by_rsu[window.rsu.id]
         if after is owner or not after.takes(vehicle) or (policy == "mix" and after.held):
             policy = "forward"
-        coverage = self._world.coverage(window, now_s + self._settings.interruption_s)
+        coverage = self.world.coverage(window, now_s + self._settings.interruption_s)
         model = after.model if policy == "mix" else None
         owner.move(participation, coverage, keep=self._settings.transfer == "resume", model=model)
         last = next(segment for segment in reversed(participation.segments) if segment.rsu_id)
@@ -78,20 +64,20 @@ class Handover:
             after.adopt(participation, change=policy == "carry-delta")
 
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
-        """Handle that no RSU serves a vehicle any more that takes part for ``owner``."""
+        """Handle that no RSU serves a vehicle any longer that takes part for ``owner``."""
         participation = owner.participation(vehicle)
-        if participation.stage == "backhaul" or self._joint:
+        if participation.stage == "backhaul":
             return
         if self._settings.longest_gap_s == 0:
-            owner.cut_short(participation, self._world.env.now)
+            owner.cut_short(participation, self.world.env.now)
             return
         owner.move(participation, None, keep=self._settings.transfer == "resume")
         self._gaps[participation] = Task(self._wait_outside(participation))
 
     def _wait_outside(self, participation: Participation) -> Activity:
         """End a participation when the longest gap has passed; stopped if an RSU serves the vehicle before."""
-        yield self._world.env.timeout(self._settings.longest_gap_s)
+        yield self.world.env.timeout(self._settings.longest_gap_s)
         del self._gaps[participation]
         if participation.stage != "over":
             assert isinstance(participation.owner, Aggregator)
-            participation.owner.cut_short(participation, self._world.env.now)
+            participation.owner.cut_short(participation, self.world.env.now)

@@ -35,8 +35,9 @@ from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.links import Radio, association
 from vnetsim.simulation.log import RoundHandler, SimulationLog
 from vnetsim.simulation.mixing import NoMixing, mixer_class
+from vnetsim.simulation.multi import MultiHandover
 from vnetsim.simulation.open_round import Outbox
-from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.simulation.plugins import SimulationPlugins
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.topology import by_rsu
@@ -76,10 +77,10 @@ def simulate(
     traffic: TrafficStream,
     handler: RoundHandler,
     streams: Streams,
+    plugins: SimulationPlugins,
     *,
     progress: Callable[..., object] | None = None,
     on_round: Callable[[SimulationLog], object] | None = None,
-    plugins: SimulationPlugins | None = None,
     images: Mapping[int, int] | None = None,
 ) -> SimulationResult:
     """Run an experiment's rounds over its traffic.
@@ -91,10 +92,10 @@ def simulate(
         traffic: RSUs and coverage events.
         handler: learning, called at the close of every round.
         streams: the experiment's random streams; ``radio``, ``compute``, ``fleet`` and ``selection`` are used.
+        plugins: selection policy, pace and radio model.
         progress: called after every instant of traffic with ``time_s`` (s), finished ``rounds`` and closed ``windows``.
         on_round: called after every round with the log, which is complete for that round; if it returns False, the
             run ends as if the traffic had ended.
-        plugins: selection policy, pace and radio model; None for those that the experiment names.
         images: number of images by silo, for selection policies; None if the task does not report them.
 
     Returns:
@@ -106,8 +107,7 @@ def simulate(
     """
     env = simpy.Environment(initial_time=traffic.info.begin_s)
     log = SimulationLog()
-    made = simulation_plugins(experiment) if plugins is None else plugins
-    radio = Radio(made.radio, streams, traffic.rsus, traffic.info.lanes, traffic.info.heights_m)
+    radio = Radio(plugins.radio, streams, traffic.rsus, traffic.info.lanes, traffic.info.heights_m)
     link_rates, sidelink_rates = radio.rate_use(), radio.rate_use()
     world = World(
         env=env,
@@ -131,11 +131,11 @@ def simulate(
             handler=handler,
             recorder=recorder,
             outbox=outbox,
-            pace=made.pace,
+            pace=plugins.pace,
             invitations=Invitations(
-                policy=made.selection,
+                policy=plugins.selection,
                 generator=streams.generator(stream),
-                pace=made.pace,
+                pace=plugins.pace,
                 selection_state=SelectionState(world=world, whole_paths=traffic.info.whole_paths),
             ),
         )
@@ -143,7 +143,8 @@ def simulate(
     belongs = by_rsu(experiment.topology, traffic.rsus)
     all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
     aggregators = {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
-    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, Handover(world, aggregators), radio.enter)
+    handover = (MultiHandover if experiment.handover.policy == "multi" else Handover)(world=world, by_rsu=aggregators)
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, handover, radio.enter)
     mixer = mixer_class(experiment.topology, traffic.rsus)(
         world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
     )

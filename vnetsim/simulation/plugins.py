@@ -1,4 +1,4 @@
-"""The plug-ins of a simulation, made from an experiment."""
+"""The selection policy, pace and radio model of a simulation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationPlugins:
-    """What a user may have swapped, made for one run.
-
-    Args:
-        chosen: the three with their sources, by settings table.
-    """
+    """Selection policy, pace and radio model of one run; ``chosen`` has their sources, by settings table."""
 
     selection: SelectionPolicy
     pace: Pace
@@ -54,7 +50,7 @@ class SimulationPlugins:
 
 
 def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
-    """Find and make the plug-ins that an experiment names.
+    """Return the plug-ins that an experiment names, with their settings.
 
     Raises:
         InputError: unknown name, wrong settings, or plug-ins that do not work together.
@@ -76,8 +72,8 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
         )
     if experiment.association.rule == "strongest" and not hasattr(radio.settings, "received_dbm"):
         raise InputError(
-            f"association.rule: 'strongest' needs the power that is received, of which the radio model "
-            f"'{radio.found.name}' tells nothing; take 'nearest', or radio.name = 'tr37885'."
+            f"association.rule: 'strongest' needs the received power, which the radio model '{radio.found.name}' does "
+            "not report; take 'nearest', or radio.name = 'tr37885'."
         )
     return SimulationPlugins(
         selection=_make(SELECTIONS, selection),

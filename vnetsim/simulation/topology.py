@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
+from vnetsim.learning.mixing_weights import metropolis_hastings_row
 
 
 def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
@@ -37,8 +37,8 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
         return names
     if CLOUD in names:
         raise InputError(
-            f"topology.kind: an RSU is called '{CLOUD}', as is what stands above the RSUs of a hierarchy; give it "
-            "another id."
+            f"topology.kind: an RSU is called '{CLOUD}', the name of the aggregator above the RSUs of a hierarchy; "
+            "give the RSU another id."
         )
     return (*names, CLOUD)
 
@@ -78,19 +78,16 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
         raise InputError(
             f"topology.range_m: models of RSU {rsus[0].id} never reach RSU {rsus[outside[0]].id}: of {len(rsus)} RSUs "
             f"{len(reached)} are joined within {settings.range_m:g} m, and the next is {gap_m:.0f} m away. Raise "
-            "it, or take topology.peers = 'ring'."
+            "the range, or take topology.peers = 'ring'."
         )
     return found
 
 
 def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
-    """Return a graph's weights A: A_rs = 1 / (1 + max(d_r, d_s)) for neighbours of degrees d, A_rr the rest to 1.
-
-    A is symmetric: rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007). On a ring of
-    three or more all weights are 1/3.
-    """
+    """Return every RSU's weights for itself and its neighbours, by their ids; see ``metropolis_hastings_row``."""
     weights = {}
-    for one, others in graph.items():
-        row = {other: 1 / (1 + max(len(others), len(graph[other]))) for other in sorted(others)}
-        weights[one] = {one: 1 - math.fsum(row.values()), **row}
+    for one, unsorted in graph.items():
+        others = sorted(unsorted)
+        row = metropolis_hastings_row(len(others), [len(graph[other]) for other in others])
+        weights[one] = dict(zip([one, *others], row, strict=True))
     return weights

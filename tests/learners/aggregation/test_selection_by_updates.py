@@ -24,7 +24,8 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Participant, Update
 from vnetsim.simulation.selection import SelectionContext
-from vnetsim.simulation.selection.uploads import LeastSimilarSelection, MachSelection, inclusion
+from vnetsim.simulation.selection.mach import MachSelection, inclusion
+from vnetsim.simulation.selection.middle import LeastSimilarSelection
 
 NORMS = [0.2, 1.0, 1.5, 2.0, 4.0, 30.0]
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learners.mathematics import mixing
-from learners.mathematics.mixing import Graph, half_received, metropolis_hastings, metropolis_hastings_row, mix
+from learners.mathematics.mixing import Graph, half_received, metropolis_hastings, mix
+from vnetsim.learning.mixing_weights import metropolis_hastings_row
 
 
 def ring(count: int) -> Graph:

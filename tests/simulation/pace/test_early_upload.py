@@ -9,7 +9,6 @@ import pytest
 
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 
 COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, steps=8)
 
@@ -19,7 +18,7 @@ def play(scene: Any, windows: list[Any], *, cost: Cost = COST, pace: dict[str, A
     learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
     pace = {"name": "early-upload", "predictor": "oracle", "margin": 0.0, **(pace or {})}
     settings = replace(scene.experiment(**rules), pace=pace)
-    return simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log, learning
+    return scene.simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log, learning
 
 
 @pytest.mark.parametrize(

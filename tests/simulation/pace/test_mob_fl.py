@@ -10,7 +10,6 @@ import pytest
 
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.loop import simulate
 from vnetsim.simulation.pace import PlannedRound
 from vnetsim.simulation.pace.mob_fl import best_round
 
@@ -52,7 +51,7 @@ def play(scene: Any, windows: list[Any], *, margin: float = 0.01, predictor: str
     learning = scene.learning(cost_of=dict.fromkeys(range(95), rules.pop("cost", COST)))
     settings = scene.experiment(**{"pace": "mob-fl", **rules})
     settings = replace(settings, pace={"name": "mob-fl", "predictor": predictor, "margin": margin})
-    return simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log
+    return scene.simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log
 
 
 def test_length_and_steps_are_the_plans(scene: Any) -> None:

@@ -77,7 +77,8 @@ def played(
     streams = Streams(seed=settings.seed)
     request = TrafficRequest(experiment=settings, streams=streams, repeat=False)
     traffic = GaussianSource(**settings.source).open(request)
-    return simulate(settings, traffic, learning or Learning(), streams, plugins=plugins, images=IMAGES)
+    plugins = plugins or simulation_plugins(settings)
+    return simulate(settings, traffic, learning or Learning(), streams, plugins, images=IMAGES)
 
 
 def every_policy_and_pace() -> Iterator[Any]:

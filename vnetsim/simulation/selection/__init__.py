@@ -111,8 +111,8 @@ SELECTIONS = Kind(
         "oort": "vnetsim.simulation.selection.oort:OortSelection",
         "power-of-choice": "vnetsim.simulation.selection.rules:PowerOfChoiceSelection",
         "age": "vnetsim.simulation.selection.rules:AgeSelection",
-        "least-similar": "vnetsim.simulation.selection.uploads:LeastSimilarSelection",
-        "mach": "vnetsim.simulation.selection.uploads:MachSelection",
+        "least-similar": "vnetsim.simulation.selection.middle:LeastSimilarSelection",
+        "mach": "vnetsim.simulation.selection.mach:MachSelection",
         "sharpest": "vnetsim.simulation.selection.rules:SharpestSelection",
     },
 )
