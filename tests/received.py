@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vnetsim.storage.checked_folder import file_sha256
-from vnetsim.storage.checksums import RECORD, Checksums
+from vnetsim.storage.checksums import RECORD, Checksums, file_sha256
 from vnetsim.storage.records import FORMAT
 
 MANIFEST: dict[str, Any] = {

@@ -21,8 +21,8 @@ from small_runs import undrawn
 
 from vnetsim.errors import VnetsimError
 from vnetsim.runs import manifest, runner, traffic_recording
-from vnetsim.storage import table_pieces
-from vnetsim.storage.checked_folder import file_sha256
+from vnetsim.storage import run_directory
+from vnetsim.storage.checksums import file_sha256
 from vnetsim.storage.folder import is_leftover
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -37,7 +37,7 @@ WRITING = {"write", "sync", "make_folder"}
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pieces of tables; no waiting for the real disk, as the crash disk keeps its own account of what is safe."""
-    monkeypatch.setattr(table_pieces, "PIECE_ROWS", 4)
+    monkeypatch.setattr(run_directory, "PIECE_ROWS", 4)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(traffic_recording, "SAFE_EVERY_S", math.inf)  # a slow machine would make other changes
     monkeypatch.setattr(runner, "SAFE_EVERY_S", 0.0)

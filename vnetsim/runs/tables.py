@@ -14,7 +14,7 @@ from arro3.core import Array, list_array
 from vnetsim.coverage.windows import Floats, TrafficInfo, Window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Description
-from vnetsim.storage.table_pieces import TablePieces
+from vnetsim.storage.run_directory import RunDirectory, TablePieces
 from vnetsim.storage.tables import REALS, WINDOWS
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vnetsim.simulation.backhaul import RsuWire
     from vnetsim.simulation.log import SimulationLog
     from vnetsim.storage.disk import Content
-    from vnetsim.storage.run_directory import RunDirectory
 
 MetricRow = tuple[int, float, str, float, str]
 """Row of the table ``metrics``: round, time (s), name, value, aggregator."""

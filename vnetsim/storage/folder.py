@@ -20,8 +20,7 @@ from typing import Any
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.storage import disk
-from vnetsim.storage.checked_folder import CheckedFolder, file_sha256
-from vnetsim.storage.checksums import ABSENT, RECORD, Checksums, sha256
+from vnetsim.storage.checksums import ABSENT, RECORD, CheckedFolder, Checksums, file_sha256, sha256
 from vnetsim.storage.disk import Content
 from vnetsim.storage.records import COMPARISON, PLACES
 
