@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from analysis.report.page import Section, environment
 from analysis.statistics.paired import LEVEL, least_seeds_of_sign_flips
 from analysis.style import styled
 from vnetsim.errors import InputError
+from vnetsim.storage.bench_track import Track
 from vnetsim.storage.records import BenchRecord, BenchValues
 
 MEASURES = (
@@ -40,20 +40,9 @@ MEASURES = (
 CENSORED = "a run that never met it counts with all of its time, so that differences are at least as large"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchTitle:
-    """Texts about a track's task; ``target`` is in the metric's unit, ``controls`` are explanations by name."""
-
-    track: str
-    version: str
-    size: str
-    title: str
-    notes: Sequence[str]
-    controls: Mapping[str, str]
-    task: str
-    baseline: str
-    metric: Metric
-    target: float | None
+def _metric_of(row: BenchRecord, track: Track) -> Metric:
+    task = track.tasks[row.task]
+    return Metric(name=task.metric, label=task.label, unit=task.unit, caption="")
 
 
 def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
@@ -109,29 +98,29 @@ def paired(row: BenchRecord, name: str = "final") -> ComparedPair:
     return pair
 
 
-def row_table(row: BenchRecord, title: BenchTitle) -> Table:
+def row_table(row: BenchRecord, track: Track) -> Table:
     """Return a table of one row: one line per measure, paired with the baseline."""
     lines = []
-    shown = _compared_metrics(title)
+    shown = _compared_metrics(row, track)
     pairs = correct_together([paired(row, name) for _, name in shown])
     for (metric, name), pair in zip(shown, pairs, strict=True):
         values = [spread(_column(row, who, name) * metric.factor) for who in ("row", "baseline")]
         words = "equal" if pair.equal else {1: "higher", -1: "lower", 0: "not resolved"}[pair.resolved]
         lines.append((metric.titled, *values, *figures_of(pair, metric), words))
     return Table(
-        title=f"{title.track} {title.version}, size {title.size}, {title.task}: {shortened(row.arm, 90)}",
+        title=f"{track.words}, size {track.size}, {row.task}: {shortened(row.arm, 90)}",
         head=("", "this arm", "baseline", "difference", "95 % interval", "corrected p", "resolves", "verdict"),
         rows=lines,
-        note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {title.baseline}. p is corrected "
-        f"for the {len(shown)} lines (Holm), the intervals are not. {_target_words(title)} "
+        note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {track.tasks[row.task].baseline}. p "
+        f"is corrected for the {len(shown)} lines (Holm), the intervals are not. {_target_words(row, track)} "
         f"Met in {_count_met(row, 'row')} and {_count_met(row, 'baseline')} seeds.",
     )
 
 
-def _compared_metrics(title: BenchTitle) -> list[tuple[Metric, str]]:
+def _compared_metrics(row: BenchRecord, track: Track) -> list[tuple[Metric, str]]:
     """Return the compared metrics with their names in ``BenchValues``; the track's own metric is first."""
-    measured = MEASURES if title.target is not None else MEASURES[1:]
-    return [(title.metric, "final"), *((one, one.name) for one in measured)]
+    measured = MEASURES if track.tasks[row.task].target is not None else MEASURES[1:]
+    return [(_metric_of(row, track), "final"), *((one, one.name) for one in measured)]
 
 
 def _count_met(row: BenchRecord, who: str) -> str:
@@ -139,12 +128,13 @@ def _count_met(row: BenchRecord, who: str) -> str:
     return f"{met} of {len(row.seeds)}"
 
 
-def _target_words(title: BenchTitle) -> str:
-    if title.target is None:
+def _target_words(row: BenchRecord, track: Track) -> str:
+    metric, target = _metric_of(row, track), track.tasks[row.task].target
+    if target is None:
         return "No target is set."
-    value = number(title.target * title.metric.factor)
-    unit = f" {title.metric.dimension}" if title.metric.dimension else ""
-    return f"Target: {title.metric.subject} {'<=' if title.metric.better < 0 else '>='} {value}{unit}; {CENSORED}."
+    unit = f" {metric.dimension}" if metric.dimension else ""
+    side = "<=" if metric.better < 0 else ">="
+    return f"Target: {metric.subject} {side} {number(target * metric.factor)}{unit}; {CENSORED}."
 
 
 def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str:
@@ -156,21 +146,22 @@ def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str
     return f"{value}; {'+' * (pair.found.mean > 0)}{difference} ({interval}){'*' * bool(pair.resolved)}"
 
 
-def _line(row: BenchRecord, title: BenchTitle, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
+def _line(row: BenchRecord, track: Track, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
     """Return one line of the overview; ``pairs`` are in the order of ``_compared_metrics``."""
     cells = []
-    for (metric, name), pair in zip(_compared_metrics(title), pairs, strict=True):
+    for (metric, name), pair in zip(_compared_metrics(row, track), pairs, strict=True):
         cells.append(_mean_and_difference(pair, metric, float(_column(row, "row", name).mean())))
         if name == "final":
             cells.append(figures_of(pair, metric)[3])
-            cells += [_count_met(row, "row")] * (title.target is not None)
+            cells += [_count_met(row, "row")] * (track.tasks[row.task].target is not None)
     own = "" if not row.code else " (code of its own)"
-    return f"{'control: ' if row.control else ''}{_short(row.arm, title)}{own}", *cells
+    arm = _short(row.arm, track.tasks[row.task].baseline)
+    return f"{'control: ' if row.control else ''}{arm}{own}", *cells
 
 
-def _short(arm: str, title: BenchTitle) -> str:
+def _short(arm: str, baseline: str) -> str:
     """Return an arm's name without the baseline's name in front."""
-    return clean(arm.removeprefix(f"{title.baseline}, "), 90)
+    return clean(arm.removeprefix(f"{baseline}, "), 90)
 
 
 def derived(row: BenchRecord) -> list[ComparedPair]:
@@ -184,38 +175,33 @@ def derived(row: BenchRecord) -> list[ComparedPair]:
     return found
 
 
-def overview(rows: Sequence[BenchRecord], title: BenchTitle) -> tuple[Table, list[ComparedPair]]:
+def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[ComparedPair]]:
     """Return the table of all rows and controls of one task, best first, and the pairs to draw."""
-    metric, base = title.metric, _column(rows[0], "baseline", "final")
+    shown, base = _compared_metrics(rows[0], track), _column(rows[0], "baseline", "final")
+    task, metric = track.tasks[rows[0].task], shown[0][0]
     controls = [bool(row.control) for row in rows]
     more = derived(rows[0])
-    columns = [[paired(row, name) for row in rows] for _, name in _compared_metrics(title)]
+    columns = [[paired(row, name) for row in rows] for _, name in shown]
     finals = _correct_column([*columns[0], *more], [*controls, *[True] * len(more)])
     columns = [finals[: len(rows)], *(_correct_column(column, controls) for column in columns[1:])]
-    lines = [(own[0], _line(row, title, own)) for row, own in zip(rows, zip(*columns, strict=True), strict=True)]
-    empty = [NONE] * (len(_compared_metrics(title)) - 1 + (title.target is not None))
+    lines = [(own[0], _line(row, track, own)) for row, own in zip(rows, zip(*columns, strict=True), strict=True)]
+    met = ["target met"] * (task.target is not None)
     for pair in finals[len(rows) :]:
-        mean = float(base.mean() + pair.found.mean)
-        lines.append(
-            (pair, (pair.first, _mean_and_difference(pair, metric, mean), figures_of(pair, metric)[3], *empty))
-        )
-    said = [f"{clean(row.control)}: {title.controls[row.control]}." for row in rows if row.control in title.controls]
+        value = _mean_and_difference(pair, metric, float(base.mean() + pair.found.mean))
+        lines.append((pair, (pair.first, value, figures_of(pair, metric)[3], *[NONE] * len([*met, *shown[1:]]))))
+    says = {control.name: control.says for control in track.controls}
+    said = [f"{clean(row.control)}: {says[row.control]}." for row in rows if row.control in says]
     better = metric.better or 1
     lines.sort(key=lambda line: (-better * line[0].found.mean, line[1][0]))
+    resolves = f"resolves{unit_of_difference(metric, brackets=True)}"
     table = Table(
-        title=f"{title.track} {title.version}, size {title.size}: {title.task}",
-        head=(
-            "arm",
-            metric.titled,
-            f"resolves{unit_of_difference(metric, brackets=True)}",
-            *(["target met"] if title.target is not None else []),
-            *(one.titled for one, _ in _compared_metrics(title)[1:]),
-        ),
+        title=f"{track.words}, size {track.size}: {rows[0].task}",
+        head=("arm", metric.titled, resolves, *met, *(one.titled for one, _ in shown[1:])),
         rows=[line for _, line in lines],
-        note=f"Baseline: {title.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
+        note=f"Baseline: {task.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
         "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test). "
         f"{_explain_stars(controls, base)} Intervals are not corrected. Resolves: {RESOLVES}, one row by itself. "
-        f"{' '.join([spread_words(len(base)), _target_words(title), *said])}",
+        f"{' '.join([spread_words(len(base)), _target_words(rows[0], track), *said])}",
     )
     return table, [pair for pair, _ in lines if not pair.equal]
 
@@ -242,14 +228,15 @@ def _explain_stars(controls: Sequence[bool], base: NDArray[np.float64]) -> str:
     return said + few
 
 
-Groups = Sequence[tuple[BenchTitle, Sequence[BenchRecord]]]
+Groups = Sequence[tuple[Track, Sequence[BenchRecord]]]
+"""Rows of one track, size and task each."""
 
 
 def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
     """Return the notes common to all tracks, and per track its title and its other notes."""
-    titles = {title.track: title for title, _ in groups}
-    common = [note for note in next(iter(titles.values())).notes if all(note in one.notes for one in titles.values())]
-    own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in titles.items()}
+    tracks = {track.name: track for track, _ in groups}
+    common = [note for note in groups[0][0].notes if all(note in one.notes for one in tracks.values())]
+    own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in tracks.items()}
     return common, own
 
 
@@ -257,14 +244,14 @@ def markdown(groups: Groups) -> str:
     """Return the tables of all rows as Markdown; names from outside are escaped."""
     common, own = _notes(groups)
     parts = ["# Benchmark rows\n", *(f"- {_escape(note)}" for note in common), *[""] * bool(common)]
-    track = None
-    for title, rows in groups:
-        table, _ = overview(rows, title)
-        if (title.track, title.size) != track:
-            track = title.track, title.size
-            parts.append(f"## {title.track} {title.version}, size {title.size}\n")
-            parts.append("\n\n".join(map(_escape, own[title.track])) + "\n")
-        parts.append(f"### {title.task}\n")
+    section = None
+    for track, rows in groups:
+        table, _ = overview(rows, track)
+        if (track.name, track.size) != section:
+            section = track.name, track.size
+            parts.append(f"## {track.words}, size {track.size}\n")
+            parts.append("\n\n".join(map(_escape, own[track.name])) + "\n")
+        parts.append(f"### {rows[0].task}\n")
         parts += [_row(table.head), _row(["---"] * len(table.head)), *map(_row, table.rows)]
         parts.append(f"\n{_escape(table.note)}\n")
     return "\n".join(parts)
@@ -283,11 +270,12 @@ def page(groups: Groups, version: str) -> str:
     """Return one self-contained page with the tables and figures of all rows; names from outside are escaped."""
     sections = []
     with styled():
-        for number_, (title, rows) in enumerate(groups, 1):
-            table, pairs = overview(rows, title)
-            labels = [_short(pair.first, title) for pair in pairs]
-            drawn = [difference_panel(title.metric, pairs, f"bench-{number_}", "arm", labels)] if pairs else []
-            sections.append(Section(id=f"bench-{number_}", title=table.title, tables=[table], panels=drawn))
+        for number_, (track, rows) in enumerate(groups, 1):
+            table, pairs = overview(rows, track)
+            labels = [_short(pair.first, track.tasks[rows[0].task].baseline) for pair in pairs]
+            metric, name = _metric_of(rows[0], track), f"bench-{number_}"
+            drawn = [difference_panel(metric, pairs, name, "arm", labels)] if pairs else []
+            sections.append(Section(id=name, title=table.title, tables=[table], panels=drawn))
     common, own = _notes(groups)
     tracks = {name: " ".join(said) for name, said in own.items()}
     total = count(sum(len(rows) for _, rows in groups))

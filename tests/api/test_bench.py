@@ -21,7 +21,7 @@ from vnetsim.errors import InputError
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.simulation.selection import SELECTIONS
-from vnetsim.study.bench import asked_arm, load_track, track_names, windows_digest
+from vnetsim.study.bench import asked_arm, load_track, refuse_other_files, track_names, windows_digest
 
 __all__ = ["cli", "toy", "undrawn"]
 
@@ -43,8 +43,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: list[str], to
     folder = tmp_path / "scenarios" / "bench"
     folder.mkdir(parents=True)
     (folder / "beside.txt").write_text("as it was\n")
-    for module in ("study.bench", "api.benchmark"):
-        monkeypatch.setattr(f"vnetsim.{module}.shipped_scenarios", lambda: tmp_path / "scenarios")
+    monkeypatch.setattr("vnetsim.study.bench.shipped_scenarios", lambda: tmp_path / "scenarios")
     monkeypatch.chdir(tmp_path)
     track: dict[str, Any] = {
         "version": "v0",
@@ -170,7 +169,7 @@ def row(tiny: Callable[..., None]) -> dict[str, Any]:
     track = load_track("tiny")
     seeds = [
         {"seed": seed, "traffic": digest, "row": {**values, "final": 0.9 + seed / 10}, "baseline": values}
-        for seed, digest in enumerate(track.tables.windows)
+        for seed, digest in enumerate(track.windows)
     ]
     return {
         "track": "tiny", "version": "v0", "track_sha256": track.sha256, "size": "small", "task": "random walk",
@@ -340,12 +339,12 @@ FROZEN = {
 @pytest.mark.parametrize("name", track_names())
 def test_a_track_is_frozen(name: str) -> None:
     track = load_track(name)
-    assert FROZEN.get(f"{name} {track.tables.version}") == track.sha256, (
+    assert FROZEN.get(f"{name} {track.version}") == track.sha256, (
         "something of this track changed: make a new version, and run its rows again"
     )
-    track.refuse_other_files()
-    listed = {(SCENARIOS / "bench" / file).resolve() for file in track.tables.files}
-    configuration = (SCENARIOS / "bench" / track.tables.scenario).resolve()
+    refuse_other_files(track)
+    listed = {(SCENARIOS / "bench" / file).resolve() for file in track.files}
+    configuration = (SCENARIOS / "bench" / track.scenario).resolve()
     inputs = ET.parse(configuration).getroot().iterfind("input/*")
     names = [file for one in inputs for file in one.attrib["value"].split(",")]
     assert len(names) >= 3
@@ -357,7 +356,7 @@ def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -
     track = load_track(name)
     arms = [asked_arm(track, {}, learner, None) for learner in LEARNERS.names()]
     arms += [asked_arm(track, {"selection.name": policy}, None, None) for policy in SELECTIONS.names()]
-    arms += [asked_arm(track, {}, None, control.name) for control in track.tables.controls]
+    arms += [asked_arm(track, {}, None, control.name) for control in track.controls]
     for arm in arms:
         (cell,) = arm.plan([0]).cells[-1:]
         assert (cell.arm, cell.experiment.seed) == ("baseline" if arm.is_baseline else arm.label, 0)

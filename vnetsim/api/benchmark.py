@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vnetsim import __version__
 from vnetsim.api.calls import Show, display_of
@@ -24,17 +22,14 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import environment
-from vnetsim.scenario.shipped import shipped_scenarios
 from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.storage.bench_track import Track
 from vnetsim.storage.folder import Folder
-from vnetsim.storage.records import BenchRecord, BenchSeed, BenchValues
-from vnetsim.study.bench import BASELINE, BenchArm, Track, asked_arm, load_track
-from vnetsim.study.bench_rows import COUNTED, METRIC, SAME, arm_of_row, read_row, row_file
+from vnetsim.storage.records import BenchRecord, BenchSeed
+from vnetsim.study.bench import BASELINE, BenchArm, asked_arm, bench_folder, load_track, refuse_other_traffic
+from vnetsim.study.bench_rows import COUNTED, METRIC, arm_of_row, differences, differing_means, read_row, row_file
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
-
-if TYPE_CHECKING:
-    from analysis.comparison.bench import BenchTitle
 
 HOME = Path("bench")
 """Default folder of cells and rows, relative to the working directory."""
@@ -113,14 +108,14 @@ def bench(
     arm = asked_arm(chosen, {".".join(path): value for path, value in given}, learner, control)
     home = folder_of(out) or HOME
     with display_of(progress) as display:
-        row = _run(arm, list(chosen.seeds), home, display, device=device, workers=workers, command=command)
+        row = _run(arm, range(len(chosen.windows)), home, display, device=device, workers=workers, command=command)
     claim("analysis")
     from analysis.comparison.bench import row_table  # noqa: PLC0415
 
     name = f"rows/{row_file(row)}"
     home.mkdir(parents=True, exist_ok=True)
     Folder(home).write_output(name, _content(row))
-    table = row_table(row, _title(chosen, row.task))
+    table = row_table(row, chosen)
     return BenchRow(home / name, (table.title, table.head, table.rows, table.note))
 
 
@@ -137,7 +132,7 @@ def bench_table(
     Raises:
         InputError: a file is no row, its track differs from the installed one, or there are no rows.
     """
-    own = shipped_scenarios() / "bench" / "rows"
+    own = bench_folder() / "rows"
     found = [Path(path_of(one, "rows")) for one in rows] or [HOME / "rows"] * (HOME / "rows").is_dir()
     found += [own] * (shipped and own.is_dir())
     files = [file for one in found for file in (sorted(one.rglob("*.json")) if one.is_dir() else [one])]
@@ -150,18 +145,18 @@ def bench_table(
     claim("analysis")
     from analysis.comparison.bench import markdown, page  # noqa: PLC0415
 
-    groups: dict[tuple[str, ...], list[BenchRecord]] = {}
-    for key, (row, _) in sorted(arms.items(), key=lambda item: item[0]):
-        groups.setdefault(key[:3], []).append(row)
-    titled = [(_title(arms[(*key, rows_[0].arm)][1], key[2]), rows_) for key, rows_ in groups.items()]
-    text = markdown(titled)
+    groups: dict[tuple[str, ...], tuple[Track, list[BenchRecord]]] = {}
+    for key in sorted(arms):
+        row, track = arms[key]
+        groups.setdefault(key[:3], (track, []))[1].append(row)
+    text = markdown([*groups.values()])
     if to is None:
         return text, None
     folder = Path(path_of(to, "to"))
     folder.mkdir(parents=True, exist_ok=True)
     written = Folder(folder)
     written.write_output("bench.md", text.encode())
-    written.write_output("bench.html", page(titled, __version__).encode("utf-8", "replace"))
+    written.write_output("bench.html", page([*groups.values()], __version__).encode("utf-8", "replace"))
     return text, Page(folder / "bench.html")
 
 
@@ -194,61 +189,43 @@ def bench_check(
         InputError: the file is no row, its track differs from the installed one, or a plug-in is missing or differs.
         RunError: a cell failed.
     """
-    file = Path(path_of(row, "row"))
-    theirs, track = read_row(file)
+    theirs, track = read_row(Path(path_of(row, "row")))
     arm = arm_of_row(theirs, track, dict(code or {}))
     listed = [seeds] if isinstance(seeds, int) else seeds if isinstance(seeds, str) else list(seeds)
     numbers = list(seeds_of(listed, "seeds"))
-    if beyond := [one for one in numbers if one not in track.seeds]:
-        raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.seeds) - 1}.")
+    if beyond := [one for one in numbers if one >= len(track.windows)]:
+        raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.windows) - 1}.")
     with display_of(progress) as display, tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
         ours = _run(arm, numbers, Path(place), display, device=None, workers=workers, command=command)
     policy = SELECTIONS.find(arm.plan(numbers).cells[-1].experiment.selection["name"])
-    by_training = bool(getattr(policy, "uses_losses", False))
+    # if the policy uses results of training, rounding may change who takes part
+    follows = COUNTED if getattr(policy, "uses_losses", False) else ()
     lines: list[str] = []
     agrees = True
     for one in ours.seeds:
-        differing = _differences(one, theirs.seeds[one.seed], by_training)
-        faults = [words for words, fault in differing if fault]
-        near = "not bit for bit, as with another processor or other packages"
-        how = f"{near}: {'; '.join(words for words, _ in differing)}" if differing else "as the row says, bit for bit"
+        words, faults = [], []
+        for who, called in _ARMS.items():
+            mine, other = getattr(one, who), getattr(theirs.seeds[one.seed], who)
+            free = ("time_to_target_s", *METRIC, *(follows if who == "row" else ()))
+            for name, more in differences(mine, other).items():
+                words.append(f"{name} of the {called} is {getattr(mine, name)}, the row says {getattr(other, name)}")
+                faults += words[-1:] if more and name not in free else []
+        how = "as the row says, bit for bit"
+        if words:
+            how = f"not bit for bit, as with another processor or other packages: {'; '.join(words)}"
         lines.append(f"seed {one.seed}: {'; '.join(faults) or how}.")
         agrees = agrees and not faults
-    means = _means(ours.seeds, [theirs.seeds[one.seed] for one in ours.seeds])
-    tolerance = track.tables.tasks[theirs.task].tolerance
-    for words, apart in means:
-        close = apart <= tolerance
-        lines.append(f"mean over {len(numbers)}: {words}, {'at most' if close else 'more than'} {tolerance:g} apart.")
-        agrees = agrees and close
+    tolerance = track.tasks[theirs.task].tolerance
+    for who, called in _ARMS.items():
+        both = ([getattr(one, who) for one in rows] for rows in (ours.seeds, [theirs.seeds[seed] for seed in numbers]))
+        for name, mean, said in differing_means(*both):
+            close = abs(mean - said) <= tolerance
+            lines.append(
+                f"mean over {len(numbers)}: {name} of the {called} is {mean:.4g}, the row says {said:.4g}, "
+                f"{'at most' if close else 'more than'} {tolerance:g} apart."
+            )
+            agrees = agrees and close
     return BenchCheck(agrees=agrees, lines=lines)
-
-
-def _differences(ours: BenchSeed, theirs: BenchSeed, by_training: bool) -> list[tuple[str, bool]]:
-    """Return the values that differ, in words, and whether each is a fault, which rounding does not explain."""
-    # by_training: the policy uses results of training, so rounding may change who takes part
-    found = []
-    for who, words in _ARMS.items():
-        there = dataclasses.asdict(getattr(theirs, who))
-        follows = ("time_to_target_s", *METRIC, *(COUNTED if by_training and who == "row" else ()))
-        for name, mine in dataclasses.asdict(getattr(ours, who)).items():
-            other = there[name]
-            if mine == other:
-                continue
-            both = mine is not None and other is not None
-            close = name in follows or (both and math.isclose(mine, other, rel_tol=SAME))
-            found.append((f"{name} of the {words} is {mine}, the row says {other}", not close))
-    return found
-
-
-def _means(ours: Sequence[BenchSeed], theirs: Sequence[BenchSeed]) -> list[tuple[str, float]]:
-    """Return the means of the metric over the seeds that differ, in words, with the difference."""
-    found = []
-    for who, words in _ARMS.items():
-        for name in METRIC:
-            mine, said = (fmean(getattr(getattr(one, who), name) for one in seeds) for seeds in (ours, theirs))
-            if mine != said:
-                found.append((f"{name} of the {words} is {mine:.4g}, the row says {said:.4g}", abs(mine - said)))
-    return found
 
 
 def _run(
@@ -262,38 +239,34 @@ def _run(
     command: Sequence[str] | None,
 ) -> BenchRecord:
     """Run the missing cells of baseline and arm, and return the row."""
-    track, task = arm.track, arm.track.tables.tasks[arm.task]
+    track, task = arm.track, arm.track.tasks[arm.task]
     display.stage("loading")
     plan = arm.plan(seeds, [] if device is None else [(("device",), device)])
-    folder = home / f"{track.name}-{track.tables.version}"
+    folder = home / f"{track.name}-{track.version}"
     failed = run_comparison(
         plan,
         folder,
         command=command or [f"vnetsim.bench({track.name!r})"],
         progress=display,
         workers=workers,
-        check=partial(track.refuse_other_traffic, seeds),
+        check=partial(refuse_other_traffic, track, seeds),
     )
     if failed:
         raise RunError(f"{len(failed)} cells failed, the first by: {next(iter(failed.values()))}")
     claim("analysis")
     from analysis.comparison.bench import values_of  # noqa: PLC0415
 
-    def measured(name: str, seed: int) -> BenchValues:
-        metric = task.metric if name == BASELINE else arm.metric
-        return values_of(cells[name, "", seed].path, metric, task.target)
-
     cells = Study(folder).runs
+    metric = (arm.control.metric if arm.control else "") or task.metric
     rows = []
     for seed in seeds:
-        first = measured(BASELINE, seed)
-        asked = first if arm.is_baseline else measured(arm.label, seed)
-        rows.append(BenchSeed(seed=seed, traffic=track.tables.windows[seed], row=asked, baseline=first))
-    where = environment()
+        first = values_of(cells[BASELINE, "", seed].path, task.metric, task.target)
+        own = first if arm.is_baseline else values_of(cells[arm.label, "", seed].path, metric, task.target)
+        rows.append(BenchSeed(seed=seed, traffic=track.windows[seed], row=own, baseline=first))
     named = {key: value for key, value in arm.settings.items() if key not in arm.code}
     return BenchRecord(
         track=track.name,
-        version=track.tables.version,
+        version=track.version,
         track_sha256=track.sha256,
         size=track.size,
         task=arm.task,
@@ -304,8 +277,7 @@ def _run(
         code=arm.code,
         control=arm.control.name if arm.control else "",
         vnetsim=__version__,
-        host=where["host"],
-        packages=where["packages"],
+        **environment(),
         made=f"{datetime.now(UTC):%Y-%m-%d}",
     )
 
@@ -316,23 +288,3 @@ def _content(row: BenchRecord) -> bytes:
     seeds = ",\n  ".join(json.dumps(one) for one in plain.pop("seeds"))
     head = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in plain.items())
     return f'{{{head},\n "seeds": [\n  {seeds}\n ]}}\n'.encode()
-
-
-def _title(track: Track, task: str) -> BenchTitle:
-    claim("analysis")
-    from analysis.comparison.bench import BenchTitle  # noqa: PLC0415
-    from analysis.comparison.data import Metric  # noqa: PLC0415
-
-    tables, one = track.tables, track.tables.tasks[task]
-    return BenchTitle(
-        track=track.name,
-        version=tables.version,
-        size=track.size,
-        title=tables.title,
-        notes=tables.notes,
-        controls={control.name: control.says for control in tables.controls},
-        task=task,
-        baseline=one.baseline,
-        metric=Metric(name=one.metric, label=one.label, unit=one.unit, caption=""),
-        target=one.target,
-    )

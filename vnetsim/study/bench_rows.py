@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -14,9 +14,10 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.plugins import code_file
+from vnetsim.storage.bench_track import Track
 from vnetsim.storage.records import BenchRecord, BenchValues
 from vnetsim.storage.structure import build_record
-from vnetsim.study.bench import BenchArm, Track, asked_arm, load_track, track_names
+from vnetsim.study.bench import BenchArm, asked_arm, bench_folder, load_track, refuse_closed
 from vnetsim.study.levels import error_context
 
 SAME = 1e-9
@@ -62,25 +63,22 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
 
 def _track_of(row: BenchRecord) -> Track:
     """Return a row's track; raise InputError if the row does not match it."""
-    if row.track not in track_names():
-        raise unknown_name("track", row.track[:60], track_names())
     track = load_track(row.track, row.size)
-    if (row.version, row.track_sha256) != (track.tables.version, track.sha256):
+    if (row.version, row.track_sha256) != (track.version, track.sha256):
         raise InputError(
-            f"made on another track than {track.name} {track.tables.version} as it is here (its hash is "
-            f"{row.track_sha256[:12]:.12}, not {track.sha256[:12]}); run it again with vnetsim bench."
+            f"made on another track than {track.words} as it is here (its hash is {row.track_sha256[:12]}, not "
+            f"{track.sha256[:12]}); run it again with vnetsim bench."
         )
-    if row.task not in track.tables.tasks:
-        raise unknown_name("task", row.task[:60], track.tables.tasks)
-    found = [(one.seed, one.traffic) for one in row.seeds]
-    if found != list(enumerate(track.tables.windows)):
-        raise InputError(f"seeds: expected 0 to {len(track.seeds) - 1}, each once, with the traffic of the track.")
-    controls = {one.name for one in track.tables.controls if one.task == row.task}
+    if row.task not in track.tasks:
+        raise unknown_name("task", row.task[:60], track.tasks)
+    if [(one.seed, one.traffic) for one in row.seeds] != list(enumerate(track.windows)):
+        raise InputError(f"seeds: expected 0 to {len(track.windows) - 1}, each once, with the traffic of the track.")
+    controls = {one.name for one in track.controls if one.task == row.task}
     if row.control and row.control not in controls:
         raise unknown_name("control", row.control[:60], controls)
     if not row.control:
-        track.refuse_closed(row.task, row.settings)
-    _refuse_impossible(row, track.tables.tasks[row.task].unit)
+        refuse_closed(track, row.task, row.settings)
+    _refuse_impossible(row, track.tasks[row.task].unit)
     _refuse_other_baseline(row, track)
     return track
 
@@ -97,25 +95,42 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
                     raise InputError(f"seeds: seed {one.seed} of the {who}: {name} is {value!s:.40}, as in no run.")
 
 
+def differences(mine: BenchValues, other: BenchValues) -> dict[str, bool]:
+    """Return the names of values that differ, each with whether rounding (``SAME``) does not explain it."""
+    found = {}
+    for name, value in asdict(mine).items():
+        there = getattr(other, name)
+        if value != there:
+            found[name] = value is None or there is None or not math.isclose(value, there, rel_tol=SAME)
+    return found
+
+
+def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -> Iterator[tuple[str, float, float]]:
+    """Yield the names and both means over the seeds of those fields in ``METRIC`` whose means differ."""
+    for name in METRIC:
+        means = [fmean(getattr(one, name) for one in values) for values in (mine, other)]
+        if means[0] != means[1]:
+            yield name, *means
+
+
 def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
     """Refuse a row whose baseline differs from that of the shipped rows by more than ``bench_check`` allows."""
-    shipped = _shipped_baseline(track.path.parent / "rows" / track.name, track.size, row.task, track.sha256)
+    shipped = _shipped_baseline(bench_folder() / "rows" / track.name, track.size, row.task, track.sha256)
     if shipped is None:
         return
-    where = f"seeds: the baseline is not that of track {track.name} {track.tables.version}"
-    for one, there in zip(row.seeds, shipped, strict=True):
-        for name in ("span_s", *COUNTED):
-            mine, other = getattr(one.baseline, name), getattr(there, name)
-            if mine != other and (mine is None or other is None or not math.isclose(mine, other, rel_tol=SAME)):
-                raise InputError(f"{where}: {name} of seed {one.seed} is {mine}, not {other}; run the row again.")
-    tolerance = track.tables.tasks[row.task].tolerance
-    for name in METRIC:
-        mine = fmean(getattr(one.baseline, name) for one in row.seeds)
-        other = fmean(getattr(one, name) for one in shipped)
-        if abs(mine - other) > tolerance:
+    where = f"seeds: the baseline is not that of track {track.words}"
+    mine = [one.baseline for one in row.seeds]
+    for seed, (one, there) in enumerate(zip(mine, shipped, strict=True)):
+        for name, more in differences(one, there).items():
+            if more and name in ("span_s", *COUNTED):
+                values = f"{getattr(one, name)}, not {getattr(there, name)}"
+                raise InputError(f"{where}: {name} of seed {seed} is {values}; run the row again.")
+    tolerance = track.tasks[row.task].tolerance
+    for name, mean, shipped_mean in differing_means(mine, shipped):
+        if abs(mean - shipped_mean) > tolerance:
             raise InputError(
-                f"{where}: {name} is {mine:.4g} in the mean, more than {tolerance:g} from {other:.4g}; run the row "
-                "again."
+                f"{where}: {name} is {mean:.4g} in the mean, more than {tolerance:g} from {shipped_mean:.4g}; run the "
+                "row again."
             )
 
 
@@ -146,16 +161,13 @@ def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> Benc
         if key not in given:
             option = "--learner FILE.py:CLASS" if key == "learner" else f"--set {key}=FILE.py:CLASS"
             raise InputError(f"made with code of its own for {key:.40}, which a row does not bring; give it: {option}.")
-    named = {key: str(name) for key, name in given.items() if key in row.code}
-    settings = {key: value for key, value in row.settings.items() if key not in row.code}
-    chosen = {key: name for key, name in named.items() if key != "learner"}
+    settings = {**row.settings, "learner": row.learner, **{key: given[key] for key in row.code}}
     for key, value in settings.items():
-        if key in PLUGIN_KEYS and (not isinstance(value, str) or code_file(value) is not None):
+        if key in PLUGIN_KEYS and key not in row.code and (not isinstance(value, str) or code_file(value) is not None):
             raise InputError(f"{key:.40}: names code, which a row may not.")
-    if "learner" not in row.code and code_file(row.learner) is not None:
-        raise InputError("learner: names code, which a row may not.")
-    arm = asked_arm(track, {**settings, **chosen}, named.get("learner", row.learner), None)
+    learner = settings.pop("learner")
+    arm = asked_arm(track, settings, learner, None)
     for key, digest in row.code.items():
         if arm.code.get(key) != digest:
-            raise InputError(f"{named[key]}: not the code that the row was made with.")
+            raise InputError(f"{given[key]}: not the code that the row was made with.")
     return replace(arm, label=row.arm)
