@@ -37,8 +37,6 @@ BANNED = {
 
 NOT_YET = (
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs/explanation/statistics.md",
     "scenarios/bench/local_only.py",
     "scenarios/studies/README.md",
     "vnetsim/study/cells.py",
