@@ -20,7 +20,8 @@ from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scenario_anywhere
-from vnetsim.scenario.settings_file import ResolvedPlugin, learner_defaults, resolve_plugin
+from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
+from vnetsim.scenario.settings_file import learner_defaults
 from vnetsim.simulation.compute import RECEIVE_W, TRANSMIT_W
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.traffic.sumo.config import check_scenario_files

@@ -18,7 +18,7 @@ from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import Manifest
 from vnetsim.runs.tables import window_pieces
 from vnetsim.runs.writer import SUMO, lock_directory
-from vnetsim.scenario.settings_file import ResolvedPlugin
+from vnetsim.scenario.plugins import ResolvedPlugin
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic

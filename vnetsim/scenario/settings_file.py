@@ -1,14 +1,9 @@
-"""Reads experiment settings from TOML files and ``--set`` overrides, and writes them as TOML.
-
-The error for an unknown key suggests the nearest known one; errors for wrong values name the file or option.
-"""
+"""Reads experiment settings from TOML files and ``--set`` overrides, and writes them as TOML."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,73 +22,22 @@ from vnetsim.experiment import (
 )
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import DATA_SETS, LEARNERS
-from vnetsim.plugins import Kind, at_folder, code_file, short_name
+from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
-from vnetsim.storage.folder import Folder
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import parse_toml, read_toml, structure
 
-_OF_ALL_SETS = tuple(field.name for field in dataclasses.fields(DataSettings) if not field.metadata)
+
+def _names(kind: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind) if not field.metadata}
+
+
+_OF_ALL_SETS = _names(DataSettings)
 """Settings in the table ``data`` that all data sets share; the others belong to one data set."""
 
 Override = tuple[tuple[str, ...], Any]
 """A setting: its path and its value."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResolvedPlugin:
-    """A plug-in that an experiment names.
-
-    Args:
-        found: its class.
-        settings: an instance of that class, or of its ``Settings`` for a learner; the fields are the settings.
-    """
-
-    found: Any
-    settings: Any
-
-    @property
-    def spelt_out(self) -> dict[str, Any]:
-        """Its settings as plain values, defaults included."""
-        return to_plain(self.settings)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """Name, source and settings, for the manifest."""
-        return {"name": self.found.name, "source": self.found.source, "settings": self.spelt_out}
-
-
-def resolve_plugin(
-    kind: Kind,
-    values: Mapping[str, Any],
-    name: str = "",
-    *,
-    found: type[Any] | None = None,
-    below: tuple[str, ...] = (),
-) -> ResolvedPlugin:
-    """Find a plug-in and check its settings.
-
-    Args:
-        kind: its kind.
-        values: its table of settings; ``name`` in it, or else the kind's default, names the plug-in.
-        name: its name, if another setting names it.
-        found: its class, if already known.
-        below: path of the table that contains the kind's key and table; empty for the top level.
-
-    Raises:
-        InputError: there is no plug-in of that name, or its settings are wrong.
-        RunError: an installed plug-in is faulty.
-    """
-    own = {key: value for key, value in values.items() if f"{kind.table}.{key}" != kind.key}
-    name = name or values.get("name", kind.default)
-    if not isinstance(name, str):
-        raise InputError(f"{kind.key}: expected a name, got {name!r}.")
-    try:
-        plugin: Any = found or kind.find(name)
-    except InputError as error:
-        raise InputError(f"{'.'.join((*below, kind.key))}: {error}") from error
-    return ResolvedPlugin(found=plugin, settings=structure(own, kind.settings_of(plugin), "", (*below, kind.table)))
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -118,15 +62,13 @@ def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
     Raises:
         InputError: a part of the path is not a table.
     """
-    result = dict(values)
-    if len(path) == 1:
-        result[path[0]] = value
-        return result
-    below = result.get(path[0], {})
-    if not isinstance(below, Mapping):
-        raise InputError(f"{'.'.join(path)}: '{path[0]}' is a value, not a table.")
-    result[path[0]] = merge(below, path[1:], value)
-    return result
+    key, *below = path
+    if below:
+        table = values.get(key, {})
+        if not isinstance(table, Mapping):
+            raise InputError(f"{'.'.join(path)}: '{key}' is a value, not a table.")
+        value = merge(table, below, value)
+    return {**values, key: value}
 
 
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -147,9 +89,7 @@ def keys_in_file(scenario: str) -> set[str]:
 
     Empty for any other scenario, and for a file that sets most settings, such as a run's record: nobody chose those.
     """
-    if Path(scenario).suffix != ".toml":
-        return set()
-    found = leaves(read_toml(Path(scenario)))
+    found = leaves(read_toml(Path(scenario))) if Path(scenario).suffix == ".toml" else {}
     return set() if names_most(found) else {".".join(path) for path in found}
 
 
@@ -187,11 +127,12 @@ def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
         RunError: a key that a learner may not set, or a table in place of dotted keys.
     """
     given: Mapping[str, Any] = getattr(learner, "defaults", {})
+    wrong = f"learner '{learner.name}': its own defaults are wrong"
     for key, value in given.items():
         if key.partition(".")[0] in ("scenario", "learner", "learning"):
-            raise RunError(f"{_fault_prefix(learner)}: {key} is not among what they may set.")
+            raise RunError(f"{wrong}: {key} is not among what they may set.")
         if isinstance(value, Mapping):
-            raise RunError(f"{_fault_prefix(learner)}: {key}: expected dotted keys, got the table {value!r}.")
+            raise RunError(f"{wrong}: {key}: expected dotted keys, got the table {value!r}.")
     return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
 
 
@@ -213,14 +154,9 @@ def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
         raise InputError(f"--scale {scale}: the learner {learner.name} has no such scale, but {', '.join(scales)}.")
     for key in scales[scale]:
         if key.partition(".")[0] not in SCALED:
-            raise RunError(
-                f"learner '{learner.name}': its scale '{scale}' is wrong: {key} is not among what it may set."
-            )
+            wrong = f"learner '{learner.name}': its scale '{scale}' is wrong"
+            raise RunError(f"{wrong}: {key} is not among what it may set.")
     return dict(scales[scale])
-
-
-def _fault_prefix(learner: type[Learner]) -> str:
-    return f"learner '{learner.name}': its own defaults are wrong"
 
 
 def at(values: Mapping[str, Any], key: str) -> Any:
@@ -253,17 +189,10 @@ def _with_other_defaults(
 def _record(folder: Path) -> dict[str, Any]:
     """Return the manifest of a recorded run, empty if it cannot be read."""
     try:
-        found = json.loads(Folder(folder).read_bytes("manifest.json"))
-    except (InputError, ValueError, RecursionError):  # reading the tables later reports it
+        found = RunDirectory(folder).read_json("manifest.json")
+    except InputError:  # reading the tables later reports it
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _with_rounds_played(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings with the recorded number of rounds, for a run whose rounds lasted until the traffic ended."""
-    run = RunDirectory(folder)
-    played = run.read("rounds").height if run.has("rounds") else 0
-    return {**values, "rounds": played} if played else {key: values[key] for key in values.keys() - {"rounds"}}
 
 
 def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
@@ -278,26 +207,23 @@ def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
             raise InputError(f'{path}: it must name its traffic: scenario = "..." (or "gaussian").')
         values["scenario"] = scenario_at(named, path.parent)
         return _with_paths_at(values, path.parent), path
-    recorded = Folder(path)
+    run = RunDirectory(path)
     try:
         is_folder = path.is_dir()
     except OSError as error:  # for example a name that is too long
         raise InputError(f"{scenario}: {error.strerror}.") from None
-    if is_folder and recorded.holds("experiment.toml"):
-        file = recorded.checked("experiment.toml")
-        return {**_with_paths_at(read_toml(file), path), "scenario": scenario}, file
+    if is_folder and run.holds("experiment.toml"):
+        return {**_with_paths_at(run.settings(), path), "scenario": scenario}, path / "experiment.toml"
     return {"scenario": scenario}, None
 
 
 def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the values of a file in ``folder`` with its relative paths resolved, except the scenario's."""
     for path in sorted(FILES):
-        value = at(values, ".".join(path))
-        if value:
+        if value := at(values, ".".join(path)):
             values = merge(values, path, from_folder(path, value, folder))
     for key in PLUGIN_KEYS:
-        name = at(values, key)
-        if isinstance(name, str):
+        if isinstance(name := at(values, key), str):
             values = merge(values, key.split("."), at_folder(_recorded_name(key, name, folder), folder))
     return values
 
@@ -327,14 +253,16 @@ def _fit_recording(
 ) -> dict[str, Any]:
     """Return the recorded settings ``values`` adapted to the learner ``kind`` and its ``own`` defaults."""
     record = _record(folder)
-    old = record.get("learner_defaults")
-    old = old if isinstance(old, dict) else None
+    old = found if isinstance(found := record.get("learner_defaults"), dict) else None
     if record.get("kind") == "timing" and values.get("rounds") == ALL_ROUNDS:
-        values = _with_rounds_played(values, folder)
+        run = RunDirectory(folder)  # its rounds lasted until the traffic ended
+        played = run.read("rounds").height if run.has("rounds") else 0
+        rest = {key: value for key, value in values.items() if key != "rounds"}
+        values = {**rest, "rounds": played} if played else rest
     if another or old is None:
         values = _with_other_defaults(values, old or {}, own, to_plain(Experiment(scenario="")))
     if another:
-        known = {field.name for field in dataclasses.fields(kind.Settings)}
+        known = _names(kind.Settings)
         values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in known}
     return values
 
@@ -342,11 +270,9 @@ def _fit_recording(
 def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
     """Read an experiment without looking at its learner: for traffic alone, or a run to resume.
 
-    ``overrides`` replace values of the file, which replace general defaults.
-
     Args:
         scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
-        overrides: paths and values, applied in order.
+        overrides: paths and values, applied in order; they replace values of the file.
 
     Raises:
         InputError: the file, a key or a value is wrong.
@@ -382,8 +308,9 @@ def read_experiment(
     recorded = file is not None and file.parent == Path(scenario)
     if file is not None and recorded and not trust:
         values = _without_code(values, overrides, file)
+    given = dict(overrides)
     before = values.get("learner", Experiment.learner)
-    name = dict(overrides).get(("learner",), before)
+    name = given.get(("learner",), before)
     if not isinstance(name, str):
         raise InputError(f"learner: expected a string, got {name!r:.60}.")
     learner = LEARNERS.find(name)
@@ -392,7 +319,7 @@ def read_experiment(
         values = _fit_recording(values, file.parent, learner, own, another=name != before)
     scaled = learner_scale(learner, scale)
     own_data = own.get("data.name", DataSettings.name)
-    if dict(overrides).get(("data", "name"), at(values, "data.name") or own_data) != own_data:
+    if given.get(("data", "name"), at(values, "data.name") or own_data) != own_data:
         scaled = {key: value for key, value in scaled.items() if not key.startswith("data.")}
     if scaled and recorded:
         general = {**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())}
@@ -401,7 +328,7 @@ def read_experiment(
     try:
         return _build(values, overrides, file), learner
     except InputError as error:
-        concerned = [key for key in own if key in str(error) and tuple(key.split(".")) not in dict(overrides)]
+        concerned = [key for key in own if key in str(error) and tuple(key.split(".")) not in given]
         hint = f" The learner has defaults of its own: {', '.join(concerned)}." if concerned else ""
         raise InputError(f"{error}{hint}") from None
 
@@ -424,10 +351,10 @@ def _build_experiment(values: dict[str, Any], where: str) -> Experiment:
     experiment = structure(values, Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
-        own = [field.name for field in dataclasses.fields(DATA_SETS.find(data.name))]
-        if unknown := sorted(set(data.own).difference(own)):
+        own = _names(DATA_SETS.find(data.name))
+        if unknown := sorted(data.own.keys() - own):
             place = f"{where}: {DATA_SETS.table}" if where else DATA_SETS.table
-            raise unknown_name("key", unknown[0], [*_OF_ALL_SETS, *own], where=place)
+            raise unknown_name("key", unknown[0], own.union(_OF_ALL_SETS), where=place)
     return experiment
 
 
@@ -451,6 +378,6 @@ def _without_replaced(values: dict[str, Any], overrides: Sequence[Override]) -> 
             continue
         # the same class of a file may be named by a path relative to another folder
         if at_folder(name, Path.cwd()) != former:
-            shared = _OF_ALL_SETS if path[0] == "data" else ()
-            result[tables[path]] = {key: value for key, value in result.get(tables[path], {}).items() if key in shared}
+            shared, table = _OF_ALL_SETS if path[0] == "data" else (), result.get(tables[path], {})
+            result[tables[path]] = {key: value for key, value in table.items() if key in shared}
     return result

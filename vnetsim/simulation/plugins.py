@@ -12,7 +12,7 @@ from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
 from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
-from vnetsim.scenario.settings_file import ResolvedPlugin, resolve_plugin
+from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.simulation.pace import PACES, Pace
 from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 

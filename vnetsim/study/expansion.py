@@ -23,6 +23,7 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import find_idle, idle_everywhere, idle_in_file, refuse_idle
 from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
+from vnetsim.scenario.plugins import resolve_plugin
 from vnetsim.scenario.settings_file import (
     LAPTOP,
     keys_in_file,
@@ -30,7 +31,6 @@ from vnetsim.scenario.settings_file import (
     load_experiment,
     names_most,
     read_experiment,
-    resolve_plugin,
     to_plain,
     to_toml,
 )

@@ -12,7 +12,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.scenario.kinds import kind_of, refuse_unread, unknown_kind
 
 if TYPE_CHECKING:
-    from vnetsim.scenario.settings_file import ResolvedPlugin
+    from vnetsim.scenario.plugins import ResolvedPlugin
 
 
 def open_traffic(

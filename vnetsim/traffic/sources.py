@@ -15,7 +15,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.plugins.checked import checked
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
-from vnetsim.scenario.settings_file import ResolvedPlugin, resolve_plugin
+from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.traffic.paths import PathSpeeds, check_path
 
 _UNITS = "speed_mps is in m/s, time_s in s, x_m and y_m in m"

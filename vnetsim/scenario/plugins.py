@@ -1,0 +1,62 @@
+"""Finds the plug-ins that an experiment names, and checks their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vnetsim.errors import InputError
+from vnetsim.plugins import Kind
+from vnetsim.scenario.settings_file import to_plain
+from vnetsim.storage.structure import structure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedPlugin:
+    """A plug-in that an experiment names: its class, and an instance of it or (for a learner) of its ``Settings``."""
+
+    found: Any
+    settings: Any
+
+    @property
+    def spelt_out(self) -> dict[str, Any]:
+        """Its settings as plain values, defaults included."""
+        return to_plain(self.settings)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Name, source and settings, for the manifest."""
+        return {"name": self.found.name, "source": self.found.source, "settings": self.spelt_out}
+
+
+def resolve_plugin(
+    kind: Kind,
+    values: Mapping[str, Any],
+    name: str = "",
+    *,
+    found: type[Any] | None = None,
+    below: tuple[str, ...] = (),
+) -> ResolvedPlugin:
+    """Find a plug-in and check its settings.
+
+    Args:
+        kind: its kind.
+        values: its table of settings.
+        name: its name; by default ``name`` in ``values``, or else the kind's default.
+        found: its class, if already known.
+        below: path of the table that contains the kind's key and table; empty for the top level.
+
+    Raises:
+        InputError: there is no plug-in of that name, or its settings are wrong.
+        RunError: an installed plug-in is faulty.
+    """
+    own = {key: value for key, value in values.items() if f"{kind.table}.{key}" != kind.key}
+    name = name or values.get("name", kind.default)
+    if not isinstance(name, str):
+        raise InputError(f"{kind.key}: expected a name, got {name!r}.")
+    try:
+        plugin: Any = found or kind.find(name)
+    except InputError as error:
+        raise InputError(f"{'.'.join((*below, kind.key))}: {error}") from error
+    return ResolvedPlugin(found=plugin, settings=structure(own, kind.settings_of(plugin), "", (*below, kind.table)))
