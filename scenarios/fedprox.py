@@ -1,4 +1,4 @@
-"""FedProx: local training that is held near the model it started from."""
+"""FedProx: local training with a proximal term that keeps it near the downloaded model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vnetsim.learning import LearnerContext
 
 @dataclass(frozen=True, kw_only=True)
 class FedProxSettings(ContrastiveSettings):
-    """Those of contrastive learning, and the proximal term.
+    """Settings of contrastive learning, and of the proximal term.
 
     Args:
         mu: strength of the proximal term; 0 for FedAvg.
