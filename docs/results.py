@@ -124,9 +124,9 @@ def studies_table(studies: Path) -> str:
     rows: dict[str, tuple[str, ...]] = {}
     for row in read(studies / "results.csv"):
         name = row["study"]
-        link, asks, arms, sizes = rows.get(name, (f"[`{name}.toml`]({name}.md)", row["asks"], row["arms"], ""))
-        rows[name] = (link, asks, arms, f"{sizes}, {row['size']}".removeprefix(", "))
-    return table(("study", "asks", "arms", "sizes run"), list(rows.values()))
+        link, asks, sizes = rows.get(name, (f"[`{name}.toml`]({name}.md)", row["asks"], ""))
+        rows[name] = (link, asks, f"{sizes}, {row['size']}".removeprefix(", "))
+    return table(("study", "asks", "sizes run"), list(rows.values()))
 
 
 def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str:

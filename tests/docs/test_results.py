@@ -81,4 +81,4 @@ def test_a_study_with_a_row_file_has_a_line_for_each_pair_and_metric(tmp_path: P
     assert first.startswith("| [`headline`](../../scenarios/studies/headline.md) | what decides? | small, GTSRB, 10 |")
     assert "| FLSimCo - FedAvg, points of accuracy: crossing 2.1 (0.5 to 3.8) | 3.0 |" in first
     assert "| CDL - D-SGD, rmse: -.012 (-.020 to .000) | .010 |" in last
-    assert "| [`headline.toml`](headline.md) | what decides? | three | labels |" in RESULTS.studies_table(tmp_path)
+    assert "| [`headline.toml`](headline.md) | what decides? | labels |" in RESULTS.studies_table(tmp_path)
