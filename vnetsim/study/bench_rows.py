@@ -108,9 +108,9 @@ def differences(mine: BenchValues, other: BenchValues) -> dict[str, bool]:
 def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -> Iterator[tuple[str, float, float]]:
     """Yield the names and both means over the seeds of those fields in ``METRIC`` whose means differ."""
     for name in METRIC:
-        means = [fmean(getattr(one, name) for one in values) for values in (mine, other)]
-        if means[0] != means[1]:
-            yield name, *means
+        mean, other_mean = (fmean(getattr(one, name) for one in values) for values in (mine, other))
+        if mean != other_mean:
+            yield name, mean, other_mean
 
 
 def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:

@@ -143,7 +143,7 @@ def is_finished(folder: Path) -> bool:
         if manifest["vnetsim"] == __version__ and manifest["status"] == "finished":
             run.verify(*COMPARED)
     except InputError as error:
-        cure = f"delete {folder} and call the same `vnetsim compare` again to run the cell anew."
+        cure = f"delete {folder} and call the same `vnetsim compare`, which runs the cell again."
         raise InputError(f"{error} Or {cure}") from None
     if manifest["vnetsim"] != __version__:
         raise InputError(f"{folder}: made by vnetsim {manifest['vnetsim']}; delete it to run it again.")

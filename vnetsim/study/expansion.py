@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,7 +54,7 @@ from vnetsim.study.levels import (
     skipped_of,
     with_sharp_controls,
 )
-from vnetsim.study.plan import Cell, Plan
+from vnetsim.study.plan import CAMERA_NOTE, EQUAL_NOTE, SEEDS_NOTE, SHARP_NOTE, TIMED_NOTE, Cell, Plan
 from vnetsim.study.traffic import deciding_settings
 
 T = TypeVar("T")
@@ -70,8 +69,7 @@ class Expansion:
         where: file of the tables, for messages; empty for the command line.
         folder: folder that relative paths in the tables start from.
         trust: whether run directories may name code; see ``vnetsim.scenario.trust``.
-        timing_only: play the rounds without training. By default this covers all of the traffic, and every seed has
-            its own traffic.
+        timing_only: play the rounds without training, by default over all of the traffic, which each seed draws.
         scale: scale of the learners.
         least: least number of arms times conditions; not checked with ``timing_only``.
         common: the tables without those of the chosen size; None if the study has no sizes.
@@ -189,7 +187,7 @@ class Expansion:
         options = {".".join(path) for path, value in self._options if value != {}}
         self._refuse_idle(pairs, experiments, options)
         traffics: dict[str, Experiment] = {}  # by all that decides what is recorded
-        cells = []
+        cells: list[Cell] = []
         for seed in self._seeds:
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 base, cell = bases[condition.label], dataclasses.replace(experiment, seed=seed)
@@ -217,6 +215,7 @@ class Expansion:
             if other is not one:
                 with error_context(self._where):
                     raise InputError(f"'{other.words}' and '{one.words}' are the same experiment.")
+        drawn = any(self._traffic_seed(base, 0) is not None for base in bases.values())
         of_arms = [path for arm in self._arms for path in arm.settings if path[0] not in {"learner", "learning"}]
         return Plan(
             traffics=tuple(traffics.values()),
@@ -228,7 +227,7 @@ class Expansion:
             last_evaluations=1 if self._timing_only else tables.last_evaluations,
             timing_only=self._timing_only,
             title=tables.title,
-            notes=(*tables.notes, *self._notes(bases.values())),
+            notes=(*tables.notes, *self._notes(drawn=drawn)),
         )
 
     def _refuse_numbers(self, cells: int, limit: int | None) -> None:
@@ -252,8 +251,7 @@ class Expansion:
         refuse_idle({key: why for key, why in lacking.items() if key in options})
         with error_context(self._where):
             refuse_idle({key: why for key, why in lacking.items() if key not in self._find_common_idle(lacking)})
-        files = list(dict.fromkeys(condition.settings[SCENARIO] for condition, _ in pairs))
-        for scenario in files:
+        for scenario in dict.fromkeys(condition.settings[SCENARIO] for condition, _ in pairs):
             cases = []
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
                 if condition.settings[SCENARIO] == scenario:
@@ -293,35 +291,21 @@ class Expansion:
         given = set().union(*(alone._find_given_keys(*pair, one) for pair, one in zip(pairs, experiments, strict=True)))
         return given.intersection(lacking) - alone._find_idle(pairs, experiments, ()).keys()
 
-    def _notes(self, bases: Iterable[Experiment]) -> Iterator[str]:
-        """Yield notes for the page about schedule, cameras and traffic."""
+    def _notes(self, *, drawn: bool) -> Iterator[str]:
+        """Yield notes for the page; ``drawn`` says that traffic depends on the seed."""
         if self._controlled:
-            yield (
-                "Sharp camera: the same run with no image blurred (blur.fraction = 0), which shows what blurred images "
-                "alone cost. Blur levels, and weights made of them such as FLSimCo's (Eq. 11), are those of the moving "
-                "camera, and the same vehicles take part, unless the selection looks at losses."
-            )
+            yield SHARP_NOTE
         if self._reference is not None:
-            yield (
-                f"Equal schedule: payload and work of every participation are those of {self._reference.label}, so "
-                "that the same vehicles commit in every arm."
-            )
+            yield EQUAL_NOTE.format(self._reference.label)
         own = {path for arm in self._arms for path in arm.settings}
         if any(path[0] == "camera" for path in own):
             apart = {path[0] for path in own if len({repr(arm.settings.get(path)) for arm in self._arms}) > 1}
             said = "Only the camera differs between arms" if apart == {"camera"} else "Arms have cameras of their own"
-            yield (
-                f"{said}. All arms replay the same traffic, and a camera changes no timing: it changes how far images "
-                "are blurred, and who takes part only where the selection looks at blur or at losses."
-            )
+            yield CAMERA_NOTE.format(said)
         if self._traffic_seeds:
-            listed = ", ".join(map(str, self._traffic_seeds))
-            yield (
-                f"Seed s replays the traffic of seed number s mod {len(self._traffic_seeds)} of {listed}, the same in "
-                "every arm."
-            )
-        elif self._timing_only and any(self._traffic_seed(base, 0) is not None for base in bases):
-            yield "Every seed has traffic of its own, drawn with that seed; under each condition all arms replay it."
+            yield SEEDS_NOTE.format(len(self._traffic_seeds), ", ".join(map(str, self._traffic_seeds)))
+        elif self._timing_only and drawn:
+            yield TIMED_NOTE
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
         """Return the experiment of an arm under a condition; its seed is set later."""
@@ -391,16 +375,11 @@ class Expansion:
         try:
             return build(self._options)
         except InputError:
-            with self._of(condition, arm):
+            words = [f"condition '{condition.label}'"] * bool(condition.label)
+            places = ", ".join(words if arm is None else [f"arm '{arm.label}'", *words])
+            with error_context(*((self._where, places) if self._where else ())):
                 build(())
             raise
-
-    def _of(self, condition: Level, arm: Level | None) -> AbstractContextManager[None]:
-        """Put file, arm and condition before the text of an error; nothing without a study file."""
-        if not self._where:
-            return error_context()
-        words = [f"condition '{condition.label}'"] * bool(condition.label)
-        return error_context(self._where, ", ".join(words if arm is None else [f"arm '{arm.label}'", *words]))
 
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:

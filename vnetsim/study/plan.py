@@ -14,6 +14,23 @@ from vnetsim.runs.manifest import sha256_of
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.records import SkippedEntry
 
+SHARP_NOTE = (
+    "Sharp camera: the same run with no image blurred (blur.fraction = 0), which shows what blurred images alone cost. "
+    "Blur levels, and weights made of them such as FLSimCo's (Eq. 11), are those of the moving camera, and the same "
+    "vehicles take part, unless the selection looks at losses."
+)
+EQUAL_NOTE = (
+    "Equal schedule: payload and work of every participation are those of {}, so that the same vehicles commit in "
+    "every arm."
+)
+CAMERA_NOTE = (
+    "{}. All arms replay the same traffic, and a camera changes no timing: it changes how far images are blurred, and "
+    "who takes part only where the selection looks at blur or at losses."
+)
+SEEDS_NOTE = "Seed s replays the traffic of seed number s mod {} of {}, the same in every arm."
+TIMED_NOTE = "Every seed has traffic of its own, drawn with that seed; under each condition all arms replay it."
+"""Notes on a page about sharp controls, the schedule, cameras, and the traffic of each seed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
