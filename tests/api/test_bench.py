@@ -298,13 +298,11 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
     assert re.match(r"seed 0: not bit for bit, .*: final of the arm is \S+, the row says", first)
     assert second == "seed 1: as the row says, bit for bit."
     assert re.match(r"mean over 2: final of the arm is \S+, the row says \S+, at most 0.1 apart.", mean)
-    for name, more in (("final", 0.2), ("commits", 1)):
-        row["seeds"][0]["baseline"][name] += more
-        Path("row.json").write_text(json.dumps(row))
-        done = cli("bench", "check", "row.json", "--seeds", "0")
-        assert done.status == 1
-        assert f"{name} of the baseline is" in done.out
-        row["seeds"][0]["baseline"][name] -= more
+    row["seeds"][0]["baseline"]["final"] += 0.2
+    Path("row.json").write_text(json.dumps(row))
+    done = cli("bench", "check", "row.json", "--seeds", "0")
+    assert done.status == 1
+    assert "final of the baseline is" in done.out
 
 
 @pytest.mark.usefixtures("tiny")
@@ -351,7 +349,10 @@ def test_a_track_is_frozen(name: str) -> None:
     assert {configuration, *((configuration.parent / file).resolve() for file in names)} <= listed
 
 
-@pytest.mark.parametrize("name", track_names())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("city", "expressway"))) for name in track_names()],
+)
 def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -> None:
     track = load_track(name)
     arms = [asked_arm(track, {}, learner, None) for learner in LEARNERS.names()]
