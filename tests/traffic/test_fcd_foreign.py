@@ -14,7 +14,7 @@ from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
-from vnetsim.traffic.fcd import speeds, tables
+from vnetsim.traffic.fcd import readers, tables
 
 WindowsOf = Callable[..., list[Window]]
 RSU = ("0,0:150",)
@@ -98,9 +98,9 @@ def test_sumo_s_own_are_not_doubted(
     traffic = TrafficSettings(rsu=("B1:120",), net=str(grid_net))
     opened = open_traffic(Experiment(scenario=str(path), traffic=traffic))
     list(opened.events())
-    told = [note for note in opened.info.notes if note != speeds.COMPUTED]
+    told = [note for note in opened.info.notes if note != readers.COMPUTED]
     assert not [note for note in told if "paths" in note or "lanes" in note]
-    assert (speeds.COMPUTED in opened.info.notes) is not speeds_recorded
+    assert (readers.COMPUTED in opened.info.notes) is not speeds_recorded
 
 
 def test_a_net_of_another_offset_is_refused(
@@ -127,7 +127,7 @@ def test_missing_speeds_are_those_of_the_positions(
     first = pl.col("timestep_time") == pl.col("vehicle_id").str.tail(1).cast(pl.Float64)
     sparse = whole.with_columns(pl.when(first).then(math.nan).otherwise("vehicle_speed").alias("vehicle_speed"))
     for around, rows in ((50_000, 8192), (1, 3)):
-        monkeypatch.setattr(speeds, "_ROWS", around)
+        monkeypatch.setattr(readers, "_SEARCHED_ROWS", around)
         monkeypatch.setattr(tables, "_TEXT_ROWS", rows)
         for table in (whole.drop("vehicle_speed"), sparse):
             table.write_csv(tmp_path / "x.csv")
@@ -138,7 +138,7 @@ def test_missing_speeds_are_those_of_the_positions(
     jump.drop("vehicle_speed").write_csv(tmp_path / "x.csv")
     (jumped,) = (w for w in windows_of(tmp_path / "x.csv", rsu=RSU) if w.vehicle_id == "c3")
     assert (jumped.exit_cause, jumped.path_speed_mps.max()) == ("teleport", pytest.approx(25.0))
-    assert speeds.COMPUTED in notes_of(tmp_path / "x.csv")
+    assert readers.COMPUTED in notes_of(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])

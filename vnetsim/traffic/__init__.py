@@ -26,8 +26,7 @@ def open_traffic(
     """Open the experiment's scenario; imports only what its kind of traffic needs.
 
     Args:
-        experiment: names the scenario: a ``.sumocfg``, an FCD recording, a run directory (or its ``windows.parquet``)
-            to replay, or a traffic source, by its name (``gaussian``) or as ``path/to/file.py:Class``.
+        experiment: names the scenario; see ``vnetsim.scenario.kinds.TRAFFIC_KINDS``.
         repeat: overrides ``experiment.traffic.repeat``. Live SUMO and the Gaussian model play again; recordings and
             replays do not.
         outputs: folder for the files that the scenario makes SUMO write; None for a temporary one.

@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vnetsim.coverage.placement import BESIDE_M, Poi
 from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
+from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
-from vnetsim.traffic.projection import Place
 from vnetsim.xml_files import XmlFile
+
+_AXIS_M, _FLATTENING = 6_378_137.0, 1 / 298.257223563
+_SCALE, _EAST_M, _SOUTH_M = 0.9996, 500_000.0, 10_000_000.0
+
+
+class Place(NamedTuple):
+    """Place of a net on the Earth: a UTM zone of WGS 84, and the offset of SUMO's coordinates.
+
+    Args:
+        zone: from 1 to 60.
+        south: whether the zone is in the southern hemisphere.
+        offset_m: what SUMO added to x and y (m).
+    """
+
+    zone: int
+    south: bool
+    offset_m: tuple[float, float]
+
+    @classmethod
+    def of(cls, parameters: str, offset: str) -> Place | None:
+        """Return the place from a net's ``projParameter`` and ``netOffset``; None if the projection is not UTM."""
+        zone = re.search(r"\+zone=(\d+)", parameters)
+        if "+proj=utm" not in parameters or zone is None or not re.search(r"=(WGS84|GRS80)\b", parameters):
+            return None
+        x_m, y_m = (float(part) for part in offset.split(","))
+        return cls(int(zone[1]), "+south" in parameters, (x_m, y_m))
+
+    def project(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats]:
+        """Return x and y (m) of places in degrees, accurate to a millimetre inside the zone.
+
+        Uses Krueger's series in the third flattening: Karney, Journal of Geodesy 85 (2011).
+        """
+        n = _FLATTENING / (2 - _FLATTENING)
+        radius_m = _AXIS_M / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
+        series = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
+        eccentricity = 2 * np.sqrt(n) / (1 + n)
+        sine = np.sin(np.radians(latitude))
+        tangent = np.sinh(
+            np.arctanh(sine) - eccentricity * np.arctanh(eccentricity * sine)
+        )  # tangent of the conformal latitude
+        east = np.radians(longitude - (6 * self.zone - 183))
+        north = np.arctan2(tangent, np.cos(east))
+        across = np.arcsinh(np.sin(east) / np.hypot(tangent, np.cos(east)))
+        x, y = across, north
+        for k, a in enumerate(series, 1):
+            x = x + a * np.cos(2 * k * north) * np.sinh(2 * k * across)
+            y = y + a * np.sin(2 * k * north) * np.cosh(2 * k * across)
+        scale_m = _SCALE * radius_m
+        return (
+            _EAST_M + scale_m * x + self.offset_m[0],
+            scale_m * y + (_SOUTH_M if self.south else 0.0) + self.offset_m[1],
+        )
 
 
 @dataclass
@@ -33,7 +86,7 @@ class NetFile:
     _signalised: dict[str, int] = field(default_factory=dict, init=False)
     place: Place | None = field(default=None, init=False)
     _corners_m: tuple[float, ...] = field(default=(), init=False)
-    _lanes: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False)
+    _lanes: dict[str, Floats] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.path is None:
@@ -78,9 +131,7 @@ class NetFile:
         found = self.all_projected(np.array([longitude]), np.array([latitude]))
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
-    def all_projected(
-        self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    def all_projected(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
         """Return x and y (m) of places if at least half of them are in or near the net, else None."""
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():
@@ -104,15 +155,15 @@ class NetFile:
         lanes = self._signalised
         return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
 
-    def shape(self, lane_id: str) -> NDArray[np.float64] | None:
+    def shape(self, lane_id: str) -> Floats | None:
         """Return a lane's polyline (points, 2) in m with at least two points; None if the net has no such lane."""
         lane = self._lanes.get(lane_id)
         return lane if lane is None or len(lane) > 1 else np.repeat(lane, 2, axis=0)
 
-    def lanes(self, rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
+    def lanes(self, rsus: Sequence[Rsu]) -> tuple[Floats, ...]:
         """Return the lanes with a point within 1.3 ranges of an RSU, as polylines (points, 2) in m."""
 
-        def near(lane: NDArray[np.float64], rsu: Rsu) -> np.bool_:
+        def near(lane: Floats, rsu: Rsu) -> np.bool_:
             return (np.hypot(lane[:, 0] - rsu.x_m, lane[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
 
         return tuple(lane for lane in self._lanes.values() if any(near(lane, rsu) for rsu in rsus))

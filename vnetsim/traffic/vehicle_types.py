@@ -83,7 +83,6 @@ class TypeFilter:
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types
         self._left_out: dict[tuple[str, str], set[str]] = {}
-        self._taken = False
         self.heights_m: dict[str, float] = {}
 
     @property
@@ -99,24 +98,14 @@ class TypeFilter:
     def takes(
         self, vehicle_id: str, type_id: str, vehicle_class: str | None = None, height_m: float | None = None
     ) -> bool:
-        """Return whether a vehicle takes part.
-
-        Args:
-            vehicle_id: the vehicle.
-            type_id: its vType.
-            vehicle_class: its vClass, None if unknown.
-            height_m: its height (m), None if unknown.
-        """
+        """Return whether a vehicle takes part; its class, and its height in m, are None if unknown."""
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
-        key = type_id, known
         names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
-        verdict = bool(names.intersection(self._wanted))
-        if verdict:
-            self._taken = True
-            self.heights_m[type_id] = HEIGHTS_M.get(known, CAR_M) if height_m is None else height_m
-        else:
-            self._left_out.setdefault(key, set()).add(vehicle_id)
-        return verdict
+        if names.isdisjoint(self._wanted):
+            self._left_out.setdefault((type_id, known), set()).add(vehicle_id)
+            return False
+        self.heights_m[type_id] = HEIGHTS_M.get(known, CAR_M) if height_m is None else height_m
+        return True
 
     @property
     def left_out(self) -> int:
@@ -125,7 +114,7 @@ class TypeFilter:
 
     def describe(self) -> str:
         """Return in words which vehicles take part, for the record."""
-        if ALL in self._wanted:
+        if self.takes_all:
             return "all"
         return "motor vehicles" if self.by_default else _listed(self._wanted)
 
@@ -149,7 +138,7 @@ class TypeFilter:
         Raises:
             InputError: the user named types, and no vehicle near the RSUs is of any of them.
         """
-        if self._taken or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
+        if self.heights_m or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
             return
         types = sorted({type_id for type_id, _ in self._left_out})
         raise InputError(

@@ -41,11 +41,7 @@ _OFF_M, _ENOUGH_ROWS = 20.0, 100
 
 
 class Agreement:
-    """Compares positions with speeds and lanes while a recording is read.
-
-    Args:
-        net: the net of the recording; may be empty.
-    """
+    """Compares positions with speeds and lanes while a recording is read; the net may be empty."""
 
     def __init__(self, net: NetFile) -> None:
         self._net = net

@@ -118,13 +118,7 @@ def seconds(text: str) -> float:
 
 
 def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a CSV recording, plain or gzipped.
-
-    Args:
-        path: the file.
-        columns: the names of its columns (``traffic.columns``).
-        notes: gets a note for each deviation from SUMO's format.
-    """
+    """Yield the steps of a CSV recording, plain or gzipped; ``notes`` gets each deviation from SUMO's format."""
     with (
         gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
         if path.suffix == ".gz"

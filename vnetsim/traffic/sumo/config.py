@@ -145,10 +145,9 @@ def read_leniently(
 def _ignore_faults() -> Iterator[None]:
     try:
         yield
-    except EntitiesError:
-        raise
-    except InputError:
-        pass
+    except InputError as error:
+        if isinstance(error, EntitiesError):
+            raise
 
 
 def refuse_entities(config: Path) -> None:

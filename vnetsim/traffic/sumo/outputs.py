@@ -31,10 +31,7 @@ NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
 class SumoOutputs:
     """The folder for the outputs of one scenario, and the options that redirect them.
 
-    Args:
-        config: the scenario.
-        folder: the folder. It may exist, as in a resumed run: SUMO overwrites its files, others stay. None for a
-            temporary one.
+    The folder may exist, as in a resumed run: SUMO overwrites its files, others stay. None is a temporary one.
 
     Raises:
         InputError: the folder is a file or contains a symbolic link, or the scenario makes SUMO write a file instead of

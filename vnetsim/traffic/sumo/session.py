@@ -38,12 +38,8 @@ EXIT_S = 10.0
 class SumoSession:
     """A running SUMO; ``api`` has the modules ``simulation``, ``vehicle``, ``junction``, ... of TraCI.
 
-    Args:
-        config: the scenario.
-        gui: whether to show SUMO's window.
-        options: options of the user's settings.
-        outputs: options that redirect outputs; not part of ``command``.
-        cleaned: removes the paths in ``outputs`` from SUMO's messages.
+    ``options`` follow from the user's settings. ``outputs`` redirect output files and are not part of ``command``;
+    ``cleaned`` removes their paths from SUMO's messages.
 
     Raises:
         InputError: SUMO refuses the scenario; the message has SUMO's reason.
@@ -177,7 +173,8 @@ class SumoSession:
             text = _last_words(printed) or "it printed no reason"
         if "display" in text and self.command[0] == "sumo-gui":
             text += " (--gui needs a display)"
-        return _one_line(self._cleaned(text))
+        line = " ".join(self._cleaned(text).split()) or "no reason given"
+        return line if line.endswith(".") else f"{line}."
 
 
 def _allow_interrupts() -> None:
@@ -218,8 +215,3 @@ def _close_socket(connection: Any) -> None:
     """Close the socket of a connection."""
     with contextlib.suppress(Exception):
         connection._socket.close()  # noqa: SLF001 - the package first sends a command, which may fail
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split()) or "no reason given"
-    return line if line.endswith(".") else f"{line}."

@@ -33,11 +33,7 @@ class SumoTraffic(OpenedTraffic):
     so on, and SUMO's own output files the prefix ``pass2_``, ``pass3_``. The last pass is the first in which no vehicle
     enters a disc.
 
-    Args:
-        experiment: names the ``.sumocfg``, with seed, RSUs, begin and end.
-        repeat: play again when the scenario ends.
-        outputs: folder for the files that the scenario makes SUMO write; None for a temporary one.
-        progress: shows the search for a place for the RSU.
+    For the arguments see ``vnetsim.traffic.open_traffic``.
 
     Raises:
         InputError: SUMO refuses the scenario, it is mesoscopic, or an RSU cannot be placed.

@@ -162,10 +162,7 @@ class SumoSteps:
 class SumoFrames:
     """Makes frames from SUMO's answers (``vnetsim.coverage.frames.Observer``).
 
-    Args:
-        steps: the source of the answers.
-        types: which vehicles take part.
-        suffix: appended to the vehicles' ids.
+    ``suffix`` is appended to the vehicles' ids.
     """
 
     def __init__(self, steps: SumoSteps, types: TypeFilter, suffix: str) -> None:
