@@ -42,14 +42,14 @@ class Checksums:
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def changing(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
+    def during_change(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
         """Return the record to use while files are written (digests by name) or removed; it accepts old and new."""
         files = dict(self.files)
         for name, digest in (*written.items(), *((name, ABSENT) for name in removed)):
             files[name] = files.get(name, frozenset({ABSENT})) | {digest}
         return Checksums(files)
 
-    def changed(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
+    def after_change(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
         """Return the record to use after files were written (digests by name) or removed."""
         gone = set(removed)
         files = {name: digests for name, digests in self.files.items() if name not in gone}
@@ -118,7 +118,7 @@ class CheckedFolder:
         Raises:
             InputError: it is missing, unreadable or altered.
         """
-        return self._checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
+        return self._read_checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
 
     def checked(self, name: str) -> Path:
         """Check a file and return its path, for readers of large files.
@@ -126,9 +126,9 @@ class CheckedFolder:
         Raises:
             InputError: it is missing, unreadable or altered.
         """
-        return self._checked(name, lambda path: (path, file_sha256(path)))
+        return self._read_checked(name, lambda path: (path, file_sha256(path)))
 
-    def _checked(self, name: str, look: Callable[[Path], tuple[T, str]]) -> T:
+    def _read_checked(self, name: str, look: Callable[[Path], tuple[T, str]]) -> T:
         """Return what ``look`` reads from a file (with its digest), if the record accepts the digest."""
         path = self.path / name
         # Another process may be writing: it replaces the record, then the file. So read the file first, and both again
@@ -159,10 +159,10 @@ class CheckedFolder:
         if self._own is not None and not again:
             return self._own
         if again or self._read is None:
-            self._read = self._look()
+            self._read = self._load_record()
         return self._read
 
-    def _look(self) -> Checksums:
+    def _load_record(self) -> Checksums:
         """Return the record on the disk; an empty one if there is none."""
         path = self.path / RECORD
         try:
@@ -192,6 +192,7 @@ class CheckedFolder:
 
 
 def _admits(record: Checksums, name: str, digest: str) -> bool:
+    """Return whether the record accepts a file's digest or ``ABSENT``; a file that it does not list must be absent."""
     return digest in record.files.get(name, {ABSENT})
 
 

@@ -66,9 +66,9 @@ class Folder(CheckedFolder):
             for name, content in files.items():
                 self._prepare(name, content, new)
             digests = {name: digest for name, (_, digest) in new.items()}
-            before = self._mine()
+            before = self._own_record()
             # until the change is complete, also after an error, old and new content are both right
-            during = before.changing(digests, gone)
+            during = before.during_change(digests, gone)
             self._write_record(during)
             self._own = during
             names = list(files)
@@ -80,7 +80,7 @@ class Folder(CheckedFolder):
         for name in gone:
             self._change(name, disk.unlink)
         self._sync(gone)
-        self._own = during.changed(digests, gone)
+        self._own = during.after_change(digests, gone)
 
     def settle(self) -> None:
         """Rewrite the record so that it accepts only the present contents.
@@ -88,7 +88,7 @@ class Folder(CheckedFolder):
         Raises:
             RunError: it cannot be written.
         """
-        if self._own is not None and self._own.text() != self._look().text():
+        if self._own is not None and self._own.text() != self._load_record().text():
             self._write_record(self._own)
 
     def write_output(self, name: str, content: bytes) -> None:
@@ -183,7 +183,7 @@ class Folder(CheckedFolder):
 
         ``made`` are names of pages and figures, which the record does not list.
         """
-        ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._look().files)}
+        ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._load_record().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
@@ -210,15 +210,15 @@ class Folder(CheckedFolder):
             _refuse_link(path.parent)
             _refuse_link(path)
 
-    def _mine(self) -> Checksums:
+    def _own_record(self) -> Checksums:
         """Return the record of this object's last write; before the first one, that of the present files."""
         if self._own is None:
-            found = self._look()
-            own = Checksums({name: self._settled(name, found.files[name]) for name in found.files})
-            self._own = own.changed({}, [name for name, digests in own.files.items() if digests == {ABSENT}])
+            found = self._load_record()
+            own = Checksums({name: self._narrow_to_present(name, found.files[name]) for name in found.files})
+            self._own = own.after_change({}, [name for name, digests in own.files.items() if digests == {ABSENT}])
         return self._own
 
-    def _settled(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
+    def _narrow_to_present(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
         if len(admitted) == 1:
             return admitted
         path = self.path / name

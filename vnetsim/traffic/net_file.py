@@ -128,10 +128,10 @@ class NetFile:
 
     def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
         """Return x and y (m) of a place in or near the net; None elsewhere, or if the net's place is unknown."""
-        found = self.all_projected(np.array([longitude]), np.array([latitude]))
+        found = self.project_all(np.array([longitude]), np.array([latitude]))
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
-    def all_projected(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
+    def project_all(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
         """Return x and y (m) of places if at least half of them are in or near the net, else None."""
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():

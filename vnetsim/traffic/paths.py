@@ -53,9 +53,9 @@ class PathSpeeds:
         """Compare the length of a path that ended with its speeds and times."""
         if isinstance(event, Left):
             path = event.window
-            driven_m, told_m = path.path_length_m, float(np.trapezoid(path.path_speed_mps, path.path_time_s))
+            driven_m, recorded_m = path.path_length_m, float(np.trapezoid(path.path_speed_mps, path.path_time_s))
             self._windows += 1
-            self._unlike += not told_m / 2 <= driven_m <= 2 * told_m
+            self._unlike += not recorded_m / 2 <= driven_m <= 2 * recorded_m
 
     def note(self, units: str) -> str:
         """Return a warning if most paths contradict their speeds, else empty; ``units`` tells the user what to do."""

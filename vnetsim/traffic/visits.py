@@ -89,6 +89,7 @@ class JumpsSource:
         return PathTraffic(rsus, info, lambda: self._paths(rsus, seed))
 
     def _paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
+        """Yield the stays of all vehicles in order of entry."""
         generator = np.random.default_rng(seed)
         coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # sorted, so a heap
         last = math.ceil(self.duration_s / self.step_s)

@@ -104,8 +104,8 @@ class Agreement:
         self._fastest_mps = max(self._fastest_mps, float(speed_mps.max(initial=0.0)))
         self._farthest = max(self._farthest, *(float(np.abs(m).max(initial=0)) for m in (part.x_m, part.y_m)))
         self._crawl.append(moved_m[moves] / step_s[moves])
-        told = drives & straight & ((moved_m < driven_m) | (step_s <= _LONGEST_DRIVE_S))
-        self._factors.append(_factors(vehicle[:-1][told], driven_m[told], moved_m[told]))
+        usable = drives & straight & ((moved_m < driven_m) | (step_s <= _LONGEST_DRIVE_S))
+        self._factors.append(_factors(vehicle[:-1][usable], driven_m[usable], moved_m[usable]))
 
     def _judge(self, where: str) -> None:
         """Compare the distances; raises like ``check``."""

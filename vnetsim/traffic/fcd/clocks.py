@@ -60,6 +60,7 @@ def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
 
 
 def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError | None) -> Iterator[FcdPart]:
+    """Yield ``head``, emptying it; then raise ``fault``, or yield ``parts`` if there is none."""
     while head:
         yield head.pop(0)  # frees the memory
     if fault is not None:
@@ -68,6 +69,7 @@ def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError
 
 
 def _find_clock(head: list[FcdPart]) -> Clock:
+    """Return the clock that the first parts of a recording show."""
     instants_s = np.concatenate([part.time_s for part in head])
     before = np.cumsum([0, *(len(part.time_s) for part in head)])
     step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])

@@ -72,7 +72,7 @@ def _project(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterat
     for part in parts:
         if not seen and len(part.ids):
             seen = True
-            if net.place is not None and net.all_projected(part.x_m, part.y_m) is not None:
+            if net.place is not None and net.project_all(part.x_m, part.y_m) is not None:
                 project = net.place.project
                 notes.append("Positions are longitudes and latitudes, projected as the net says.")
         if project is None:

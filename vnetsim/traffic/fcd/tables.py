@@ -214,6 +214,7 @@ def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str])
 
 
 def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """Yield the wanted columns as text under SUMO's names, with line numbers, up to the first fault."""
     fault: InputError | None = None
     cells = itemgetter(*map(names.index, wanted.values()))
     schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
@@ -241,6 +242,7 @@ def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, s
 
 
 def _parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """Yield the wanted columns under SUMO's names; a Parquet file has no line numbers, so they are null."""
     table = pl.scan_parquet(path, glob=False).select(
         pl.lit(None, pl.Int64).alias(_LINE),
         *(

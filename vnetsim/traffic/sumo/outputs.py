@@ -17,13 +17,13 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.traffic.sumo.config import options_of
 
 _UP = "../" * 64
-_PAST_THE_PREFIX = {
+_IGNORE_PREFIX = {
     "vtk-output": "vtk-output",
     "vtk": "vtk-output",
     "pedestrian.jupedsim.wkt": "pedestrian.jupedsim.wkt",
     "pedestrian.jupedsim.py": "pedestrian.jupedsim.py",
 }
-_INSTEAD = {"save-configuration", "save-config", "C", "save-template", "save-schema"}
+_NO_SIMULATION = {"save-configuration", "save-config", "C", "save-template", "save-schema"}
 NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
 """Names by which SUMO writes to no file."""
 
@@ -42,7 +42,7 @@ class SumoOutputs:
     def __init__(self, config: Path, folder: Path | None) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._options = options_of(config)
-        for name in sorted(_INSTEAD & self._options.keys()):
+        for name in sorted(_NO_SIMULATION & self._options.keys()):
             raise InputError(f"{config}: option '{name}' has SUMO write a file in place of simulating; remove it.")
         self._kept = folder is not None
         if folder is None:
@@ -52,7 +52,7 @@ class SumoOutputs:
         try:
             if not os.path.lexists(folder):
                 folder.mkdir(parents=True)
-            _refuse_in_the_way(folder)
+            _refuse_links_and_files(folder)
         except OSError as error:
             raise RunError(f"{folder}: cannot be made for SUMO's outputs: {error.strerror}.") from error
         shown = str(folder)
@@ -66,17 +66,17 @@ class SumoOutputs:
 
     def options(self, number: int = 1) -> tuple[str, ...]:
         """Return SUMO's options for the ``number``-th pass of the scenario, counted from one."""
-        own = _plain(self._options.get("output-prefix", ""))
+        own = _without_slashes(self._options.get("output-prefix", ""))
         passed = f"pass{number}_" if number > 1 else ""
         options = ["--output-prefix", f"{self._root}{passed}{own}"]
         if "/" in self._options.get("output-suffix", ""):
-            options += ["--output-suffix", _plain(self._options["output-suffix"])]
-        for name, option in _PAST_THE_PREFIX.items():
+            options += ["--output-suffix", _without_slashes(self._options["output-suffix"])]
+        for name, option in _IGNORE_PREFIX.items():
             if self._options.get(name, "") not in NOWHERE:
                 options += [f"--{option}", str(self.folder / f"{passed}{own}{Path(self._options[name]).name}")]
         return tuple(options)
 
-    def cleaned(self, message: str) -> str:
+    def clean_message(self, message: str) -> str:
         """Return a message of SUMO with the scenario's own paths of outputs."""
         return message.replace(self._root, "")
 
@@ -97,7 +97,7 @@ class SumoOutputs:
             self._scratch = None
 
 
-def _refuse_in_the_way(folder: Path) -> None:
+def _refuse_links_and_files(folder: Path) -> None:
     """Refuse symbolic links, which would lead SUMO's outputs out of the folder, and a file in its place."""
     for path in (folder, *(folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ())):
         if path.is_symlink():
@@ -106,6 +106,6 @@ def _refuse_in_the_way(folder: Path) -> None:
         raise InputError(f"{folder}: a file, where the folder of SUMO's outputs is to be. Take it away.")
 
 
-def _plain(prefix: str) -> str:
+def _without_slashes(prefix: str) -> str:
     """Return a scenario's own prefix or suffix without slashes, which would lead to other folders."""
     return prefix.replace("/", "_")

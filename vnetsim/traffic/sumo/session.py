@@ -22,7 +22,7 @@ QUIET = ("--no-step-log", "true", "--no-warnings", "true", "--verbose", "false")
 """Options that silence SUMO on the terminal; its log files are not affected."""
 
 _CONNECT_S = 120.0
-_SAYS_NOTHING = (
+_CONNECTION_ERRORS = (
     "Process Error",
     "Could not load configuration",
     "connection closed",
@@ -39,7 +39,7 @@ class SumoSession:
     """A running SUMO; ``api`` has the modules ``simulation``, ``vehicle``, ``junction``, ... of TraCI.
 
     ``options`` follow from the user's settings. ``outputs`` redirect output files and are not part of ``command``;
-    ``cleaned`` removes their paths from SUMO's messages.
+    ``clean_message`` removes their paths from SUMO's messages.
 
     Raises:
         InputError: SUMO refuses the scenario; the message has SUMO's reason.
@@ -53,11 +53,11 @@ class SumoSession:
         gui: bool = False,
         options: Sequence[str] = (),
         outputs: Sequence[str] = (),
-        cleaned: Callable[[str], str] = str,
+        clean_message: Callable[[str], str] = str,
     ) -> None:
         self._config = config
         self._outputs = tuple(outputs)
-        self._cleaned = cleaned
+        self._clean_message = clean_message
         self.command = ("sumo-gui" if gui else "sumo", "-c", str(config), *QUIET, *options)
         if gui:
             self.command = (*self.command, "--start", "true", "--quit-on-end", "true")
@@ -72,7 +72,7 @@ class SumoSession:
             self.close()
             raise
 
-    def failed(self, error: Exception) -> RunError:
+    def run_error(self, error: Exception) -> RunError:
         """Return the error to raise when SUMO failed in a step."""
         return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
 
@@ -88,7 +88,7 @@ class SumoSession:
         try:
             yield
         except (FatalTraCIError, TraCIException, OSError) as error:
-            raise self.failed(error) from error
+            raise self.run_error(error) from error
 
     def kill(self) -> None:
         """End SUMO at once."""
@@ -124,6 +124,7 @@ class SumoSession:
         )
 
     def _connect(self) -> Any:
+        """Start SUMO and return the connection to it; try again until it answers."""
         import traci  # noqa: PLC0415 - only for live SUMO, like the next
         from sumolib.miscutils import getFreeSocketPort  # noqa: PLC0415
 
@@ -169,11 +170,11 @@ class SumoSession:
         printed = self._log.read().decode(errors="replace")
         _, _, errors = printed.partition("Error: ")
         text = errors.replace("Error: ", "").replace("Quitting (on error).", "") or str(error)
-        if text.startswith(_SAYS_NOTHING):
+        if text.startswith(_CONNECTION_ERRORS):
             text = _last_words(printed) or "it printed no reason"
         if "display" in text and self.command[0] == "sumo-gui":
             text += " (--gui needs a display)"
-        line = " ".join(self._cleaned(text).split()) or "no reason given"
+        line = " ".join(self._clean_message(text).split()) or "no reason given"
         return line if line.endswith(".") else f"{line}."
 
 

@@ -173,7 +173,7 @@ class SumoTraffic(OpenedTraffic):
             gui=settings.gui,
             options=self._options(seed),
             outputs=self._outputs.options(number),
-            cleaned=self._outputs.cleaned,
+            clean_message=self._outputs.clean_message,
         )
         return self._session
 

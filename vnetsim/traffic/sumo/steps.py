@@ -119,11 +119,11 @@ class Pass:
         if isinstance(part, RunError):
             raise part
         if isinstance(part, Exception):
-            raise self._session.failed(part) from part
+            raise self._session.run_error(part) from part
         try:
             return self._frames.of(part)
         except Exception as error:
-            raise self._session.failed(error) from error
+            raise self._session.run_error(error) from error
 
     def _read(self, shift_s: float) -> None:
         """Put SUMO's answers into ``_parts``, many at a time."""

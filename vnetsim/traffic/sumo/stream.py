@@ -196,14 +196,14 @@ class SumoFrames:
         except KeyError as error:
             raise ConnectionError(f"it never reported the departure of vehicle {error}.") from error
         known = vehicle < len(self._kinds)  # SUMO may have failed before it sent the kinds of the newest vehicles
-        vehicle, rows = vehicle[known], rows.chosen(known)
+        vehicle, rows = vehicle[known], rows.select(known)
         taken = self._verdicts.of(vehicle, lambda row: (rows.id(row).decode(), *self._kinds[vehicle[row]]))
         if len(contexts) > len(answers):  # circles overlap: a vehicle may be reported more than once
             _, first = np.unique(vehicle * len(answers) + rows.instant, return_index=True)
             single = np.zeros(len(vehicle), dtype=np.bool_)
             single[first] = True
             taken &= single
-        self._vehicle, self._rows = vehicle[taken], rows.chosen(taken)
+        self._vehicle, self._rows = vehicle[taken], rows.select(taken)
         moved = np.zeros(len(self._vehicle), dtype=np.bool_)
         for step, answer in enumerate(answers):
             if answer.teleporting:  # some are already at their new place
@@ -271,14 +271,14 @@ class _Rows:
         if not (self._ids + lengths == motion).all():
             raise _unknown_format()
 
-    def chosen(self, rows: NDArray[np.bool_]) -> _Rows:
+    def select(self, rows: NDArray[np.bool_]) -> _Rows:
         """Return the rows where ``rows`` is true."""
         if rows.all():
             return self
-        some = object.__new__(_Rows)
-        some._buffer, some._bytes = self._buffer, self._bytes
-        some.instant, some._ids, some._motion = self.instant[rows], self._ids[rows], self._motion[rows]
-        return some
+        selected = object.__new__(_Rows)
+        selected._buffer, selected._bytes = self._buffer, self._bytes
+        selected.instant, selected._ids, selected._motion = self.instant[rows], self._ids[rows], self._motion[rows]
+        return selected
 
     def ids(self) -> list[bytes]:
         """Return the vehicles' ids."""
