@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, ClassVar
 
@@ -16,11 +16,11 @@ import numpy as np
 from scipy.stats import truncnorm
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import TrafficInfo, VehiclePath
+from vnetsim.coverage.windows import VehiclePath
 from vnetsim.errors.bounds import Within, check_bounds, require
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TrafficRequest
-from vnetsim.traffic.paths import Path, PathTraffic
+from vnetsim.traffic.paths import Path, PathTraffic, source_info
 
 SpeedKmh = Annotated[float, Within(0.1, 1000, "km/h", "a standing vehicle never leaves, and none on a road is faster")]
 DURATION_S, RANGE_M = 900.0, 500.0
@@ -83,15 +83,7 @@ class GaussianSource:
         end_s = DURATION_S if timed.end_s is None else timed.end_s
         range_m = RANGE_M if timed.range_m is None else timed.range_m
         rsu = Rsu(id="0,0", x_m=0.0, y_m=0.0, range_m=range_m, environment="highway")
-        info = TrafficInfo(
-            kind=self.name,
-            begin_s=0.0,
-            end_s=None if request.repeat else end_s,
-            step_s=None,
-            seed=request.streams.seed,
-            whole_paths=True,
-            plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
-        )
+        info = source_info(self, end_s=None if request.repeat else end_s, seed=request.streams.seed)
         last_s = math.inf if request.repeat else end_s
         return PathTraffic([rsu], info, lambda: self._paths(rsu, last_s, request.streams))
 

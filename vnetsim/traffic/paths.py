@@ -6,6 +6,7 @@ import dataclasses
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,22 @@ def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[Coverag
         heapq.heappush(leaving, (events_order(left), index, left))
     while leaving:
         yield heapq.heappop(leaving)[2]
+
+
+def source_info(
+    source: Any, *, begin_s: float = 0.0, end_s: float | None, seed: int | None, inputs: tuple[str, ...] = ()
+) -> TrafficInfo:
+    """Return the manifest's entry for a traffic source, a dataclass with ``name`` and ``source``, of whole paths."""
+    return TrafficInfo(
+        kind=source.name,
+        begin_s=begin_s,
+        end_s=end_s,
+        step_s=None,
+        seed=seed,
+        inputs=inputs,
+        whole_paths=True,
+        plugin={"name": source.name, "source": source.source, "settings": dataclasses.asdict(source)},
+    )
 
 
 class PathSpeeds:

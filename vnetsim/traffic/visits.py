@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, ClassVar, Literal
 
@@ -16,14 +16,14 @@ import numpy as np
 import polars as pl
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import TrafficInfo, VehiclePath
+from vnetsim.coverage.windows import VehiclePath
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Share, Within
 from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.scenario.kinds import TrafficRequest
 from vnetsim.storage.run_directory import damage_as_input_error
-from vnetsim.traffic.paths import FARTHEST, Path, PathTraffic
+from vnetsim.traffic.paths import FARTHEST, Path, PathTraffic, source_info
 
 _BOTH_S = 1e-3
 """Time (s) that a vehicle spends at both RSUs when it changes, so that a change is a handover and not a gap."""
@@ -76,15 +76,7 @@ class JumpsSource:
         """Open the traffic; it ends after ``duration_s``, even with ``traffic.repeat``."""
         generator = request.streams.generator("jumps")
         seed = int(generator.integers(2**63))  # the paths may be read several times with the same draws
-        info = TrafficInfo(
-            kind=self.name,
-            begin_s=0.0,
-            end_s=self.duration_s,
-            step_s=None,
-            seed=request.streams.seed,
-            whole_paths=True,
-            plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
-        )
+        info = source_info(self, end_s=self.duration_s, seed=request.streams.seed)
         rsus = _ring([f"rsu_{place}" for place in range(self.rsus)], request.experiment.traffic.range_m or REACH_M)
         return PathTraffic(rsus, info, lambda: self._paths(rsus, seed))
 
@@ -136,16 +128,8 @@ class AccessLogSource:
         begin_s, end_s = float(log["enter_s"].min()), float(log["exit_s"].max())  # type: ignore[arg-type]
         rsus = _ring(log["rsu"].unique(maintain_order=True).to_list(), request.experiment.traffic.range_m or REACH_M)
         by_id = {rsu.id: rsu for rsu in rsus}
-        info = TrafficInfo(
-            kind=self.name,
-            begin_s=begin_s,
-            end_s=end_s,
-            step_s=None,
-            seed=None,
-            inputs=(str(resolve_path(FilePath(self.file))),),
-            whole_paths=True,
-            plugin={"name": self.name, "source": self.source, "settings": asdict(self)},
-        )
+        inputs = (str(resolve_path(FilePath(self.file))),)
+        info = source_info(self, begin_s=begin_s, end_s=end_s, seed=None, inputs=inputs)
 
         def paths() -> Iterator[Path]:
             for vehicle, rsu, enter_s, exit_s in log.iter_rows():
