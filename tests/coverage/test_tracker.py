@@ -164,13 +164,6 @@ def test_a_vehicle_that_stands_still() -> None:
     assert windows(path((10, 0, 0, 0), (10, 0, 0, 0))) == []
 
 
-def test_leaves_and_comes_back() -> None:
-    first, second = windows(path((0, 0, 15, 0), (15, 0, 15, 0), (0, 0, 15, 0), (0, 15, 15, 0)))
-    assert first.exit_s == pytest.approx(10 / 15)
-    assert second.enter_s == pytest.approx(1 + 5 / 15)
-    assert second.exit_s == pytest.approx(2 + 10 / 15)
-
-
 def test_departure_and_arrival_inside() -> None:
     reasons = Reasons()
     (window,) = windows(path(None, (0, 0, 1, 0), (1, 0, 1, 0), None, None), reasons)

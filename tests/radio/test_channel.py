@@ -22,40 +22,11 @@ def at(env: simpy.Environment, time_s: float, action: Callable[[], object]) -> N
     env.timeout(time_s - env.now).callbacks.append(lambda _: action())
 
 
-def test_a_transfer_alone_takes_bytes_over_rate() -> None:
-    env = simpy.Environment(initial_time=5.0)
-    channel, done = Channel(env), []
-    channel.send(1000, constant(8000.0), lambda: done.append(env.now))
-    env.run()
-    assert done == [6.0]
-    assert channel.carried_bytes == 1000
-    assert channel.busy_s == 1.0
-    assert channel.active == 0
-
-
 def test_a_transfer_says_whether_its_end_moved() -> None:
     rates = iter([80.0, 80.0, 0.0, 0.0, 160.0])
     transfer = Transfer(100, lambda _: next(rates), lambda: None)
     told = [(transfer.settle(virtual_s, 0.0), transfer.due_s) for virtual_s in (1.0, 2.0, 3.0, 4.0, 5.0)]
     assert told == [(True, 11.0), (False, 11.0), (True, math.inf), (False, math.inf), (True, 9.0)]
-
-
-def test_two_transfers_of_different_rates_by_hand() -> None:
-    # A: 1000 B at 1000 B/s from 0. B: 300 B at 600 B/s from 0.5. A has 500 B left at 0.5; then each has half the
-    # airtime: B moves 300 B/s, so it ends at 1.5, when A has moved 500 B more: both end at 1.5.
-    # C joins at 1.0 with 100 B at 200 B/s and changes that: thirds from 1.0 on.
-    # At 1.0: A 250 B left = 0.25 s of airtime, B 150 B = 0.25 s, C 0.5 s. A and B end at 1.0 + 3 * 0.25 = 1.75;
-    # then C is alone with 0.25 s left: it ends at 2.0.
-    env = simpy.Environment()
-    channel = Channel(env)
-    done: dict[str, float] = {}
-    send = lambda name, size, rate: channel.send(size, constant(rate * 8), lambda: done.update({name: env.now}))  # noqa: E731
-    send("A", 1000, 1000)
-    at(env, 0.5, lambda: send("B", 300, 600))
-    at(env, 1.0, lambda: send("C", 100, 200))
-    env.run()
-    assert done == pytest.approx({"A": 1.75, "B": 1.75, "C": 2.0}, rel=1e-12)
-    assert channel.busy_s == pytest.approx(2.0, rel=1e-12)
 
 
 def test_a_leave_speeds_the_others_up_and_its_bytes_are_booked() -> None:
@@ -139,19 +110,6 @@ def test_a_callback_may_send_on_the_same_channel() -> None:
     channel.send(1, constant(8e9), lambda: channel.send(2, constant(8e9), lambda: done.append(env.now)))
     env.run()
     assert done == [pytest.approx(3e-9, rel=1e-12, abs=0)]
-
-
-def test_an_exception_of_a_callback_leaves_the_loop_as_it_is() -> None:
-    env = simpy.Environment()
-    error = OSError(28, "No space left on device", "file")
-
-    def fail() -> None:
-        raise error
-
-    Channel(env).send(1, constant(8.0), fail)
-    with pytest.raises(OSError, match="No space left") as caught:
-        env.run()
-    assert caught.value is error
 
 
 def test_no_drift_over_a_long_busy_time() -> None:

@@ -60,10 +60,6 @@ def test_rate_uses_the_distance_in_space() -> None:
     assert link.uplink_bps(0.0) == pytest.approx(10e6 * 0.6 * math.log2(1 + 10 ** (snr_db / 10)), rel=1e-12)
 
 
-def test_the_cap_holds_near_the_rsu() -> None:
-    assert rate_bps(PLAIN, 5.0, 23.0, 0.0, "urban") == 5.0 * 10e6
-
-
 def test_the_cap_is_what_a_sidelink_carries() -> None:
     """Resource elements of a slot: 12 symbols, less reference symbols, control channel and its second stage."""
     for bandwidth_hz, blocks, per_hz in ((10e6, 24, 3.0), (20e6, 50, 3.4)):
@@ -93,21 +89,6 @@ def test_rate_falls_with_distance_and_with_shadowing(near: float, further: float
     far = rate_bps(UNCAPPED, near + further, 23.0, shadowing, "urban")
     assert 0 < far < rate_bps(UNCAPPED, near, 23.0, shadowing, "urban")
     assert far > rate_bps(UNCAPPED, near + further, 23.0, shadowing + 0.1, "urban")
-
-
-def test_each_direction_has_its_own_power() -> None:
-    settings = replace(UNCAPPED, rsu_power_dbm=30.0, vehicle_power_dbm=20.0)
-    link = opened(replace(settings, shadowing_db=0.0))
-    assert link.downlink_bps(0.0) == rate_bps(settings, space_m(100.0), 30.0, 0.0, "urban")
-    assert link.uplink_bps(0.0) == rate_bps(settings, space_m(100.0), 20.0, 0.0, "urban")
-    assert link.downlink_bps(0.0) > link.uplink_bps(0.0)
-
-
-def test_rate_follows_the_position() -> None:
-    moving = path_of(((0.0, -100.0, 0.0), (10.0, 0.0, 0.0)))
-    shadowing_db = 3.0 * float(Streams(seed=0).generator("radio", "v", "r", 0).standard_normal())
-    expected = rate_bps(UNCAPPED, space_m(50.0), 23.0, shadowing_db, "urban")
-    assert opened(UNCAPPED, moving).uplink_bps(5.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_position_is_linear_between_points_and_stays_at_the_ends() -> None:

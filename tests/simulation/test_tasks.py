@@ -41,19 +41,6 @@ def test_a_stopped_task_never_resumes_and_never_fires() -> None:
     assert not task.fired
 
 
-def test_an_exception_leaves_the_event_loop_as_the_object_it_is() -> None:
-    env, fault = simpy.Environment(), ValueError("mine")
-
-    def activity() -> Activity:
-        yield env.timeout(1.0)
-        raise fault
-
-    Task(activity())
-    with pytest.raises(ValueError, match="mine") as caught:
-        env.run()
-    assert caught.value is fault
-
-
 def test_a_signal_resumes_at_once_in_order_and_late_comers_do_not_wait() -> None:
     signal, seen = Signal(), []
 

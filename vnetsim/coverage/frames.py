@@ -21,9 +21,7 @@ class Frames:
         time_s: the instants, strictly increasing (s), shape (T,).
         instant: index into ``time_s`` of each row, shape (N,).
         vehicle: number of each row's vehicle, unique during the traffic, shape (N,); at most once for each instant.
-        x_m: x in net coordinates (m), shape (N,).
-        y_m: y in net coordinates (m), shape (N,).
-        speed_mps: speed (m/s), shape (N,).
+        x_m: x in net coordinates (m), shape (N,), as ``y_m`` and ``speed_mps``.
         moved: whether the source knows that the vehicle teleported since the previous instant, shape (N,).
         resumed: whether the recording paused before an instant, shape (T,); None if it never did.
     """

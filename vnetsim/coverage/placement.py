@@ -28,14 +28,9 @@ ENVIRONMENTS = ("urban", "highway")
 
 @dataclass(frozen=True, kw_only=True)
 class Poi:
-    """A ``<poi type="rsu">`` of a scenario.
+    """A ``<poi type="rsu">`` of a scenario, in net coordinates (m).
 
-    Args:
-        id: its id.
-        x_m: x in net coordinates (m).
-        y_m: y in net coordinates (m).
-        range_text: its parameter ``range``, empty if it has none.
-        environment: its parameter ``environment``, empty if it has none.
+    ``range_text`` and ``environment`` are its parameters ``range`` and ``environment``, empty if it has none.
     """
 
     id: str

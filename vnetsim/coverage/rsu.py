@@ -14,8 +14,7 @@ class Rsu:
 
     Args:
         id: the POI's id, the junction's id, or ``"x,y"`` for one placed by coordinates.
-        x_m: x in net coordinates (m).
-        y_m: y in net coordinates (m).
+        x_m: x in net coordinates (m), as ``y_m``.
         range_m: coverage radius (m), > 0.
         environment: its surroundings, ``urban`` or ``highway``; empty if unknown.
     """

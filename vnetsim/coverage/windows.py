@@ -27,12 +27,8 @@ def crossings(x_m: float, y_m: float, dx_m: float, dy_m: float, radius_m: float)
     cross product, and no root subtracts nearly equal numbers, so that shares are exact at the rim and at grazing
     incidence.
 
-    Args:
-        x_m: x of the segment's start relative to the centre (m).
-        y_m: y of the segment's start relative to the centre (m).
-        dx_m: x from its start to its end (m).
-        dy_m: y from its start to its end (m).
-        radius_m: radius of the disc (m).
+    ``x_m`` and ``y_m`` are the segment's start relative to the disc's centre, ``dx_m`` and ``dy_m`` lead from its start
+    to its end (m).
     """
     a = dx_m * dx_m + dy_m * dy_m
     b = x_m * dx_m + y_m * dy_m
@@ -187,12 +183,10 @@ class TrafficInfo:
 
     Args:
         kind: ``"sumo"``, ``"fcd"``, ``"replay"``, or the name of a traffic source, such as ``"gaussian"``.
-        begin_s: first instant (s).
         end_s: last instant (s), None if not known beforehand.
         step_s: sampling step (s), None for exact sources.
         seed: the seed of the traffic, None for recordings.
-        command: SUMO's command line, else empty.
-        version: SUMO's version, else empty.
+        command: SUMO's command line, else empty, as ``version``.
         inputs: absolute paths of the files that the traffic is read from; the manifest has their hashes.
         notes: lines for the user, for example which junction was chosen as RSU and why.
         vehicles: in words which vehicles take part; empty if all do.

@@ -53,7 +53,6 @@ class Transfer:
     """A transfer over a channel; made by ``Channel.send``.
 
     Args:
-        size_bytes: number of bytes to send.
         rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
         on_done: called once, when the last byte arrives; None for no call.
         active: whether the transfer uses the channel now.

@@ -38,16 +38,7 @@ def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) 
 
 @dataclass(kw_only=True)
 class RsuWire:
-    """One RSU's wire.
-
-    Args:
-        down: channel towards the RSU.
-        up: channel from the RSU.
-        down_bytes: sent to the RSU so far, including what has not arrived yet (B).
-        up_bytes: sent by the RSU so far, likewise (B).
-        down_messages: number of models and updates sent to the RSU.
-        up_messages: number of models and updates sent by the RSU.
-    """
+    """One RSU's wire: ``down`` leads to the RSU. Bytes and messages count from when they are sent."""
 
     down: Channel
     up: Channel

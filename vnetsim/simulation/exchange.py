@@ -30,7 +30,6 @@ from vnetsim.simulation.world import World
 
 Peers = tuple[Participation, ...]
 
-
 RANGE_UPDATE_S = 1.0
 """How often the range of two vehicles is checked (s): every 56 m for two that approach each other at 100 km/h."""
 
@@ -44,11 +43,8 @@ class DirectedExchange:
     """An exchange from one vehicle to another, under way or over.
 
     Args:
-        sender: the vehicle that sends its model.
-        receiver: the vehicle that receives it.
         start_s: when the round's exchange began (s).
-        sender_m: position of the sender then (m).
-        receiver_m: position of the receiver then (m).
+        sender_m: position of the sender then (m); ``receiver_m`` likewise.
         via: how they are connected; empty if they have not been in contact yet.
         outcome: None while it is under way.
         end_s: when it was completed or cut (s); NaN while it is under way.
@@ -56,7 +52,6 @@ class DirectedExchange:
         moved_bytes: bytes over the air so far (B).
         on_air: whether a transfer is under way.
         look_again: fires when vehicles out of contact are to check again.
-        task: carries it out.
     """
 
     sender: Participation

@@ -95,12 +95,8 @@ class RoundSummary:
 
     Args:
         round: its index.
-        open_s: when it opened (s).
-        close_s: now (s).
-        closed_by: why it closes.
         invited: participations invited while it was open.
         final: whether it is its aggregator's last.
-        aggregator: the name of its aggregator.
         mixed: whether its model is averaged with those of other aggregators.
         samples: training samples of the aggregated updates, known after ``close_round``; an update counts 1 if the
             task does not report them.
@@ -124,11 +120,8 @@ class Mixing:
     """Models of several aggregators that are averaged at one instant.
 
     Args:
-        aggregator: the name of the aggregator, or the cloud, that averages.
-        round: index of its round.
-        time_s: now (s).
+        aggregator: the name of the aggregator, or the cloud, that averages; ``round`` is the index of its round.
         means: in order, each new model and the weights, which sum to 1, of the models whose mean it is.
-        final: whether the round is its last.
         needed: models that will still be trained or averaged.
     """
 

@@ -46,19 +46,14 @@ from vnetsim.simulation.world import World
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """A finished simulation.
+    """A finished simulation from ``begin_s`` to ``time_s`` (s); mappings are by the RSU's id.
 
     Args:
         ended_by: ``rounds`` when all rounds were done, ``time`` when the run's time had passed, ``caller`` when
             ``on_round`` ended it, ``traffic`` when there was no more traffic.
-        begin_s: first simulated instant (s).
-        time_s: last simulated instant (s).
-        log: the records.
-        channels: radio channels after the run, by RSU.
-        sidelinks: channels between vehicles after the run, by the RSU that schedules them.
+        sidelinks: channels between vehicles; the RSU schedules them.
         link_rates: counts of the rates between RSUs and vehicles that transfers used.
-        sidelink_rates: counts of the rates between vehicles that transfers used.
-        wires: the RSUs' wires after the run, by RSU.
+        sidelink_rates: the same between vehicles.
     """
 
     ended_by: Literal["rounds", "time", "traffic", "caller"]

@@ -44,9 +44,7 @@ class OpenRound:
 
     Args:
         index: from 0; -1 before the first.
-        open_s: when it opened (s).
         close_s: when it closes at the latest (s).
-        invited: participations invited in it.
         silos: silos that take part in it.
         committed: the row of each committed participation in the log, and its participant, in order of arrival.
         exchange_by: what began its exchange, if it has one.

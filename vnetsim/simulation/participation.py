@@ -48,7 +48,6 @@ class Origin:
         handover: models of other aggregators in it, so far; ``bases`` is empty until it has been received.
         arriving: the model being downloaded for mixing; None if there is none.
         handovers: in order of time.
-        work: its training.
         together: the participations that share ``work``, in order of invitation.
         arrived: with several in ``together``, whether ``base`` has been downloaded.
     """
@@ -95,7 +94,7 @@ class _Moved(Interrupt):
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Participation:
-    """A vehicle's way through one round; it begins when the object is made, and ``_life`` lists its stages in order.
+    """One vehicle's part in one round. It begins when the object is created; ``_life`` lists its stages in order.
 
     If the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
     ``begin_exchange`` and, when the exchange is over, ``proceed``. When another RSU begins to serve the vehicle, or
@@ -106,17 +105,13 @@ class Participation:
     model or has ended, the first that is left trains while the others wait; then all upload.
 
     Args:
-        env: clock (s).
-        invitation: what it begins with.
         owner: the aggregator that invited it; another one may take it over.
         beside: the same vehicle's participation for another aggregator, whose training it shares.
 
     Attributes:
-        owner: see above.
         stage: what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from
             the RSU to the aggregator; the vehicle is done.
         coverage: where it is served; None outside coverage.
-        origin: the models that it trains from.
         segments: finished stages, in order.
         work_share: share of its training to be done; None before it begins.
         peers: participations with which its exchange completed.
@@ -192,7 +187,7 @@ class Participation:
         return seconds, moved_bytes
 
     def begin_exchange(self, neighbours: int) -> None:
-        """Stop waiting: the round's exchange begins now, with ``neighbours`` other vehicles."""
+        """Begin the round's exchange now, with ``neighbours`` other vehicles."""
         self.neighbours = neighbours
         self._exchange_begins()
 

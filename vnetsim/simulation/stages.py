@@ -28,10 +28,7 @@ class Segment(NamedTuple):
     """A finished or cut stage of a participation.
 
     Args:
-        stage: what it was doing.
         rsu_id: the RSU that served it when the segment began; empty outside coverage.
-        begin_s: when it began (s).
-        seconds: how long it took (s).
         moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); of a cut
             transfer, what arrived.
     """

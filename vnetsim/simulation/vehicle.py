@@ -27,8 +27,7 @@ class Vehicle:
     """A vehicle that was in coverage at least once.
 
     Args:
-        id: the vehicle's id.
-        silo: its local data.
+        silo: index of its local data.
         approach: the sector from which it first entered coverage.
         earlier: silos of earlier places, with their shares of its data; the rest is from ``silo``.
         entries: number of windows so far, by RSU.
@@ -56,8 +55,7 @@ class OpenWindow:
     Args:
         index: order of entry over all RSUs.
         earlier_windows: number of windows that this vehicle had at this RSU before.
-        link: radio link; None until it is needed.
-        train_s: how long its vehicle trains (s); None until it is needed.
+        link: None until it is needed, as ``train_s``.
         transfers_s: duration of download and upload with the whole airtime (s), cached if rates never change.
         straight_exit: cache of ``Candidate``: number of path points seen, and the predicted exit straight on (s).
         invited: whether a participation was started in this window.
@@ -78,7 +76,7 @@ class OpenWindow:
 
     @property
     def enter_s(self) -> float:
-        """Time at which the window opened (s)."""
+        """When the window opened (s)."""
         return self.path.time_s[0]
 
     @property

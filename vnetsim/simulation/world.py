@@ -27,15 +27,9 @@ class World:
     Random streams have names, so the order in which links and computers are made does not matter.
 
     Args:
-        env: the event loop, on the traffic's clock.
-        begin_s: when the simulation began (s).
-        experiment: rules, camera, number of rounds.
-        streams: the experiment's random streams.
         cost: returns payload and work of a participation by silo.
-        radio: rates.
         channels: radio channels, by RSU.
         sidelinks: channels between vehicles, by the RSU that schedules them.
-        backhaul: the wires of the RSUs.
         images: training samples by silo; empty if the task does not report them.
         on_invited: called with every participation that was invited.
         needed: functions that return models still to be trained or averaged, however old.

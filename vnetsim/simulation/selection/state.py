@@ -20,9 +20,7 @@ class SelectionState:
     """What all candidates of an aggregator share.
 
     Args:
-        world: camera, costs, links, computers and images of candidates.
         whole_paths: whether the traffic source gives each path whole at the entry.
-        now_s: simulated time (s).
         work_share: share of the training that the pace has planned.
         losses: by silo, the last reported mean training loss and its round.
         figures: by silo, the policy's ``figure`` of each update so far and its round.
