@@ -106,7 +106,7 @@ def test_settings_in_a_file_are_those_of_the_point_around_them(tmp_path: Path) -
 def test_two_rsus_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two RSUs are called 'cross'"):
         place("cross:10", "cross:20")
-    with pytest.raises(InputError, match=r"RSUs 'cross' and '10.0,20' stand on one another, at \(10, 20\); leave one"):
+    with pytest.raises(InputError, match=r"RSUs 'cross' and '10.0,20' are at the same place, \(10, 20\); leave one"):
         place("cross", "10.0,20:90")
 
 

@@ -112,7 +112,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
         seen.add(rsu.id)
         if (other := places.setdefault((rsu.x_m, rsu.y_m), rsu.id)) != rsu.id:
             raise InputError(
-                f"{where}: RSUs '{other}' and '{rsu.id}' stand on one another, at ({rsu.x_m:g}, {rsu.y_m:g}); leave "
+                f"{where}: RSUs '{other}' and '{rsu.id}' are at the same place, ({rsu.x_m:g}, {rsu.y_m:g}); leave "
                 "one of them out, or move it."
             )
         POSITION.check(f"{where}: RSU '{rsu.id}': x_m", rsu.x_m)

@@ -188,7 +188,7 @@ class Aggregator:
         if self._open.committed:
             self._close("traffic_end", time_s)
         else:
-            # whoever is left is outside coverage: the others ended with their windows
+            # participations that are left are outside coverage: the others ended with their windows
             for participation in list(self._in_flight.values()):
                 self._cut_late(participation, "traffic_end", time_s)
         self.finished = True
@@ -234,7 +234,7 @@ class Aggregator:
         )
 
     def _set_deadline(self, length_s: float) -> None:
-        """Make the open round close at the latest so many seconds from now."""
+        """Make the open round close at most ``length_s`` seconds from now."""
         now_s = self.world.env.now
         self._open.close_s = now_s + length_s
         self._replace_deadline(self._wait_until_deadline(self._open.close_s - now_s))

@@ -105,7 +105,7 @@ class Backhaul:
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
-        """Bring a model to an RSU; each model crosses the wire once, whoever asks for it.
+        """Bring a model to an RSU; each model crosses the wire once, however often it is fetched.
 
         Returns:
             a signal that fires when the model is there, or has fired before.
@@ -136,8 +136,8 @@ class Backhaul:
             size_bytes: how much (B).
             source: an RSU's id; None for the aggregator above all RSUs, or the cloud.
             target: likewise.
-            newest_only: at each wire, wait until the one before has crossed, and give up when a newer one arrives
-                meanwhile. What has begun to cross is never broken off: otherwise nothing would arrive where models
+            newest_only: at each wire, wait until the model before has crossed, and give up if a newer one arrives
+                meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models
                 come faster than they cross.
 
         Returns:

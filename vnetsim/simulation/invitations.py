@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 class Invitations:
-    """The vehicles that wait for one aggregator, as its selection policy and pace see them.
+    """The vehicles that wait for one aggregator, for its selection policy and pace.
 
     Attributes:
         planned_share: share of the training that the pace planned for the open round; 1 if it planned nothing.
@@ -49,7 +49,7 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait in a window; if it took part in the open round, it rests until the next one.
+        """Let an idle vehicle wait in a window; one that took part in the open round rests until the next round.
 
         Returns:
             whether it waits.
@@ -173,7 +173,7 @@ class Invitations:
         if asked and len(reported) < len(figures):
             raise RunError(
                 f"selection.name: '{self._policy.name}' chooses vehicles by the '{asked}' of their updates, which the "
-                "learner does not tell; take another policy or learner."
+                "learner does not report; take another policy or learner."
             )
         new = self._selection_state.add_round(records, model, reported)
         if self._learn is not None:

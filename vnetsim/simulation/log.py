@@ -156,7 +156,7 @@ class RoundHandler(Protocol):
     """Learning, as the simulation calls it."""
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation by a vehicle that holds ``silo``."""
+        """Return payload and work of a participation by a vehicle with the data of ``silo``."""
         ...
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:

@@ -13,7 +13,7 @@ import simpy
 
 
 class Signal:
-    """Something that happens once. Calling it resumes at once whoever waits for it, in the order of their waiting."""
+    """An event that happens once. Calling it resumes at once all tasks that wait for it, in the order of waiting."""
 
     __slots__ = ("callbacks", "fired")
 
@@ -22,7 +22,7 @@ class Signal:
         self.fired = False
 
     def __call__(self) -> None:
-        """Let it happen."""
+        """Fire."""
         self.fired = True
         for go_on in self.callbacks:
             go_on(self)

@@ -30,7 +30,7 @@ class PlannedRound:
     share: Share = 1.0
 
 
-@dataclass(slots=True, kw_only=True)  # made for every question: frozen would take three times as long
+@dataclass(slots=True, kw_only=True)  # created often; frozen would take three times as long
 class RoundState:
     """The state of a round.
 

@@ -1,4 +1,4 @@
-"""MOB-FL: length of a round and local steps, chosen together from the predicted rest of the vehicles' windows."""
+"""MOB-FL: chooses a round's length and local steps together, from the predicted rest of the vehicles' windows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_CHOICES = 100
 def best_round(
     transfer_s: Sequence[float], train_s: Sequence[float], rest_s: Sequence[float], *, steps: int, longest_s: float
 ) -> PlannedRound | None:
-    """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T; None where all are 0.
+    """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T; None if all are 0.
 
-    T_n(E) = transfer_n + train_n E / steps. For a given E no T is better than all of these: only they are looked at.
-    Of equals the one with fewer steps, then the shorter, is taken.
+    T_n(E) = transfer_n + train_n E / steps. For a given E the best T is one of the T_n(E), so only these are tried. Of
+    equal ones the one with fewer steps, then the shorter one, is returned.
 
     Args:
         transfer_s: download and upload of each vehicle (s).
@@ -50,7 +50,7 @@ def best_round(
 
 @dataclass(frozen=True, kw_only=True)
 class MobFlPace(CoveragePace):
-    """Plans each round for who is there: its length T, after which it closes, and the local steps E of all vehicles.
+    """Plans each round for the vehicles in coverage: its length T, after which it closes, and their local steps E.
 
     R_n is the predicted rest of a window, T_n(E) = (1 + margin) (download + upload + training of E steps)::
 

@@ -25,17 +25,17 @@ class MachSelection:
         q_n = min(1, lambda G_n),  sum_n q_n = K
         w <- w + sum_n p_n (K / N) / q_n (w_n - w)
 
-    With equal p_n, and if all who are drawn upload, the expectation is the mean over all N. These weights sum to 1 in
-    expectation alone; in a round, what they lack or exceed is the weight of the present w. Statistics of BatchNorm,
-    and the record, have them scaled to the sum 1.
+    With equal p_n, and if all that are drawn upload, the expectation is the mean over all N. The weights sum to 1 only
+    in expectation; in a round, the remainder to 1 (possibly negative) is the weight of the present w. For BatchNorm's
+    statistics and in the record they are scaled to the sum 1.
 
     G_n is the upper confidence bound of a silo's gradient norms g since its RSU last had a model from the cloud (since
     the beginning without one): n_n updates of t of all who wait. A norm is |w_n - w_base| / (learning rate x steps)::
 
         G_n = mean(g) + exploration * max(g) * sqrt(2 ln t / n_n)
 
-    A silo without an update has the greatest G_n of those who wait. The form of the confidence term is UCB1's, for that
-    of the paper could not be read; nor could its transfer function, which smooths q at first, and is left out.
+    A silo without an update has the greatest G_n of all that wait. The paper's confidence term could not be read, and
+    UCB1's is used. Its transfer function, which smooths q at first, could not be read either and is left out.
 
     Args:
         exploration: of the confidence term; 0 takes the mean alone.
@@ -62,7 +62,7 @@ class MachSelection:
         return np.where(np.isinf(found), max(found), found)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
-        """Return as many as there are places, drawn by systematic sampling, and leave their chances in the context."""
+        """Yield ``free`` candidates, drawn by systematic sampling, and write their chances to ``context.chances``."""
         waiting = context.shuffled(candidates)
         chances = inclusion(self.bounds(waiting, context.cloud_round), free)
         ends = np.cumsum(chances)

@@ -19,9 +19,9 @@ class LeastSimilarSelection:
 
         argmin_n U(w_c, w_n - w_c),  U(a, b) = max(0, cos(a, b))
 
-    U of a silo without an update is 0, for it would bring w_c itself, whose change is none: it goes first, with those
-    whose change was at right angles to w_c or against it. Equals are drawn. The figure stays until the silo's next
-    update at the same aggregator, also where a new w_c comes in between.
+    U of a silo without an update is 0: it would bring w_c itself, without a change. It goes first, with silos whose
+    change was at right angles to w_c or against it. Equal ones come in random order. U stays until the silo's next
+    update at the same aggregator, even if w_c changes in between.
     """
 
     name: ClassVar[str] = "least-similar"
@@ -33,5 +33,5 @@ class LeastSimilarSelection:
     figure: ClassVar[str] = SIMILARITY
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Return all, the least similar first; drawn among equals."""
+        """Return all, the least similar first; equal ones in random order."""
         return sorted(context.shuffled(candidates), key=lambda one: one.figures[-1][0] if one.figures else 0.0)

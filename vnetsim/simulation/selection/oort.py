@@ -1,4 +1,4 @@
-"""Oort: silos of great loss on fast vehicles, and a share of such as were never tried."""
+"""Oort: silos with a large loss on fast vehicles, and a share of silos that were never tried."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class OortSelection:
     where these sums differ by at most a tenth of the earlier one the percentile rises by 5, where by five times it or
     more it falls by 5.
 
-    Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. Otherwise than there, an
-    upload brings its mean loss, which stands for the root of the mean squared loss of its samples; quantiles are over
-    those who wait, for vehicles come and go, and not over all clients; and places are filled whenever one is free. As
-    in that code, a silo whose participation does not commit is taken to have the round's mean v.
+    Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. There are three differences
+    from that code. An upload brings its mean loss in place of the root of the mean squared loss of its samples.
+    Quantiles are over the vehicles that wait, not over all clients, because vehicles come and go. Places are filled
+    whenever one is free. As in that code, a silo whose participation does not commit gets the round's mean v.
 
     Args:
         alpha: exponent of the penalty.
@@ -141,7 +141,7 @@ class OortSelection:
             yield chosen
 
     def after_round(self, records: Sequence[ParticipationRecord], memory: OortMemory) -> None:
-        """Note what silos achieved, and let the pacer move the percentile."""
+        """Record what silos achieved, and let the pacer move the percentile."""
         values: list[tuple[float, bool]] = []
         failed = []
         for record in records:
@@ -170,7 +170,7 @@ class OortSelection:
 
 
 def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
-    """Return T (s) of the predicted durations of all candidates; infinite where the percentile is 100."""
+    """Return T (s), a percentile of the predicted durations; infinite if the percentile is 100."""
     if percentile >= 100:
         return math.inf
     return sorted(durations_s)[_place(len(durations_s), percentile / 100)]
@@ -182,5 +182,5 @@ def _images(candidate: Candidate) -> int:
 
 
 def _place(count: int, share: float) -> int:
-    """Return the place of a quantile among so many sorted values: one of them, as the authors' code takes it."""
+    """Return the index of a quantile among ``count`` sorted values, rounded down as in the authors' code."""
     return min(int(count * share), count - 1)

@@ -1,4 +1,4 @@
-"""Selection at random, and by what is known of each candidate: entry, durations, slack, blur, age, rounds, losses."""
+"""Selection policies: random, or by entry, duration, slack, blur, age, round length or loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vnetsim.storage.rows import ParticipationRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSelection:
-    """Draws who is next, all who wait equally likely."""
+    """Draws the next vehicle; all that wait are equally likely."""
 
     name: ClassVar[str] = "random"
     source: ClassVar[str] = (
@@ -24,9 +24,9 @@ class RandomSelection:
     )
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield one drawn candidate after the other."""
+        """Yield all candidates in random order."""
         first = int(context.generator.integers(len(candidates)))
-        yield candidates[first]  # often the only one that is asked for, of hundreds
+        yield candidates[first]  # often the only one needed, of hundreds
         left = [*candidates[:first], *candidates[first + 1 :]]
         while left:
             yield left.pop(int(context.generator.integers(len(left))))
@@ -34,7 +34,7 @@ class RandomSelection:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalSelection:
-    """Takes whoever entered coverage first, and so has least time left."""
+    """Takes the vehicle that entered coverage first, which has least time left."""
 
     name: ClassVar[str] = "arrival"
     source: ClassVar[str] = "first come, first served"
@@ -84,7 +84,7 @@ class FedCsSelection:
     )
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield one after the other who fits; drawn among equals."""
+        """Yield the vehicles that fit, one by one; equal ones in random order."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
         waiting = [(c.parts_s, c) for c in context.shuffled(candidates)]
@@ -127,7 +127,7 @@ class FeasibleSelection:
     predictor: ExitPredictor = "straight"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return who has the time, by slack; drawn among equals, as all are that stand."""
+        """Return the vehicles with enough time, least slack first; equal ones, as all that stand, in random order."""
         waiting = [(candidate.remaining_s(self.predictor), candidate) for candidate in context.shuffled(candidates)]
         for begun in range(free, 0, -1):
             able = self._able(waiting, begun)
@@ -136,7 +136,7 @@ class FeasibleSelection:
         return []
 
     def _able(self, waiting: Sequence[tuple[float, Candidate]], begun: int) -> list[Candidate]:
-        """Return who has the time if so many transfers begin now, by slack; candidates come with the time they have."""
+        """Return those with enough time if ``begun`` transfers begin now; ``waiting`` has each one's rest (s)."""
         factor, able = 1 + self.margin, []
         for remaining_s, candidate in waiting:
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
@@ -150,9 +150,9 @@ class FeasibleSelection:
 
 @dataclass(frozen=True, kw_only=True)
 class SharpestSelection:
-    """Takes the lowest blur level first: whose images motion blurs least.
+    """Takes the lowest blur level first: motion blurs its images least.
 
-    With L_n the blur level of the speed that the vehicle reports; drawn among equals::
+    With L_n the blur level of the speed that the vehicle reports; equal ones in random order::
 
         argmin_n L_n
     """
@@ -187,7 +187,7 @@ class AgeSelection:
         return sorted(context.shuffled(candidates), key=lambda candidate: context.memory.get(candidate.silo, -1))
 
     def after_round(self, records: Sequence[ParticipationRecord], memory: dict[int, int]) -> None:
-        """Note whose updates were taken."""
+        """Record which silos' updates were aggregated."""
         memory.update({record.silo: record.round for record in records if record.outcome == "committed"})
 
 
@@ -213,8 +213,8 @@ class PowerOfChoiceSelection:
     drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return those who were drawn, the largest loss first."""
-        # a silo that does not tell its size, or has no image, counts as one image: it can be drawn
+        """Return the drawn candidates, the largest loss first."""
+        # a silo of unknown size, or without images, counts as one image, so that it can be drawn
         sizes = [candidate.images or 1 for candidate in candidates]
         left = list(candidates)
         few: list[Candidate] = []
