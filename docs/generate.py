@@ -194,8 +194,30 @@ def benchmark_page() -> str:
     """Return the tables of the shipped benchmark rows; takes some seconds, for their intervals."""
     text, _ = vnetsim.bench_table(Path(__file__).resolve().parents[1] / "scenarios" / "bench" / "rows", shipped=False)
     head, rest = text.split("\n", 1)
-    summary = "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints this page."
-    return f"{head}\n\n{summary}\n{rest}"
+    summary = (
+        "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints these rows."
+    )
+    return "\n".join([head, "", summary, "", *_differences(text), rest])
+
+
+def _differences(text: str) -> list[str]:
+    """Return a table for each task, an arm a row and a track a column, from the tables of tracks."""
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    for section in text.split("\n## ")[1:]:
+        for part in section.split("\n### ")[1:]:
+            track, arms = section.split(" ", 1)[0], tables.setdefault(part.split("\n", 1)[0], {})
+            rows = re.findall(r"^\| ([^|]+) \| [\d.]+(?:; (\S+) \(\S+ to \S+\))?(\\\*)? \|", part, re.MULTILINE)
+            for arm, difference, star in rows:
+                arms.setdefault(arm, {})[track] = f"**{difference}**" if star else difference or "same"
+            for arm, figure in re.findall(r"^Baseline: (\S+), ([\d.]+ ± [\d.]+)", part, re.MULTILINE):
+                arms.setdefault(f"baseline {arm}", {})[track] = figure
+    lines = ["Difference from the baseline in the first metric; bold: p <= .05; same: equal at every seed.", ""]
+    for task, arms in tables.items():
+        tracks = sorted({track for row in arms.values() for track in row})
+        lines += [f"**{task}**", "", f"| arm | {' | '.join(tracks)} |", f"|{'---|' * (1 + len(tracks))}"]
+        lines += [f"| {arm} | {' | '.join(row.get(one, '-') for one in tracks)} |" for arm, row in sorted(arms.items())]
+        lines += [""]
+    return lines
 
 
 def _table(name: str, columns: Sequence[tables.Column]) -> list[str]:

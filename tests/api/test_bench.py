@@ -363,33 +363,6 @@ def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -
         assert (cell.arm, cell.experiment.seed) == ("baseline" if arm.is_baseline else arm.label, 0)
 
 
-def test_the_page_of_the_benchmark_repeats_the_differences_of_the_shipped_rows() -> None:
-    text, _ = vnetsim.bench_table(SCENARIOS / "bench" / "rows")
-    differences: dict[tuple[str, str, str], str] = {}
-    for section in text.split("\n## ")[1:]:
-        for part in section.split("\n### ")[1:]:
-            task, track = part.split("\n", 1)[0], section.split(" ", 1)[0]
-            for arm, difference, star in re.findall(
-                r"^\| ([^|]+) \| [\d.]+(?:; (\S+) \(\S+ to \S+\))?(\\\*)? \|", part, re.MULTILINE
-            ):
-                differences[task, track, arm.strip()] = f"**{difference}**" if star else difference or "same"
-            ((arm, figure),) = re.findall(r"^Baseline: (\S+), ([\d.]+ ± [\d.]+)", part, re.MULTILINE)
-            differences[task, track, f"baseline {arm}"] = figure
-    page = (SCENARIOS.parent / "docs" / "explanation" / "benchmark.md").read_text()
-    told: dict[tuple[str, str, str], str] = {}
-    for section in page.split("\n## ")[1:]:
-        words = section.split("\n", 1)[0].lower()
-        (task,) = (task for task in ("classification", "contrastive", "steering") if task in words)
-        for arm, *cells in re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", section, re.MULTILINE):
-            tracks = ("intersection", "expressway", "corridor", "city")
-            told |= {
-                (task, track, arm): cell
-                for track, cell in zip(tracks, cells, strict=True)
-                if arm != "arm" and cell not in ("---", "-")
-            }
-    assert told == differences
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["small-classification-signs-local-only", "small-contrastive-flsimco"])
 def test_a_shipped_row_comes_out_again(name: str) -> None:
