@@ -194,9 +194,7 @@ def benchmark_page() -> str:
     """Return the tables of the shipped benchmark rows; takes some seconds, for their intervals."""
     text, _ = vnetsim.bench_table(Path(__file__).resolve().parents[1] / "scenarios" / "bench" / "rows", shipped=False)
     head, rest = text.split("\n", 1)
-    summary = (
-        "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints these rows."
-    )
+    summary = "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints these rows."
     return "\n".join([head, "", summary, "", *_differences(text), rest])
 
 
