@@ -1,8 +1,7 @@
 """Tables of the studies' results: ``python docs/results.py`` writes them into the pages that show them.
 
 ``scenarios/studies/results.csv`` has a row for each study and size; its figures are those of the study's page, which a
-test checks. A row without a ``result`` takes it from ``scenarios/studies/rows/STUDY-SIZE.csv``: those rows of a
-comparison's ``comparison_differences.csv`` that are to be shown.
+test checks. A study without a ``result`` has ``scenarios/studies/rows/STUDY-SIZE.csv`` and a table on its own page.
 
 A page shows a table between the lines ``<!-- results.py: NAME -->`` and ``<!-- end -->``; NAME is a key of ``TABLES``.
 """
@@ -11,8 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,40 +38,6 @@ def read(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file by column; an empty field is an empty text."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def results(studies: Path) -> list[dict[str, str]]:
-    """Return a row for each line of the table of results, with figures from row files where a study has them.
-
-    Raises:
-        ValueError: a study has neither a result nor a row file, or both.
-    """
-    found = []
-    for row in read(studies / "results.csv"):
-        file = studies / "rows" / f"{row['study']}-{row['size']}.csv"
-        if bool(row["result"]) == file.is_file():
-            raise ValueError(f"results.csv: {row['study']}, {row['size']}: needs either a result or {file.name}")
-        if row["result"]:
-            found.append(row)
-        else:
-            found += [{**row, **measured} for measured in _from_file(file)]
-    return found
-
-
-def _from_file(file: Path) -> Iterator[Row]:
-    """Yield ``result``, ``resolves`` and ``seeds`` of each pair and metric, all conditions in one."""
-    names = ("first", "second", "metric", "unit")
-    for (first, second, metric, unit), group in groupby(read(file), lambda row: [row[name] for name in names]):
-        rows = list(group)
-        what = f"points of {metric}" if unit == "%" else metric
-        values = [f"{row['within']} {_interval(row)}".strip() for row in rows]
-        resolves = list(dict.fromkeys(_figure(row["resolves"], unit) for row in rows if row["resolves"]))
-        seeds = sorted({int(row["seeds"]) for row in rows})
-        yield {
-            "result": f"{first} - {second}, {what.replace('_', ' ')}: {', '.join(values)}",
-            "resolves": ", ".join(resolves),
-            "seeds": " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1]))),
-        }
 
 
 def _interval(row: Row) -> str:
@@ -106,8 +70,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def results_table(studies: Path) -> str:
     """Return all results, for ``docs/explanation/results.md``."""
     rows, last = [], ""
-    for row in results(studies):
+    for row in read(studies / "results.csv"):
         name = row["study"]
+        if (file := studies / "rows" / f"{name}-{row['size']}.csv").is_file():
+            measured = read(file)
+            seeds = "\u2013".join(sorted({one["seeds"] for one in measured}, key=int))
+            row |= {"result": "table of its page", "seeds": seeds}
         link = f"[`{name}`](../../scenarios/studies/{name}.md)" if name != last else ""
         asks, last = row["asks"] if name != last else "", name
         rows.append((link, asks, _scale(row), row["result"], row["resolves"] or "\u2013", row["note"]))
