@@ -22,8 +22,8 @@ NEUTRAL = {"none", "`none`", "`false`", "`auto`", 0.0, 1.0}
 """What a setting that the page leaves out may be: off, or taken from elsewhere."""
 WORDS = {
     "learner", "learning.batchnorm", "learning.linear_probe", "learning.precision", "learning.trim",
-    "radio.environment", "topology.peers", "topology.range_m", "traffic.length_unit", "traffic.repeat", "traffic.speed_unit",
-    "traffic.time_unit", "traffic.vehicle_types",
+    "radio.environment", "topology.peers", "topology.range_m", "traffic.length_unit", "traffic.repeat",
+    "traffic.speed_unit", "traffic.time_unit", "traffic.vehicle_types",
 }  # fmt: skip
 """Left out too: they only say what a name or unit means."""
 
