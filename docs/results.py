@@ -77,9 +77,9 @@ def results_table(studies: Path) -> str:
             seeds = "\u2013".join(sorted({one["seeds"] for one in measured}, key=int))
             row |= {"result": "table of its page", "seeds": seeds}
         link = f"[`{name}`](../../scenarios/studies/{name}.md)" if name != last else ""
-        asks, last = row["asks"] if name != last else "", name
-        rows.append((link, asks, _scale(row), row["result"], row["resolves"] or "\u2013", row["note"]))
-    head = ("study", "question", "network, images, seeds", "difference (95 % interval)", "resolves", "measured with")
+        last = name
+        rows.append((link, _scale(row), row["result"], row["resolves"] or "\u2013", row["note"]))
+    head = ("study", "network, images, seeds", "difference (95 % interval)", "resolves", "measured with")
     return table(head, rows)
 
 
