@@ -43,7 +43,7 @@ class Rotation(OwnTask):
         return cross_entropy(model(batch["images"]), batch["targets"])
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Return the share that is told right."""
+        """Return the share that is classified correctly."""
         return {"rotation_accuracy": float((outputs.argmax(dim=1) == targets).double().mean())}
 
 
