@@ -65,7 +65,7 @@ def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
     return plan_of(str(folder / f"{name}.toml"), [], size=size, yes=name in ("mobility", "selection"))[0]
 
 
-def test_every_study_is_told_of_in_the_readme() -> None:
+def test_the_readme_lists_every_study() -> None:
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, file in FILES.items():
         assert f"[`{name}.toml`]({name}.md)" in readme

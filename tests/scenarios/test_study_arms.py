@@ -118,5 +118,5 @@ def test_the_results_of_all_studies_are_those_of_their_pages() -> None:
             assert f"{difference} ({low} to {high})" in page or f"({difference}, {low} to {high}" in page, difference
         for number in re.findall(NUMBER, row["resolves"]):
             assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", page), (row["study"], number)
-    told = {row["study"] for row in rows}
-    assert told == PAGES.keys() == {path.stem for path in FOLDER.glob("*.toml")}
+    listed = {row["study"] for row in rows}
+    assert listed == PAGES.keys() == {path.stem for path in FOLDER.glob("*.toml")}
