@@ -63,4 +63,4 @@ def comparison(*conditions: ConditionData, against: str = "") -> ComparisonData:
 
 def compare_pairs(data: ConditionData, metric: Metric) -> list[ComparedPair]:
     """All pairs of arms of a condition in a metric, as one family."""
-    return compare_together([Columns(data.present, data.finals(metric), data.against)], data.method)[0]
+    return compare_together([Columns(data.present, data.finals(metric), data.against)], "sign-flip")[0]

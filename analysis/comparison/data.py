@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from analysis.formatting import dimension, subject
 from analysis.report.invitations import Invitations
 from analysis.statistics.windows import Dwell
-from vnetsim.storage.records import CellEntry, ComparisonRecord, Interval
+from vnetsim.storage.records import CellEntry, ComparisonRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,8 @@ class Metric:
         unit: as recorded; ``%`` means that values are fractions.
         caption: a sentence.
         last: number of last values whose mean is compared; 1 also if the series is measured only once.
-        known: value of ``better`` if the unit does not decide it; set only for metrics with one value per run.
+        known: value of ``better`` for a metric with one value per run, which is in ``CellData.figures``; None for a
+            series.
     """
 
     name: str
@@ -176,9 +177,8 @@ class CellData:
 def in_common(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
     """Return the series that all cells measure in the same way, and those that share only the name.
 
-    If label, unit or caption differ, the cells measure different things, as with losses. Each series is compared by
-    the mean of its ``last`` last values. A series that no cell measured so often, such as a probe at the end, is
-    compared by its last value.
+    Each series is compared by the mean of its ``last`` last values, or by its last value if no cell measured it so
+    often. Series with other labels, units or captions measure different things, as losses do.
     """
     series = cells[0].series.values() if cells else ()
     common = [one for one in series if all(one.name in cell.series for cell in cells)]
@@ -217,7 +217,6 @@ class ConditionData:
     other_meanings: tuple[str, ...] = ()
     alike: tuple[Metric, ...] = ()
     fixed: tuple[str, ...] = ()
-    method: Interval = "sign-flip"
     against: str = ""
 
     @cached_property
@@ -241,10 +240,7 @@ class ConditionData:
 
     def finals(self, metric: Metric) -> NDArray[np.float64]:
         """Return the compared values, shape (seeds, arms present); NaN for a missing value."""
-        return self.by_seed({(one.entry.seed, one.entry.arm): one.final(metric) for one in self.cells})
-
-    def by_seed(self, found: Mapping[tuple[int, str], float | None]) -> NDArray[np.float64]:
-        """Return values by (seed, arm) as an array of shape (seeds, arms present); NaN for a missing value."""
+        found = {(one.entry.seed, one.entry.arm): one.final(metric) for one in self.cells}
         table = [[found.get((seed, arm)) for arm in self.present] for seed in self.seeds]
         return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
 

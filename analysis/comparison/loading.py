@@ -232,7 +232,6 @@ def _condition_data(
         seeds=seeds,
         cells=tuple(cell for cell in ours if cell.entry.seed not in mixed),
         mixed_seeds=mixed,
-        method=record.interval,
         against=record.against if record.against in used else "",
     )
     return with_equal_commits(with_metrics(data, record.last_evaluations))

@@ -86,10 +86,9 @@ def timing_figures(run: RunData) -> dict[str, float | None]:
 def with_equal_commits(data: ConditionData) -> ConditionData:
     """Add the main metric at equal numbers of committed updates, if arms differ in these numbers.
 
-    Runs that end with their traffic or after a fixed time are compared at equal simulated time, and some arms commit
-    more updates in it than others. The new metric is taken at N updates, where N is the smallest number of any arm at
-    that seed. It is linear between two evaluations. If several evaluations are averaged, their numbers of committed
-    updates are averaged too. The metric is no series of the cells, because N depends on the condition.
+    The new metric is taken at N updates, linear between two evaluations; N is the smallest number of any arm at that
+    seed. If several evaluations are averaged, so are their numbers of updates. Conditions whose runs did not all end by
+    traffic or time are returned unchanged.
     """
     main = data.main
     if main is None or any(cell.ended_by not in ("traffic", "time") for cell in data.cells):

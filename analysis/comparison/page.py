@@ -11,8 +11,7 @@ import polars as pl
 from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.sections import Compared
-from analysis.comparison.tables import traffic_table
-from analysis.comparison.terminal import notes_of, terminal_tables
+from analysis.comparison.tables import notes_of, terminal_tables, traffic_table
 from analysis.comparison.verdicts import RESOLVES, spread_words
 from analysis.comparison.warnings import notices_of, warnings_of
 from analysis.formatting import Table, clean, count, named, shortened

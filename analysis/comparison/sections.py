@@ -38,7 +38,6 @@ from analysis.comparison.verdicts import (
     Family,
     across_arms,
     across_conditions,
-    by_metric,
     friedman_words,
     pairs_in,
     verdict_sentences,
@@ -62,8 +61,11 @@ class Compared:
         self.targets = {one.name: target_of(one) for one in conditions}
         self.across = across_conditions(data)
         places = {one.name: place for place, one in enumerate(conditions)}
-        tables = by_metric((one, metric) for one in conditions for metric in one.metrics)
-        of_arms = [family for table in tables for family in across_arms(data, table)]
+        by_metric: dict[tuple[str, str], list[tuple[ConditionData, Metric]]] = {}
+        for condition in conditions:
+            for metric in condition.metrics:
+                by_metric.setdefault((metric.name, metric.unit), []).append((condition, metric))
+        of_arms = [family for table in by_metric.values() for family in across_arms(data, table)]
         self.in_metrics = sorted(of_arms, key=lambda one: places[one.within]) + self.across
         # one table shows all conditions and measures, so they are corrected together
         self.in_measures = across_arms(data, [(one, metric) for one in conditions for metric in compared_measures(one)])
@@ -133,11 +135,7 @@ class Compared:
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:
-        """Return the verdicts of every condition in its main metric, in words.
-
-        Without training, return those of conditions and arms in each metric, with the metric of the first picture
-        first. Metrics that are equal for all come last.
-        """
+        """Return the verdicts of every condition in its main metric; without training, those in each metric."""
         data, lines, main = self.data, [], self.main
         mains = {one.name: one.main for one in data.conditions}
         verdict_families = [
@@ -185,9 +183,9 @@ class Compared:
         )
 
     def conditions_compared(self) -> list[Section]:
-        """Return one section per arm: one table per metric, and a figure of the first metric's differences.
+        """Return one section per arm: one table per metric, and figures of differences.
 
-        Metrics with one value per run have no curves, so all that differ are drawn.
+        Drawn are the metrics with one value per run that differ, else the first metric.
         """
         sections = []
         for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):

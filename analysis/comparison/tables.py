@@ -1,7 +1,9 @@
-"""Tables of a comparison's page, and two tables that are written as files."""
+"""Tables of a comparison: for its page, narrower ones for the terminal, and two that are written as files."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,21 +11,33 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
+from analysis.comparison.traffic_met import ArmRuns, decided_table, who_drove_past
 from analysis.comparison.verdicts import (
+    RESOLVES,
     ComparedPair,
     Family,
     corrected_words,
     figures_of,
-    finite,
     level_words,
     pairs_in,
     power_words,
+    spread_words,
     unit_of_difference,
     verdict_against,
 )
-from analysis.formatting import NONE, Table, count, decapitalised, duration, number, shortened, si
+from analysis.comparison.warnings import equal_of, untested_of
+from analysis.formatting import NONE, THIN, Table, count, decapitalised, duration, number, shortened, si
 from analysis.statistics.paired import LEVEL
 from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES, Column
+
+MOST_METRICS = 3
+MOST_PAIRS = 30
+"""Most metrics, and most pairs per metric, on the terminal; the page has all."""
+_MOST_COLUMNS, _LABEL = 4, 22
+"""Most columns of values, and most letters of a name, on the terminal."""
+_TESTS = {"sign-flip": "randomisation test (sign flips) and its interval", "t": "Student's t, for normal differences"}
+_ROUNDING = 1e-12
+"""Relative tolerance below which values count as equal."""
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]]) -> pl.DataFrame:
@@ -46,6 +60,10 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
     """Return the table ``comparison_differences``: one row per pair and metric."""
+
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          finite(pair.found.mean), pair.found.deviation, pair.found.method, pair.tests, finite(pair.found.low),
@@ -55,10 +73,6 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
         for pair in family
     ]  # fmt: skip
     return frame(COMPARISON_DIFFERENCES, rows)
-
-
-_ROUNDING = 1e-12
-"""Relative tolerance below which values count as equal."""
 
 
 def spread(values: NDArray[np.float64]) -> str:
@@ -142,27 +156,26 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
     return []
 
 
-def grid(
-    data: ComparisonData,
-    metric: Metric,
-    cell: Callable[[ConditionData, str], str],
-    *,
-    across: bool,
-    letters: tuple[int, int] = (60, 90),
+def _arms_by_condition(
+    data: ComparisonData, metric: Metric, cell: Callable[[ConditionData, str], str], *, terminal: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of the arms and conditions that measured a metric.
+    """Return head and rows of a table of arms and conditions, of which the longer list becomes rows.
 
-    ``cell`` returns the text for an arm under a condition. With ``across``, columns are conditions, else arms.
-    ``letters`` are the longest names of an arm and of a condition.
+    ``cell`` returns the text for an arm under a condition. The terminal's table has one row per arm and condition if
+    both are many.
     """
     conditions, arms = data.measuring(metric)
-    of_arms = [shortened(arm, letters[0]) for arm in arms]
-    of_conditions = [shortened(one.name, letters[1]) for one in conditions]
+    most = _MOST_COLUMNS if terminal else len(arms)
+    of_arms = [shortened(arm, _LABEL if terminal else 60) for arm in arms]
+    of_conditions = [shortened(one.name, _LABEL if terminal else 90) for one in conditions]
     columns = [[cell(one, arm) for arm in arms] for one in conditions]
-    if across:
+    if len(conditions) <= min(len(arms), most):
         return (data.arm_word, *of_conditions), list(zip(of_arms, *columns, strict=True))
-    rows = [(name, *column) for name, column in zip(of_conditions, columns, strict=True)]
-    return ("condition", *of_arms), rows
+    by_condition = list(zip(of_conditions, columns, strict=True))
+    if len(arms) <= most:
+        return ("condition", *of_arms), [(name, *column) for name, column in by_condition]
+    rows = [(name, arm, text) for name, column in by_condition for arm, text in zip(of_arms, column, strict=True)]
+    return ("condition", data.arm_word, ""), rows
 
 
 def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
@@ -173,10 +186,9 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
         words = verdict_against(pairs_in(families, one.name, metric), first, arm, len(one.seeds))
         return ", ".join(text.replace(" ", "\u00a0") for text in (spread(one.values(metric, arm)), words) if text)
 
-    conditions, arms = data.measuring(metric)
-    head, rows = grid(data, metric, cell, across=len(conditions) <= len(arms))  # the longer list becomes rows
+    head, rows = _arms_by_condition(data, metric, cell)
     note = f"Mean \u00b1 standard deviation over seeds of the {compared_words([metric])}."
-    if any(metric in one.metrics for one in conditions):
+    if any(metric in one.metrics for one in data.measuring(metric)[0]):
         note += (
             f" Higher, lower, not resolved: against {shortened(first)} under the same condition (corrected p at most "
             f"{LEVEL:g})."
@@ -210,3 +222,61 @@ def traffic_table(data: ComparisonData) -> Table:
         head=("scenario", "seed", "RSU", "condition", "cells", "SHA-256 of the coverage windows"),
         rows=rows,
     )
+
+
+def terminal_tables(
+    data: ComparisonData, families: Sequence[Family], runs: Sequence[ArmRuns], unmet: Sequence[str]
+) -> list[Table]:
+    """Return the tables for the terminal: outcomes of invitations with ``unmet`` as its note, then metrics."""
+    tables = []
+    if any(one.invitations.total for one in runs):
+        title = f"{who_drove_past(data)} What became of invitations:".strip()
+        table = decided_table(runs[:MOST_PAIRS], title, data.arm_word, learning=not data.record.timing_only)
+        more = f"{len(runs) - MOST_PAIRS} more are on the page." if len(runs) > MOST_PAIRS else ""
+        tables.append(dataclasses.replace(table, note=" ".join(filter(None, (more, *unmet)))))
+    for metric in overview_metrics(data)[:MOST_METRICS]:
+        of = "" if metric.last == 1 else f" of the {metric.compared}"
+        head, rows = _arms_by_condition(
+            data, metric, lambda one, arm, of=metric: spread(one.values(of, arm)).replace(THIN, ""), terminal=True
+        )
+        tables.append(Table(title=f"{metric.titled}: mean \u00b1 deviation over seeds{of}", head=head, rows=rows))
+        ours = [one for one in families if one.metric.same(metric)]
+        tables += _terminal_differences(metric, [one for one in ours if one.compared == "arms"], "")
+        tables += _terminal_differences(metric, [one for one in ours if one.compared != "arms"], " of conditions")
+    return tables
+
+
+def _terminal_differences(metric: Metric, families: Sequence[Family], of: str) -> list[Table]:
+    """Return one table of differences; an empty list if there are none."""
+    rows: list[tuple[str, ...]] = []
+    left = MOST_PAIRS
+    for compared, within, _, family in families:
+        title = f"under {shortened(within, 60)}" if compared == "arms" else f"{shortened(within, 50)}, conditions"
+        if within and family and left > 0:
+            rows.append((f"{title}:", *[""] * 5))
+        for pair in family[: max(left, 0)]:
+            words = f"{'  ' * bool(within)}{shortened(pair.first, _LABEL)} \u2212 {shortened(pair.second, _LABEL)}"
+            rows.append((words, *figures_of(pair, metric), pair.brief))
+        left -= len(family)
+    table = Table(
+        title=f"{metric.subject}: differences{of}{unit_of_difference(metric, brackets=True)}",
+        head=("", "mean", "95 % interval", "p", "resolves", "verdict"),
+        rows=rows,
+        note=f"{-left} more pairs are on the page." if left < 0 else "",
+    )
+    return [table] if rows else []
+
+
+def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
+    """Return notes on the terminal's tables: equal metrics, tests used, and how much more the page has."""
+    lines = equal_of(data) + untested_of(data)
+    if pairs := [pair for family in families for pair in family.pairs]:
+        corrected = any(pair.tests > 1 for pair in pairs)
+        corrections = "; p is corrected for all differences of a table (Holm), as intervals are (Bonferroni)"
+        lines.append(
+            f"Differences are paired by seed: {_TESTS[data.record.interval]}{corrections * corrected}. Higher, lower: "
+            f"p at most {LEVEL:g}. Resolves: {RESOLVES}. {spread_words(min(pair.found.count for pair in pairs))}"
+        )
+    if (more := len(overview_metrics(data)) - MOST_METRICS) > 0:
+        lines.append(f"{count(more)} more metrics are on the page.")
+    return lines

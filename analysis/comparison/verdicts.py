@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -86,6 +85,17 @@ class ComparedPair:
             more = "" if self.needed is None else f"; {count(self.needed)} seeds needed"
             return f"not resolved{more}"
         return f"{shortened(self.first if self.resolved > 0 else self.second)} higher"
+
+    @property
+    def brief(self) -> str:
+        """The verdict in two or three words; higher and lower refer to the first."""
+        if self.resolved:
+            return "higher" if self.resolved > 0 else "lower"
+        if self.verdict == "too few seeds":
+            return self.verdict
+        if self.equal or self.withheld:
+            return "equal" if self.equal else "withheld"
+        return "not resolved" if self.needed is None else f"needs {count(self.needed)} seeds"
 
 
 def _sign(found: PairedDifference, p_value: float | None) -> int:
@@ -220,32 +230,24 @@ class Columns(NamedTuple):
     against: str = ""
 
 
-def _columns(data: ConditionData, metric: Metric) -> Columns:
-    """Return the values by arm; without labels, and so without pairs, if no seed changes the metric."""
-    values = data.finals(metric)
-    return Columns(data.present if varies(metric, values) else (), values, data.against)
-
-
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare the arms under each condition in a metric; all pairs are corrected together."""
-    found = compare_together([_columns(one, metric) for one, metric in shown], data.record.interval)
-    return [Family("arms", one.name, metric, pairs) for (one, metric), pairs in zip(shown, found, strict=True)]
+    """Compare the arms under each condition in a metric; all pairs are corrected together.
 
-
-def by_metric(shown: Iterable[tuple[ConditionData, Metric]]) -> list[list[tuple[ConditionData, Metric]]]:
-    """Group by metric: each group has one metric under all conditions that measured it."""
-    found: dict[tuple[str, str], list[tuple[ConditionData, Metric]]] = {}
+    The pairs are empty where no seed changes the metric.
+    """
+    columns = []
     for one, metric in shown:
-        found.setdefault((metric.name, metric.unit), []).append((one, metric))
-    return list(found.values())
+        values = one.finals(metric)
+        columns.append(Columns(one.present if varies(metric, values) else (), values, one.against))
+    found = compare_together(columns, data.record.interval)
+    return [Family("arms", one.name, metric, pairs) for (one, metric), pairs in zip(shown, found, strict=True)]
 
 
 def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at common seeds; empty if there is only one condition.
 
-    P-values and intervals are corrected over all arms' pairs in one metric. Only metrics with a preferred direction are
-    compared, or all if none has one. Metrics that a condition measures differently, or that no seed changes, are left
-    out.
+    All arms' pairs in one metric are corrected together. Only metrics with a preferred direction are compared, or all
+    if none has one; not those that a condition measures differently or that no seed changes.
     """
     if len(data.conditions) < 2:
         return []
@@ -283,8 +285,8 @@ def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
     return bool((np.fmax.reduce(values, axis=0) > np.fmin.reduce(values, axis=0)).any())
 
 
-def pairs_of(labels: Sequence[str], against: str = "") -> list[tuple[int, int]]:
-    """Return the columns to compare: all pairs, or each other column with ``against``."""
+def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
+    """Return the columns to compare: all pairs, or each other column with ``against`` if it is one of them."""
     if not against or against not in labels:
         return list(combinations(range(len(labels)), 2))
     last = labels.index(against)
@@ -304,7 +306,7 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
     P-values (Holm) and intervals (Bonferroni) are corrected over the pairs that have enough seeds to be tested. Pairs
     with fewer seeds cannot be resolved, and do not count.
     """
-    pairs = [(place, i, j) for place, one in enumerate(tables) for i, j in pairs_of(one.labels, one.against)]
+    pairs = [(place, i, j) for place, one in enumerate(tables) for i, j in _pairs_of(one.labels, one.against)]
     columns = [(tables[place].values[:, i], tables[place].values[:, j]) for place, i, j in pairs]
     both = [np.isfinite(ours) & np.isfinite(theirs) for ours, theirs in columns]
     testable = [bool(rows.sum() >= _least_seeds(LEVEL, method)) for rows in both]
@@ -320,6 +322,7 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
     result: list[list[ComparedPair]] = [[] for _ in tables]
     for (place, i, j), (ours, theirs), rows, one, p_value in zip(pairs, columns, both, found, raw, strict=True):
         p_holm = None if p_value is None else next(corrected)
+        effect = smallest_effect(one.count, one.level, student=method == "t") if one.deviation else None
         result[place].append(
             ComparedPair(
                 first=tables[place].labels[i],
@@ -329,7 +332,7 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
                 tests=tests,
                 p_value=p_holm,
                 least=least,
-                resolves=_resolved_difference(one),
+                resolves=None if effect is None else effect * (one.deviation or 0.0),
                 needed=_needed_seeds(one, least, resolved=bool(_sign(one, p_holm))),
             )
         )
@@ -348,25 +351,18 @@ def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: 
     The number of seeds if these are too few for a test; empty if the two were not compared. ``seeds`` is the planned
     number.
     """
-    for pair in pairs:
-        if {pair.first, pair.second} == {first, arm} and arm != first:
-            if pair.p_value is None:
-                return f"{plural(pair.found.count, 'seed')} of {count(seeds)}"
-            if pair.withheld and not pair.equal:
-                return "withheld"
-            return {0: "not resolved", 1: "higher", -1: "lower"}[pair.resolved * (1 if pair.first == arm else -1)]
-    return ""
+    pair = next((one for one in pairs if {one.first, one.second} == {first, arm} and arm != first), None)
+    if pair is None:
+        return ""
+    if pair.p_value is None:
+        return f"{plural(pair.found.count, 'seed')} of {count(seeds)}"
+    if pair.withheld and not pair.equal:
+        return "withheld"
+    return {0: "not resolved", 1: "higher", -1: "lower"}[pair.resolved * (1 if pair.first == arm else -1)]
 
 
 def _least_seeds(level: float, method: Interval) -> int:
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
-
-
-def _resolved_difference(found: PairedDifference) -> float | None:
-    if not found.deviation:
-        return None
-    effect = smallest_effect(found.count, found.level, student=found.method == "t")
-    return None if effect is None else effect * found.deviation
 
 
 def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
@@ -390,8 +386,3 @@ def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> st
         f"Friedman's test that all {len(data.present)} {noun}s are alike, over {plural(len(whole), 'seed')}: "
         f"chi-square {number(found[0])}, p {p_words(found[1])}."
     )
-
-
-def finite(value: float) -> float | None:
-    """Return a number, or None (null in tables) if it is not finite."""
-    return value if math.isfinite(value) else None

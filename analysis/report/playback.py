@@ -1,7 +1,6 @@
-"""Data of the page's playback: the run packed into one small text that a script in the page unpacks.
+"""Data of the page's playback: the run packed into one small text that ``playback.js`` unpacks.
 
-Paths are thinned so that no vehicle is ever further than the tolerance from where it was; a parked vehicle needs two
-points. Positions become multiples of ``_STEP_M``, then differences, and are compressed with DEFLATE.
+Paths are thinned within a tolerance, rounded to multiples of ``_STEP_M``, and compressed as differences.
 """
 
 from __future__ import annotations

@@ -11,14 +11,13 @@ LEAST_ROUNDS = 10
 def fluctuation(rounds: pl.DataFrame) -> float | None:
     """Return the standard deviation of the training loss around its trend; None with too few rounds.
 
-    FLSimCo claims that its weights "reduce the fluctuation of the loss function" and defines no figure. This is the
-    estimator of Gasser, Sroka and Jennen-Steinmetz (Biometrika 73, 1986): each loss is compared with the mean of the
-    one before and the one after,
+    This is the estimator of Gasser, Sroka and Jennen-Steinmetz (Biometrika 73, 1986): each loss is compared with the
+    mean of the one before and the one after,
 
         s^2 = mean of 2/3 (y_(i-1) / 2 - y_i + y_(i+1) / 2)^2.
 
-    Independent noise of variance s^2 around a straight line gives s^2, a line alone gives 0. A loss falls steeply at
-    first and slowly later: residuals of one straight line over the run, or first differences, would count that bend.
+    Independent noise of variance s^2 around a straight line gives s^2. Unlike residuals of one line over the run, it
+    does not count the bend of a loss that falls steeply at first.
 
     Args:
         rounds: the table ``rounds``. ``loss`` is the mean over the aggregated updates; rounds without updates are

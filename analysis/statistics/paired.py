@@ -1,14 +1,8 @@
 """Statistics of paired comparisons of two arms over common seeds.
 
-A pair is compared by the differences of its results at the same seed. Effects of the seed on both (silos, radio,
-initial weights) cancel.
-
-Several pairs are corrected in two ways. P-values are those of Holm (1979), A simple sequentially rejective multiple
-test procedure, Scand. J. Statist. 6: the chance of any false verdict in a family is at most LEVEL. Holm's test has no
-intervals of its own, so those are Bonferroni's: all of a family are right at once with the confidence 1 - LEVEL. Where
-an interval leaves 0 out, p is at most LEVEL; the converse fails for a few pairs that only Holm resolves.
-
-Columns are ranked by Friedman (1937), The use of ranks to avoid the assumption of normality, JASA 32.
+P-values of several pairs are those of Holm (Scand. J. Statist. 6, 1979): the chance of any false verdict in a family is
+at most LEVEL. Holm's test has no intervals, so those are Bonferroni's, all right at once with the confidence 1 - LEVEL.
+Where an interval leaves 0 out, p is at most LEVEL; the converse fails for a few pairs that only Holm resolves.
 """
 
 from __future__ import annotations
@@ -80,20 +74,15 @@ class PairedDifference:
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, *, level: float = LEVEL, method: Interval = "sign-flip", seed: int = 0
+    first: ArrayLike, second: ArrayLike, *, level: float = LEVEL, method: Interval = "sign-flip"
 ) -> PairedDifference:
     """Compare paired values.
-
-    ``sign-flip`` is the randomisation test with its interval; it assumes only that the differences are symmetric about
-    their mean. ``t`` is Student's t-test; it assumes normal differences. Exchanging ``first`` and ``second`` negates
-    mean, interval and effect exactly and does not change the p-value.
 
     Args:
         first: shape (n,), finite.
         second: shape (n,), paired with ``first``.
         level: level of the test; LEVEL / k for one of k tests.
-        method: method of test and interval.
-        seed: seed of the random splits of many pairs.
+        method: ``sign-flip`` assumes symmetric differences, ``t`` (Student's) normal ones.
     """
     ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
     differences = ours - theirs
@@ -112,7 +101,7 @@ def paired_difference(
         p_value = 2 * float(stats.t.sf(abs(mean) / (deviation / math.sqrt(count)), count - 1))
         found = SignFlips(p_value=p_value, low=mean - half, high=mean + half)
     elif deviation is not None:
-        found = sign_flips(differences, level=level, tolerance=rounding, seed=seed)
+        found = sign_flips(differences, level=level, tolerance=rounding)
     return PairedDifference(
         count=count,
         mean=mean,
@@ -176,11 +165,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float] | None:
-    """Return the range of observed over true deviation of ``count`` normal values, at 90 %.
-
-    The ends are the square roots of the 5 % and 95 % quantiles of chi-square with count - 1 degrees of freedom, divided
-    by these degrees. None for fewer than two values.
-    """
+    """Return the 90 % range of observed over true deviation of ``count`` normal values; None for fewer than two."""
     if count < 2:
         return None
     low, high = np.sqrt(stats.chi2.ppf((0.05, 0.95), count - 1) / (count - 1))
@@ -209,7 +194,7 @@ def seeds_needed(effect: float | None, *, level: float, student: bool = False) -
 
 
 def friedman(values: ArrayLike) -> tuple[float, float] | None:
-    """Return statistic and p-value of Friedman's test that all columns are alike (chi-square, corrected for ties).
+    """Return statistic and p-value of Friedman's test (JASA 32, 1937) that all columns are alike.
 
     Args:
         values: shape (blocks, columns).
@@ -218,9 +203,7 @@ def friedman(values: ArrayLike) -> tuple[float, float] | None:
         None for fewer than three columns or blocks, or if all columns are equal in every block.
     """
     table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or table.shape[1] < LEAST_BLOCKS or len(table) < LEAST_BLOCKS:
-        return None
-    if not (table != table[:, :1]).any():
+    if min(table.shape) < LEAST_BLOCKS or not (table != table[:, :1]).any():
         return None
     found = stats.friedmanchisquare(*table.T)
     return float(found.statistic), float(found.pvalue)

@@ -129,8 +129,7 @@ def run_measures(
 def gini(counts: NDArray[np.int64]) -> float | None:
     """Return the Gini coefficient of counts: 0 if all are equal, 1 - 1/n if one has all; None if all are 0.
 
-    It is half the mean absolute difference between two counts, divided by their mean: sum_i (2 i - n - 1) x_i /
-    (n sum_i x_i) for x_i in ascending order, i from 1.
+    sum_i (2 i - n - 1) x_i / (n sum_i x_i) for x_i in ascending order, i from 1.
     """
     total, n = int(counts.sum()), len(counts)
     if total == 0:

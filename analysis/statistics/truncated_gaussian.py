@@ -1,8 +1,8 @@
 """Truncated Gaussian fitted to speeds by maximum likelihood, and how well it fits.
 
-On fixed bounds the truncated Gaussian is the exponential family with density proportional to
-``exp(eta_1 t + eta_2 t^2)``, where ``t`` in [-1, 1] is the speed scaled to the bounds. Its log-likelihood is concave,
-so damped Newton steps always reach the maximum. NumPy alone: importing scipy.stats takes longer than drawing a page.
+The density is proportional to ``exp(eta_1 t + eta_2 t^2)``, where ``t`` in [-1, 1] is the speed scaled to the bounds.
+The log-likelihood is concave, so damped Newton steps reach the maximum. NumPy alone: importing scipy.stats takes longer
+than drawing a page.
 """
 
 from __future__ import annotations

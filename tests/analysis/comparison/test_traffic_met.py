@@ -13,7 +13,7 @@ from made_cells import TRAFFIC, cell, comparison, condition
 from analysis.comparison.data import ComparisonData
 from analysis.comparison.measures import measure_table
 from analysis.comparison.sections import Compared
-from analysis.comparison.terminal import terminal_tables
+from analysis.comparison.tables import terminal_tables
 from analysis.comparison.traffic_met import arm_runs, decided_table, not_met, what_decided, who_drove_past
 from analysis.report.invitations import Invitations, invitations_of
 from analysis.statistics.windows import Dwell
