@@ -89,8 +89,8 @@ class RunData:
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """The rows of ``measured`` for the page, see ``shown``."""
-        return shown(self.measured)
+        """The rows of ``measured`` for the page, see ``select_for_page``."""
+        return select_for_page(self.measured)
 
     @cached_property
     def spent(self) -> pl.DataFrame:
@@ -121,7 +121,7 @@ def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
-def shown(metrics: pl.DataFrame) -> pl.DataFrame:
+def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the table ``metrics`` for a page: of the only model, of the cloud, or means over RSUs.
 
     A mean has the aggregator "mean" and the range over the RSUs in the columns ``low`` and ``high``; these are null in

@@ -36,15 +36,8 @@ FULL_IN, HALF_IN = 8.0, 4.1
 PRINT_IN = {FULL_IN: 7.16, HALF_IN: 3.5}
 """Widths in print (inches) by width on the page: two columns, and one column."""
 
-BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, BLACK = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#000000",
-)
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY, VERMILION, BLACK = "#56B4E9", "#D55E00", "#000000"
 """Colours of Okabe and Ito (2008), distinguishable with every common colour vision deficiency."""
 
 YELLOW = "#F0E442"
@@ -80,7 +73,7 @@ _PRINT_SETTINGS: Any = {
 }
 """Settings for print: text of 8 pt, as outlines in SVG and as embedded TrueType fonts in PDF."""
 _PDFS: ContextVar[dict[str, bytes] | None] = ContextVar("pdfs", default=None)
-"""Figures drawn for print, as PDF by name; None outside ``printed``."""
+"""Figures drawn for print, as PDF by name; None outside ``print_style``."""
 _FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 _FONT_STYLE = re.compile(r"""(<text style="[^"]*?)'DejaVu Sans'[^;"]*""")
 _MARKER_COLOUR = re.compile(r"""(<defs>\s*<path id="m[0-9a-f]+"[^>]*? style=")stroke: #[0-9a-f]{6}(?:; )?""")
@@ -96,7 +89,7 @@ class Figure(matplotlib.figure.Figure):
 
 
 @contextmanager
-def printed() -> Iterator[dict[str, bytes]]:
+def print_style() -> Iterator[dict[str, bytes]]:
     """Context in which figures are drawn for print; yields the dictionary that collects their PDFs by name."""
     pdfs: dict[str, bytes] = {}
     token = _PDFS.set(pdfs)

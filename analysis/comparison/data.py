@@ -174,7 +174,7 @@ class CellData:
         return found["round"].n_unique()
 
 
-def in_common(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
+def common_series(cells: Sequence[CellData], last: int) -> tuple[list[Metric], list[Metric]]:
     """Return the series that all cells measure in the same way, and those that share only the name.
 
     Each series is compared by the mean of its ``last`` last values, or by its last value if no cell measured it so

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, in_common
+from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, common_series
 from analysis.comparison.measures import TIMING_METRICS, timing_figures, with_equal_commits
 from analysis.formatting import MOST_NAMED, NONE, clean, count, named
-from analysis.loading import load, shown
+from analysis.loading import load, select_for_page
 from analysis.report.invitations import invitations_of
 from analysis.report.notices import notices
 from analysis.statistics.participation import run_measures, windows_with_updates
@@ -48,8 +48,8 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
     figures |= timing_figures(run) if timed else {}
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
-    of_rsus = shown(run.measured.filter(~cloud, pl.col("round") > 0, pl.col("name").is_in(of_cloud.implode())))
-    of_rsus = of_rsus.with_columns(pl.col("name") + OF_RSUS).select(run.metrics.columns)
+    of_rsus = run.measured.filter(~cloud, pl.col("round") > 0, pl.col("name").is_in(of_cloud.implode()))
+    of_rsus = select_for_page(of_rsus).with_columns(pl.col("name") + OF_RSUS).select(run.metrics.columns)
     metrics = _with_commits(pl.concat([run.metrics, of_rsus]), run.rounds).filter(pl.col("value").is_finite())
     declared = [
         Metric(
@@ -73,9 +73,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
         traffic=traffic,
         ended_by=str(manifest.ended_by),
         rounds=run.rounds.height,
-        wanted_rounds=run.rounds.height
-        if timed
-        else int(experiment.get("rounds", 0)) * run.aggregators or run.rounds.height,
+        wanted_rounds=(0 if timed else int(experiment.get("rounds", 0)) * run.aggregators) or run.rounds.height,
         empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
         simulated_s=simulated_s,
         metrics=metrics.sort("round", maintain_order=True).with_columns(since_begin),
@@ -241,7 +239,7 @@ def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
     """Return the condition with the metrics that can be compared, each by the mean of its ``last`` last values."""
     if not data.cells:
         return data
-    same, others = in_common(data.cells, last)
+    same, others = common_series(data.cells, last)
     metrics: list[Metric] = []
     alike: list[Metric] = []
     fixed: list[Metric] = []

@@ -230,11 +230,6 @@ def target_of(data: ConditionData) -> Target | None:
     return Target(metric=metric, value=target, arm=data.present[worst], reached=frame(COMPARISON_TARGETS, rows))
 
 
-def target_table(target: Target | None) -> pl.DataFrame:
-    """Return the table ``comparison_targets``: one row per finished cell."""
-    return target.reached if target else frame(COMPARISON_TARGETS, [])
-
-
 def target_rows(target: Target, noun: str) -> Table:
     """Return the table of when each arm reached the target: medians over the seeds that reached it."""
     metric = target.metric
@@ -249,14 +244,14 @@ def target_rows(target: Target, noun: str) -> Table:
         rows.append((*head, f"{rounds:g}", duration(time_s), si(moved, "B"), number(device_s)))
     value = quantity(target.value * metric.factor, metric.dimension)
     side = "at least" if metric.better > 0 else "at most"
-    untrained = " Zero rounds: the untrained model met it, and nothing was learned for it."
+    untrained = ""
+    if (target.reached["round"] == 0).any():
+        untrained = " Zero rounds: the untrained model met it, and nothing was learned for it."
     return Table(
         title=f"{metric.subject}: first {side} {value}",
         head=(noun, "reached in seeds", "rounds", "simulated time", "data moved", "device-seconds"),
         rows=rows,
         note=f"The target is the mean of the worst {noun} here, {shortened(target.arm)}. Medians over the "
         "seeds that reached it, at the first measurement that did. Data and device-seconds (training time on board, "
-        "summed over vehicles) are those of participations that had ended by then, whatever their outcome."
-        + untrained
-        * bool((target.reached["round"] == 0).any()),
+        f"summed over vehicles) are those of participations that had ended by then, whatever their outcome.{untrained}",
     )

@@ -14,7 +14,6 @@ from analysis.comparison.measures import (
     measure_table,
     target_of,
     target_rows,
-    target_table,
 )
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
 from analysis.comparison.tables import (
@@ -22,6 +21,7 @@ from analysis.comparison.tables import (
     cell_table,
     difference_table,
     final_values,
+    frame,
     overview_metrics,
     overview_table,
     pair_table,
@@ -46,6 +46,7 @@ from analysis.comparison.warnings import equal_of, equal_words, untested_of, wha
 from analysis.formatting import count, named, shortened
 from analysis.report.page import Section
 from analysis.style import styled
+from vnetsim.storage.tables import COMPARISON_TARGETS
 
 _MOST_VERDICTS = 6
 _MOST_DRAWN, _MOST_NARROW = 40, 8
@@ -117,10 +118,11 @@ class Compared:
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return the tables to write, by file name without suffix."""
         conditions = self.data.conditions
+        targets = [target.reached for target in self.targets.values() if target]
         return {
             "comparison": cell_table(self.data),
             "comparison_differences": difference_table(self.in_metrics),
-            "comparison_targets": pl.concat([target_table(self.targets[one.name]) for one in conditions]),
+            "comparison_targets": pl.concat([frame(COMPARISON_TARGETS, []), *targets]),
             "comparison_measures": pl.concat([measure_rows(one) for one in conditions]),
             "comparison_measure_differences": difference_table(self.in_measures),
         }

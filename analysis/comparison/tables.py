@@ -174,7 +174,9 @@ def _arms_by_condition(
     by_condition = list(zip(of_conditions, columns, strict=True))
     if len(arms) <= most:
         return ("condition", *of_arms), [(name, *column) for name, column in by_condition]
-    rows = [(name, arm, text) for name, column in by_condition for arm, text in zip(of_arms, column, strict=True)]
+    rows: list[tuple[str, ...]] = []
+    for name, column in by_condition:
+        rows += [(name, arm, text) for arm, text in zip(of_arms, column, strict=True)]
     return ("condition", data.arm_word, ""), rows
 
 
@@ -235,10 +237,12 @@ def terminal_tables(
         more = f"{len(runs) - MOST_PAIRS} more are on the page." if len(runs) > MOST_PAIRS else ""
         tables.append(dataclasses.replace(table, note=" ".join(filter(None, (more, *unmet)))))
     for metric in overview_metrics(data)[:MOST_METRICS]:
+
+        def cell(one: ConditionData, arm: str, metric: Metric = metric) -> str:
+            return spread(one.values(metric, arm)).replace(THIN, "")
+
         of = "" if metric.last == 1 else f" of the {metric.compared}"
-        head, rows = _arms_by_condition(
-            data, metric, lambda one, arm, of=metric: spread(one.values(of, arm)).replace(THIN, ""), terminal=True
-        )
+        head, rows = _arms_by_condition(data, metric, cell, terminal=True)
         tables.append(Table(title=f"{metric.titled}: mean \u00b1 deviation over seeds{of}", head=head, rows=rows))
         ours = [one for one in families if one.metric.same(metric)]
         tables += _terminal_differences(metric, [one for one in ours if one.compared == "arms"], "")

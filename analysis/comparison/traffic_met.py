@@ -23,7 +23,7 @@ from analysis.formatting import (
     plural,
     shortened,
 )
-from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, share_words, together
+from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, add_invitations, share_words
 from analysis.statistics.windows import Dwell
 
 LEAST_LOST = 0.05
@@ -98,7 +98,7 @@ def arm_runs(data: ComparisonData) -> list[ArmRuns]:
             arm=arm,
             condition=one.name if several else "",
             cells=one.of(arm),
-            invitations=together(cell.invitations for cell in one.of(arm)),
+            invitations=add_invitations(cell.invitations for cell in one.of(arm)),
         )
         for one in data.conditions
         for arm in one.present
@@ -127,7 +127,11 @@ def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
     """Return what decided who took part: one sentence per arm, or one for all if there are many."""
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
-        return [f"{one.name}: {_sentence(one, learning=learning)}" for one in known]
+        lines = []
+        for one in known:
+            blurred = one.invitations.how_blurred if learning else ""
+            lines.append(f"{one.name}: {one.invitations.what_decided}{'; ' * bool(blurred)}{blurred}.")
+        return lines
     shares = {
         "ended in a committed update": ("committed",),
         "were lost because the vehicle left coverage": (*ROAD, *EXCHANGE),
@@ -139,11 +143,6 @@ def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
         found = [one.invitations.share(*outcomes) for one in known]
         parts.append(f"{_span([share_words(pick(found)) for pick in (min, max)])} {words}")
     return [f"Of the invitations of an arm {', '.join(parts)}: see Who takes part."]
-
-
-def _sentence(one: ArmRuns, *, learning: bool) -> str:
-    blurred = one.invitations.how_blurred if learning else ""
-    return f"{one.invitations.what_decided}{'; ' * bool(blurred)}{blurred}."
 
 
 def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: bool) -> Table:
@@ -222,7 +221,7 @@ def _has_equal_schedule(one: ArmRuns) -> bool:
 def _cures(found: Sequence[ArmRuns]) -> list[str]:
     """Return settings that would make the road decide more invitations, with their present values."""
     cells = [cell for one in found for cell in one.cells]
-    made = together(one.invitations for one in found)
+    made = add_invitations(one.invitations for one in found)
     cures = []
     by_rounds = any(cell.ended_by == "rounds" for cell in cells)
     if by_rounds or any(one.short for one in found) or made.share("unfinished") >= _MANY:

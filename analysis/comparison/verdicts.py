@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.comparison.data import ComparisonData, ConditionData, Metric, in_common
+from analysis.comparison.data import ComparisonData, ConditionData, Metric, common_series
 from analysis.formatting import NONE, THIN, count, number, plural, shortened
 from analysis.statistics.paired import (
     LEAST_SEEDS,
@@ -254,7 +254,7 @@ def across_conditions(data: ComparisonData) -> list[Family]:
     found: dict[tuple[str, str], list[tuple[str, Metric, Columns]]] = {}
     for arm in data.arms:
         cells = [cell for cell in data.cells if cell.entry.arm == arm]
-        same, _ = in_common(cells, data.record.last_evaluations)
+        same, _ = common_series(cells, data.record.last_evaluations)
         same = [one for one in same if any(cell.final(one) is not None for cell in cells)]
         for metric in [one for one in same if one.better] or same:
             at = {(cell.entry.condition, cell.entry.seed): cell.final(metric) for cell in cells}

@@ -60,25 +60,24 @@ def equal_of(data: ComparisonData) -> list[str]:
 
 def untested_of(data: ComparisonData) -> list[str]:
     """Return a line on the metrics that were not tested because no seed changes them."""
-    found: dict[str, list[bool]] = {}
+    found: dict[str, bool] = {}
     for one in data.conditions:
         for metric in one.metrics:
-            found.setdefault(metric.words, []).append(varies(metric, one.finals(metric)))
-    same = [words for words, changes in found.items() if not any(changes)]
+            found[metric.words] = found.get(metric.words, False) or varies(metric, one.finals(metric))
+    same = [words for words, changes in found.items() if not changes]
     return [f"The same at every seed, so that nothing is tested: {named(same)}."] if same else []
 
 
 def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
     """Collect the lines of all conditions; a line that is not common to all names its conditions."""
-    lines = []
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
         for line in say(condition):
             found.setdefault(line, []).append(condition.name)
-    for line, names in found.items():
-        everywhere = len(names) == len(data.conditions)
-        lines.append(line if everywhere else f"Under {named(names, '; ')}: {line[:1].lower()}{line[1:]}")
-    return lines
+    return [
+        line if len(names) == len(data.conditions) else f"Under {named(names, '; ')}: {line[:1].lower()}{line[1:]}"
+        for line, names in found.items()
+    ]
 
 
 def _warn_unchanged_traffic(data: ComparisonData) -> list[str]:

@@ -32,7 +32,7 @@ _HYPHENS = re.compile("-(?=-)")
 _CITED = re.compile(r"\[@([\w-]+)\]")
 
 
-def escaped(text: object) -> str:
+def escape_latex(text: object) -> str:
     """Return text that LaTeX sets unchanged; letters other than Latin become their code point, [U+6F22]."""
     parts = re.split(f"({_SUPERSCRIPT.pattern})", str(text).replace("\n", " "))  # text and superscripts alternate
     found = "".join(
@@ -53,7 +53,7 @@ def _letter(letter: str) -> str:
 def with_citations(text: str) -> str:
     """Return Markdown text as LaTeX; ``[@key]`` becomes a citation."""
     parts = _CITED.split(text.strip())  # text and keys alternate
-    return "".join(rf"\cite{{{part}}}" if place % 2 else escaped(part) for place, part in enumerate(parts)) + "\n"
+    return "".join(rf"\cite{{{part}}}" if place % 2 else escape_latex(part) for place, part in enumerate(parts)) + "\n"
 
 
 def booktabs(table: Table, label: str) -> str:
@@ -82,14 +82,14 @@ def booktabs(table: Table, label: str) -> str:
             lines = 0
         parts[-1].append(row)
         lines += high
-    caption = ". ".join(escaped(text) for text in (table.title, table.note) if text)
+    caption = ". ".join(escape_latex(text) for text in (table.title, table.note) if text)
     star = "*" if wide else ""
     made = []
     for place, part in enumerate(parts):
         texts = [_row(row, most) for row in (table.head, *part)]
         made += [
             rf"\begin{{table{star}}}", r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
-            rf"\caption{{{caption if not place else escaped(f'{table.title}, continued')}}}",
+            rf"\caption{{{caption if not place else escape_latex(f'{table.title}, continued')}}}",
             *([] if place else [rf"\label{{tab:{label}}}"]), rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule", texts[0], r"\midrule", *texts[1:], r"\bottomrule", r"\end{tabular}",
             rf"\end{{table{star}}}", "",
@@ -114,9 +114,9 @@ def _row(row: Sequence[str], most: int) -> str:
 def _cell(text: str, most: int) -> str:
     """Return a cell; words of more than ``most`` letters may break over lines."""
     words = (
-        r"\allowbreak{}".join(escaped(word[at : at + 8]) for at in range(0, len(word), 8))
+        r"\allowbreak{}".join(escape_latex(word[at : at + 8]) for at in range(0, len(word), 8))
         if len(word) > most
-        else escaped(word)
+        else escape_latex(word)
         for word in text.split(" ")
     )
     return " ".join(words)

@@ -21,7 +21,7 @@ import tomli_w
 from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.sections import Compared
-from analysis.export.latex import booktabs, escaped, with_citations
+from analysis.export.latex import booktabs, escape_latex, with_citations
 from analysis.export.methods import Runs, methods, settings_tables
 from analysis.export.references import references
 from analysis.formatting import Table, clean
@@ -29,7 +29,7 @@ from analysis.loading import RunData, load
 from analysis.report.headline import headline
 from analysis.report.page import Section, sections
 from analysis.report.record import record
-from analysis.style import HALF_IN, PRINT_IN, printed
+from analysis.style import HALF_IN, PRINT_IN, print_style
 from vnetsim.errors import InputError
 from vnetsim.storage.checksums import RECORD
 from vnetsim.storage.folder import Folder
@@ -89,7 +89,7 @@ def export_paper(folder: Path, to: Path) -> Path:
 
 def _run_files(folder: Path) -> Files:
     run = load(folder)
-    with printed() as pdfs:
+    with print_style() as pdfs:
         parts = sections(run)
     results = Section(
         id="headline", title="", tables=[Table(title="Results", head=("result", "value"), rows=headline(run))]
@@ -108,7 +108,7 @@ def _run_files(folder: Path) -> Files:
 def _comparison_files(folder: Path) -> Files:
     data = load_comparison(folder)
     found = Compared(data)
-    with printed() as pdfs:
+    with print_style() as pdfs:
         together, across, conditions = found.all_sections()
     parts = [*filter(None, together), *across, *(one for part in conditions for one in part)]
     names = [f"traffic/{Path(one.folder).name}" for one in data.record.traffic]
@@ -167,7 +167,7 @@ def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
                     files |= {f"figures/{name}.svg": svg.encode(), f"figures/{name}.pdf": pdfs[name]}
                 (width_pt,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', panel.svg)
                 star = "*" if float(width_pt) > 72 * PRINT_IN[HALF_IN] + 1 else ""
-                caption = escaped(f"{panel.title}. {panel.caption}")
+                caption = escape_latex(f"{panel.title}. {panel.caption}")
                 lines.append(
                     rf"\begin{{figure{star}}}\centering\includegraphics{{figures/{panel.name}}}"
                     rf"\caption{{{caption}}}\label{{fig:{panel.name}}}\end{{figure{star}}}"

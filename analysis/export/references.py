@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.export.latex import escaped
+from analysis.export.latex import escape_latex
 
 ALWAYS_CITED = ("vnetsim", "sumo")
 """Keys of entries to cite for every use of the simulator."""
@@ -27,7 +27,7 @@ def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str
         wanted.update(dict.fromkeys(named))
         if paper and not named:
             key = re.sub(r"[^\w-]+", "-", learner, flags=re.ASCII)
-            own[key] = f"@misc{{{key},\n  note = {{{escaped(paper)}}}\n}}"
+            own[key] = f"@misc{{{key},\n  note = {{{escape_latex(paper)}}}\n}}"
     return {key: entries[key] for key in wanted} | own
 
 

@@ -70,7 +70,8 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
     if all(len(curve.round) == 1 for curve in group):
         words = [f"{curve.words(float(curve.value[0]))} {_round_words(int(curve.round[0]))}" for curve in group]
         return Panel(name=name, title=title, caption=f"Measured once: {'; '.join(words)}.")
-    caption = " ".join([f"{_change_words(group)}\n", *_captions(group)])
+    captions = dict.fromkeys(f"{curve.caption.removesuffix('.')}." for curve in group if curve.caption)
+    caption = " ".join([f"{_change_words(group)}\n", *captions])
     wide = len(group) > 6
     by_rounds = [curve.round.astype(np.float64) for curve in group]
     svg = to_svg(_draw_curves(group, by_rounds, "rounds aggregated", wide=wide), name)
@@ -88,12 +89,6 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
         ):
             against.append((what, to_svg(_draw_curves(group, x, label, wide=wide), f"{name}-{what}")))
     return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide, against=tuple(against))
-
-
-def _captions(group: list[Curve]) -> list[str]:
-    """Return the captions of the series, each once."""
-    said = (curve.caption if curve.caption.endswith(".") else f"{curve.caption}." for curve in group if curve.caption)
-    return list(dict.fromkeys(said))
 
 
 def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:

@@ -53,7 +53,7 @@ def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
     ax.grid(visible=False)
 
 
-def joined(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def join_polylines(lanes: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return x and y of all polylines, with NaN between them, to draw one SVG path instead of thousands."""
     gap = pl.lit([float("nan")], dtype=pl.List(pl.Float64))
     joined = lanes.select(pl.concat_list("x_m", gap), pl.concat_list("y_m", gap)).explode("x_m", "y_m")
@@ -102,7 +102,7 @@ def map_axes(
     figure = Figure((width_in, wide / aspect + 0.48 + above_in))
     ax = axes(figure, top=above_in, right=width_in - 0.68 - wide)
     if not run.lanes.is_empty():
-        ax.plot(*joined(run.lanes), color=PALE if run.windows.height else GREY, linewidth=0.8, zorder=0.8)
+        ax.plot(*join_polylines(run.lanes), color=PALE if run.windows.height else GREY, linewidth=0.8, zorder=0.8)
     _draw_rsus(ax, run)
     frame(ax, extent)
     return figure, ax

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import polars as pl
 
@@ -132,15 +130,19 @@ def _fluctuation(run: RunData) -> list[tuple[str, str]]:
     return [("Fluctuation of the loss", few)] if losses else []
 
 
+def _reach(run: RunData) -> list[tuple[str, str]]:
+    """Return who could take part; empty for a run that trains or has no rounds."""
+    if run.learning or not run.takes_part:
+        return []
+    from analysis.report import possible  # noqa: PLC0415 - imports matplotlib, half of a short recording's time
+
+    return possible.headline(run)
+
+
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return labels and values with units, results first."""
-    rows = []
-    if run.takes_part and not run.learning:
-        from analysis.report import possible  # noqa: PLC0415 - imports matplotlib, half of a short recording's time
-
-        rows = [*possible.headline(run), *_learning(run)]
-    rows += [*_results(run), *_fluctuation(run), *_learning(run)] if run.learning else []
-    rows += _traffic(run)
+    rows = [*_results(run), *_fluctuation(run)] if run.learning else _reach(run)
+    rows += [*(_learning(run) if run.takes_part else ()), *_traffic(run)]
     wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
 
@@ -152,31 +154,20 @@ def finding(run: RunData) -> str:
         return ""
     passed = plural(windows["vehicle_id"].n_unique(), "vehicle")
     words = [f"{passed} drove past, in range for {dwell(windows).median} in the median."]
-    if run.takes_part and not run.learning:
-        from analysis.report import possible  # noqa: PLC0415 - as in headline
-
-        could = dict(possible.headline(run))
-        if could:
-            takes = could["A participation takes"].replace(" (median)", "")
-            words.append(
-                f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation."
-            )
+    if could := dict(_reach(run)):
+        takes = could["A participation takes"].replace(" (median)", "")
+        words.append(f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation.")
     invitations = invitations_of(run)
     if invitations.total:
         words.append(f"{sentence_case(invitations.what_decided)}.")
     if run.learning:
-        words += _learning_sentence(run)
+        for found in [one for one in _result_curves(run) if len(one.value) > 1][:1]:
+            first, last = (found.quantity(float(found.value[place])) for place in (0, -1))
+            name = sentence_case(subject(found.label, found.unit))
+            words.append(f"{name} went from {first} to {last} in {plural(int(found.round[-1]), 'round')}.")
         if blurred := invitations.how_blurred:
             words.append(f"{sentence_case(blurred)}.")
     return " ".join(words)
-
-
-def _learning_sentence(run: RunData) -> Iterator[str]:
-    found = next((one for one in _result_curves(run) if len(one.value) > 1), None)
-    if found is not None:
-        first, last = (found.quantity(float(found.value[place])) for place in (0, -1))
-        name = sentence_case(subject(found.label, found.unit))
-        yield f"{name} went from {first} to {last} in {plural(int(found.round[-1]), 'round')}."
 
 
 _LEADING_LABELS = {

@@ -103,7 +103,7 @@ def invitations_of(run: RunData) -> Invitations:
     )
 
 
-def together(runs: Iterable[Invitations]) -> Invitations:
+def add_invitations(runs: Iterable[Invitations]) -> Invitations:
     """Return the invitations of several runs as one; ``image_px`` is that of the first."""
     found = list(runs)
     return Invitations(

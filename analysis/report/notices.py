@@ -269,12 +269,6 @@ def _warn_uneven_silos(run: RunData) -> Iterator[str]:
         )
 
 
-def _round_up(value: float) -> float:
-    """Round a number >= 0 up to two digits."""
-    digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
-    return math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
-
-
 def _warn_too_fast(run: RunData) -> Iterator[str]:
     """Warn if the median entry speed is implausible: positions and speeds may be in feet."""
     entered = entries(run.windows)["entry_speed_mps"]
@@ -305,7 +299,9 @@ def _warn_sharp_images(run: RunData) -> Iterator[str]:
     elif len(speeds) and kernel <= 1:
         cure = "."
         if kernel > 0:
-            needed = _round_up(run.experiment.camera.exposure_s / kernel)
+            exact = run.experiment.camera.exposure_s / kernel
+            digits = 1 - math.floor(math.log10(exact)) if exact > 0 else 0
+            needed = math.ceil(round(exact * 10.0**digits, 6)) / 10.0**digits  # up, to two digits
             cure = f": raise camera.exposure_s {now} above {needed:g}, or take faster traffic."
         yield (
             f"All images stay sharp: at {quantity(fastest * 3.6, 'km/h')}, the fastest {who}, the motion kernel is "

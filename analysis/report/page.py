@@ -85,14 +85,11 @@ class Section:
 
 def sections(run: RunData) -> list[Section]:
     """Draw all figures for this kind of run, by section."""
-    traffic = [occupancy_panel, speed_panel, dwell_panel]
-    takes_part = [timeline_panel, outcome_panel, weight_panel, spent_panel]
     with styled():
+        traffic = [draw(run) for draw in (occupancy_panel, speed_panel, dwell_panel)]
         found = [
             Section(id="map", title="Place", panels=[map_panel(run)], tables=by_rsu(run)),
-            Section(
-                id="traffic", title="Traffic in coverage", panels=[draw(run) for draw in traffic], tables=by_type(run)
-            ),
+            Section(id="traffic", title="Traffic in coverage", panels=traffic, tables=by_type(run)),
             Section(id="blur", title="Blur", panels=[level_panel(run)]),
         ]
         if len(run.rsus) > 1:
@@ -107,7 +104,8 @@ def sections(run: RunData) -> list[Section]:
         if not run.learning:
             could = [survival_panel(run), failed_panel(run)]
             found.insert(0, Section(id="possible", title="Who could take part", panels=could, tables=tables(run)))
-        found.append(Section(id="participations", title="Who takes part", panels=[draw(run) for draw in takes_part]))
+        takes_part = [draw(run) for draw in (timeline_panel, outcome_panel, weight_panel, spent_panel)]
+        found.append(Section(id="participations", title="Who takes part", panels=takes_part))
         if not run.exchanges.is_empty():
             found.append(Section(id="exchanges", title="Exchange between vehicles", panels=exchange_panels(run)))
         if not run.learning:

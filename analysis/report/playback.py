@@ -83,7 +83,7 @@ def playback(run: RunData) -> Playback | None:
     )
 
 
-def thinned(
+def thin_paths(
     time_s: Floats, x_m: Floats, y_m: Floats, first: NDArray[np.int64], tolerance_m: float
 ) -> NDArray[np.bool_]:
     """Return a mask of the points to keep, such that linear interpolation between them is within the tolerance.
@@ -133,7 +133,7 @@ def _pack(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> 
     for rows in windows:
         first = np.concatenate(([0], rows["path_time_s"].list.len().cum_sum().to_numpy()[:-1])).astype(np.int64)
         time_s, x_m, y_m = (rows[f"path_{name}"].explode().to_numpy() for name in ("time_s", "x_m", "y_m"))
-        keep = thinned(time_s, x_m, y_m, first, tolerance_m)
+        keep = thin_paths(time_s, x_m, y_m, first, tolerance_m)
         kept_before = np.concatenate(([0], np.cumsum(keep)))
         counts = np.diff(kept_before[np.append(first, len(time_s))])
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))

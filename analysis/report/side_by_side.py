@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from analysis.formatting import clean, count, percent, plural
 from analysis.loading import WINDOW_KEY, RunData, load
 from analysis.plots.place import map_panel
 from analysis.report.page import environment
-from analysis.report.playback import Playback, playback
+from analysis.report.playback import playback
 from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.storage.folder import Folder
@@ -23,16 +22,6 @@ from vnetsim.storage.structure import flat
 _NAME = "beside.html"
 _MOST_NAMED = 3
 """Most differing settings in a title."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """One of the two runs: title, a sentence on results, playback, and a map for readers without scripts."""
-
-    title: str
-    facts: str
-    played: Playback
-    still: str
 
 
 def build_side_by_side(left: Path, right: Path) -> Path:
@@ -44,7 +33,7 @@ def build_side_by_side(left: Path, right: Path) -> Path:
     """
     runs = load(left), load(right)
     differing = _find_differences(*(flat(tomllib.loads(run.experiment_text)) for run in runs))
-    sides = []
+    sides: list[dict[str, object]] = []
     for place, (folder, run) in enumerate(zip((left, right), runs, strict=True)):
         played = playback(run)
         if played is None:
@@ -52,7 +41,8 @@ def build_side_by_side(left: Path, right: Path) -> Path:
         with styled():
             still = map_panel(run, f"map-{place}").svg
         named = ", ".join(f"{key} = {clean(values[place], 40)}" for key, values in differing.items())
-        sides.append(Side(title=named or clean(folder.name, 60), facts=_facts(run), played=played, still=still))
+        title = named or clean(folder.name, 60)
+        sides.append({"title": title, "facts": _facts(run), "played": played, "still": still})
     scenario = clean(Path(runs[0].experiment.scenario.replace("\\", "/")).name, 60)
     page = (
         environment()

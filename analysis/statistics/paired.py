@@ -19,7 +19,7 @@ from scipy import optimize, stats
 
 from analysis.statistics.sign_flips import (
     SignFlips,
-    attained,
+    attained_level,
     lower_limits,
     most_rejected,
     sign_flips,
@@ -132,7 +132,7 @@ def power_of(effect: float, count: int, level: float, *, student: bool = False) 
     ``count`` >= 2 is the number of pairs; ``level`` is already corrected for several tests.
     """
     if student or count > _SIMULATED:
-        return power_of_paired_t(effect, count, level if student else attained(level, count))
+        return power_of_paired_t(effect, count, level if student else attained_level(level, count))
     rejected = most_rejected(level, splits_of(count))
     return float(np.searchsorted(_effects_resolved(count, rejected), abs(effect)) / _DRAWS) if rejected else 0.0
 

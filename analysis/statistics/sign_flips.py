@@ -98,7 +98,7 @@ def most_rejected(level: float, splits: int) -> int:
     return math.floor(level * splits * (1 + 1e-9))
 
 
-def attained(level: float, count: int) -> float:
+def attained_level(level: float, count: int) -> float:
     """Return the attained level: the greatest possible p-value that is not above ``level``."""
     return most_rejected(level, splits_of(count)) / splits_of(count)
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from received import reseal
 
-from analysis.loading import shown
+from analysis.loading import select_for_page
 from analysis.report.page import build_report
 from vnetsim.errors import InputError
 
@@ -66,7 +66,7 @@ def test_a_damaged_file_is_named(run, name, damage, words):
 def test_what_is_measured_of_all_rsus_whenever_one_closes_a_round_counts_once_a_round():
     rows = [(1, 5.0, "spread", 0.1, ""), (1, 9.0, "spread", 0.3, ""), (2, 12.0, "spread", 0.2, "")]
     rows += [(1, 5.0, "knn", 0.4, "a"), (1, 9.0, "knn", 0.6, "b"), (2, 7.0, "knn", 0.8, "a")]
-    found = shown(pl.DataFrame(rows, schema=["round", "time_s", "name", "value", "aggregator"], orient="row"))
+    found = select_for_page(pl.DataFrame(rows, schema=["round", "time_s", "name", "value", "aggregator"], orient="row"))
     assert found.filter(name="spread").select("round", "time_s", "value").rows() == [(1, 9.0, 0.3), (2, 12.0, 0.2)]
     means = found.filter(name="knn").select("round", "time_s", "value", "low", "high").rows()
     assert means == [(1, 9.0, 0.5, 0.4, 0.6), (2, 9.0, pytest.approx(0.7), 0.6, 0.8)], "b's was not there at 7 s"

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from made_cells import ACCURACY, LOSS, cell, condition
+from made_cells import ACCURACY, LOSS, cell, comparison, condition
 
 from analysis.comparison.data import ConditionData, Metric
-from analysis.comparison.measures import first_reached, target_of, target_rows, target_table
+from analysis.comparison.measures import first_reached, target_of, target_rows
+from analysis.comparison.sections import Compared
 from analysis.formatting import NONE
 
 ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
@@ -67,7 +68,7 @@ def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
         ("b", "1 of 2", "2", "20.0\u202fs", "2.00\u202fkB", "6.00"),
     ]
     assert "worst arm here, b" in table.note
-    rows = target_table(target).select("arm", "seed", "round", "simulated_s", "bytes", "device_s").rows()
+    rows = target.reached.select("arm", "seed", "round", "simulated_s", "bytes", "device_s").rows()
     assert rows[2] == ("b", 0, None, None, None, None)
     assert rows[3] == ("b", 1, 2, 20.0, 2e3, 6.0)
 
@@ -92,4 +93,4 @@ def test_nobody_reaches_a_target_that_is_passed_before_and_lost() -> None:
 def test_without_a_known_direction_there_is_no_target(two: ConditionData) -> None:
     unknown = replace(two, metrics=(LOSS,))
     assert target_of(unknown) is None
-    assert target_table(None).height == 0
+    assert Compared(comparison(unknown)).tables()["comparison_targets"].height == 0

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import vnetsim
-from analysis.export.latex import booktabs, escaped, with_citations
+from analysis.export.latex import booktabs, escape_latex, with_citations
 from analysis.export.methods import settings_tables
 from analysis.formatting import Table
 from vnetsim.cli.commands import main
@@ -144,17 +144,17 @@ def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[...,
 
 
 def test_latex_of_hostile_text() -> None:
-    assert escaped(HOSTILE) == (
+    assert escape_latex(HOSTILE) == (
         r"\textbackslash{}input\textbraceleft{}/etc/passwd\textbraceright{} \$x\_1\$ \& 50\% \#1 "
         r"\textasciitilde{}\textasciicircum{} \textbraceleft{}"
     )
-    assert escaped("1\u202f234 \u2212 5\u202f\u00d7\u202f10\u00b3\n\x00") == r"1\,234 $-$ 5\,$\times$\,10$^{3}$ ?"
-    assert escaped("10\u207b\u2074") == "10$^{-4}$"
+    assert escape_latex("1\u202f234 \u2212 5\u202f\u00d7\u202f10\u00b3\n\x00") == r"1\,234 $-$ 5\,$\times$\,10$^{3}$ ?"
+    assert escape_latex("10\u207b\u2074") == "10$^{-4}$"
     assert with_citations("as in [@sumo], 5 %.\n") == "as in \\cite{sumo}, 5 \\%.\n"
     table = booktabs(Table(title=HOSTILE, head=("a", "b"), rows=[(HOSTILE, "1 & 2")], note="n"), "x-1")
     check_latex(table)
     assert r"\begin{tabular}{lr}" in table or r"\begin{tabular}{rr}" in table
-    assert escaped("--set a---b \u2013") == r"-{}-set a-{}-{}-b \textendash{}"
+    assert escape_latex("--set a---b \u2013") == r"-{}-set a-{}-{}-b \textendash{}"
 
 
 def test_no_row_begins_with_what_the_command_before_it_takes() -> None:
@@ -167,7 +167,7 @@ def test_no_row_begins_with_what_the_command_before_it_takes() -> None:
 def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows() -> None:
     kept = set()
     for letter in map(chr, [*range(32, 0x250), 0x3B1, 0x2229, 0x6F22, 0x202E, 0xD800, 0x1F697]):
-        shown = escaped(letter)
+        shown = escape_latex(letter)
         assert (
             shown == letter
             or shown == ""
@@ -177,7 +177,7 @@ def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows() -> None:
     assert not kept & set('\\{}$&#%_~^<>|"')
     assert {"a", "\u00e9", "\u0142", "\u0151"} <= kept
     assert max(kept) < "\u0180"
-    assert escaped("\u6f22_1") == r"[U+6F22]\_1"
+    assert escape_latex("\u6f22_1") == r"[U+6F22]\_1"
 
 
 def test_a_table_fits_a_column_or_the_page_and_ends_with_it() -> None:

@@ -47,7 +47,7 @@ def test_thinned_paths_are_nowhere_further_off_than_the_tolerance():
     turn = np.cumsum(rng.normal(0, 0.03, len(time_s)))
     x_m, y_m = np.cumsum(0.5 * speed * np.cos(turn)), np.cumsum(0.5 * speed * np.sin(turn))
     for tolerance_m in (0.5, 5.0):
-        keep = playback.thinned(time_s, x_m, y_m, first, tolerance_m)
+        keep = playback.thin_paths(time_s, x_m, y_m, first, tolerance_m)
         assert keep.sum() < 0.4 * len(keep)
         for begin, count in zip(first, lengths, strict=True):
             one = slice(begin, begin + count)
