@@ -77,7 +77,7 @@ def test_the_words_of_a_verdict() -> None:
     up = [0.014, 0.02, 0.01, 0.016, 0.012, 0.03]
     none = [0.0] * 6
     pair = pair_of(none, up)
-    assert (pair.verdict, pair.resolved, pair.p_value) == ("y higher", -1, 2 / 64)
+    assert (pair.verdict, pair.brief, pair.resolved, pair.p_value) == ("y higher", "lower", -1, 2 / 64)
     assert figures_of(pair, ACCURACY)[1] == "\u22123.0 to \u22121.0"
     assert figures_of(pair, ERROR)[1] == "\u22120.030 to \u22120.010"
     assert verdict_sentences([pair], ACCURACY) == [
@@ -87,7 +87,9 @@ def test_the_words_of_a_verdict() -> None:
     seen = f"a true difference of {100 * pair.resolves:.1f} points with 80\u202f% power."
     assert power_words([pair], ACCURACY).startswith(f"These seeds resolve {seen} This follows from")
     assert "with 6 seeds is 0.48 to 1.49 times the true one" in power_words([pair], ACCURACY)
-    assert pair_of(none, none).verdict == "equal at all 6 seeds"
+    same = pair_of(none, none)
+    assert (same.verdict, same.brief) == ("equal at all 6 seeds", "equal")
+    assert replace(pair, withheld=True).brief == "withheld"
     assert p_words(0.00099) == "< 0.001"
 
 
@@ -96,7 +98,7 @@ def test_seeds_needed_are_more_than_did_not_do() -> None:
     pair = pair_of([0.0] * 6, [0.04, 0.05, 0.06, 0.05, 0.04, -0.005])
     assert abs(pair.found.effect or 0) > 1.6
     assert (pair.resolved, pair.needed) == (0, 7)
-    assert pair.verdict == "not resolved; 7 seeds needed"
+    assert (pair.verdict, pair.brief) == ("not resolved; 7 seeds needed", "needs 7 seeds")
 
 
 def test_pairs_of_one_test_each_are_corrected_for_their_number() -> None:
@@ -117,7 +119,7 @@ def test_too_few_seeds_are_one_statement() -> None:
     for pair in (*six, *two):
         assert (pair.least, pair.resolved, pair.resolves) == (7, 0, None)
         assert figures_of(pair, LOSS)[1] == "unbounded"
-    assert six[0].verdict == "too few seeds"
+    assert (six[0].verdict, six[0].brief) == ("too few seeds", "too few seeds")
     assert two[0].verdict == "too few seeds"
     assert two[0].p_value is None
     three = compare_columns("ab", rng.normal(size=(3, 2)), "t")
