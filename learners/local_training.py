@@ -14,7 +14,7 @@ from learners.mathematics.weights import RunningMean
 from learners.state.server import Folded, Server
 from learners.tasks.task import StepLoss, Task
 from vnetsim.learning import Cost, Participant, Update
-from vnetsim.plugins.checked import place_of
+from vnetsim.plugins import place_of
 
 OPTIMIZER = "optimizer."
 HELD_BYTES = 2**31

@@ -11,7 +11,7 @@ from vnetsim.scenario.settings_file import load_experiment
 
 COMMANDS = (
     *("run", "mobility", "compare", "resume", "report", "export", "bench"),
-    *("learners", "plugins", "settings", "cite", "docs", "init"),
+    *("learners", "plugins", "check", "settings", "cite", "docs", "init"),
 )
 
 

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from vnetsim.cli.options import settings_of
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
+
+Set = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", negative="", help="A setting that it needs, as source.file=counts.csv. Repeatable."),
+]
 
 if TYPE_CHECKING:
     from vnetsim.plugins import Kind
@@ -79,6 +85,26 @@ def plugins(kind: str | None = None, name: str | None = None, /) -> int:
     for one in wanted:
         print_plugins(one, word(one), _find_installed(one, faults))
     return _status(faults)
+
+
+def check(plugin: str, /, *, set_: Set = ()) -> int:  # noqa: D417 - the type of set_ has its text
+    """Check a plug-in of any kind against its protocol and laws, in a small run; one line for each.
+
+    Types, shapes, bounds, finite values, weights that sum to 1, the same answer for the same seed, state that resumes,
+    and arguments that stay as they are. Exit status 2 if it breaks a law.
+
+    Args:
+        plugin: path/to/file.py:CLASS, or the name of an installed plug-in.
+    """
+    from vnetsim.testing import conformance  # noqa: PLC0415 - keeps --help quick
+
+    found = conformance(plugin, settings_of(set_))
+    print(plain(f"{found.kind} {found.name}"))
+    for law in found.kept:
+        print(f"  ok  {law}")
+    for fault in found.faults:
+        tell(fault)
+    return InputError.exit_code if found.faults else 0
 
 
 Section = tuple[str, str, list[SettingText]]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar, get_type_hints
 
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown_name
@@ -134,7 +134,7 @@ class Kind:
             return installed
         if given.__module__.startswith(FILE_MODULE):
             return f"{sys.modules[given.__module__].__file__}:{given.__name__}"
-        if fault := self._fault(given):
+        if fault := self.fault_of(given):
             raise InputError(f"{given.__name__}: {fault}")
         name = f"{given.__name__}@{_digest(given)}"
         _GIVEN[self.name, name] = given
@@ -182,11 +182,11 @@ class Kind:
                 found = entry.load()
             except (Exception, SystemExit) as error:
                 raise RunError(f"{where} cannot be imported: {one_line(error)}.") from error
-        if fault := self._fault(found):
+        if fault := self.fault_of(found):
             raise wrong(f"{where}: {fault}")
         return found  # type: ignore[no-any-return]
 
-    def _fault(self, found: Any) -> str:
+    def fault_of(self, found: Any) -> str:
         """Return what is wrong with a class; empty for nothing."""
         article = "an" if self.name[0] in "aeiou" else "a"
         if not isinstance(found, type):
@@ -219,7 +219,7 @@ class Kind:
         try:
             get_type_hints(settings)
         except Exception as error:  # noqa: BLE001 - annotations are code of the user's
-            return f"the type of one of its settings cannot be read: {_reason(error)}."
+            return f"the type of one of its settings cannot be read: {reason_of(error)}."
         return ""
 
 
@@ -308,10 +308,10 @@ def _import_fault(path: Path, error: BaseException, kind: str) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     beside = missing is not None and (path.parent / f"{missing.partition('.')[0]}.py").exists()
     hint = f" A {kind}'s file stands alone: what it imports must be installed." if beside else ""
-    return f"{path}:{lines[-1] if lines else 1}: {_reason(error)}.{hint}"
+    return f"{path}:{lines[-1] if lines else 1}: {reason_of(error)}.{hint}"
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return class and message of an error as one line; only the class if the message is empty."""
     name, text = type(error).__name__, one_line(error)
     return name if text == name else f"{name}: {text}"
@@ -329,7 +329,7 @@ def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
     except VnetsimError:
         raise
     except (Exception, SystemExit) as error:
-        raise RunError(f"{kind} '{name}' failed {when}: {_reason(error)}.{place_in_file(error)}") from error
+        raise RunError(f"{kind} '{name}' failed {when}: {reason_of(error)}.{place_in_file(error)}") from error
 
 
 def place_in_file(error: BaseException) -> str:
@@ -337,6 +337,14 @@ def place_in_file(error: BaseException) -> str:
     frames = traceback.walk_tb(error.__traceback__)
     own = [(frame, line) for frame, line in frames if is_users(frame.f_globals.get("__name__", ""))]
     return f" See line {own[-1][1]} of {own[-1][0].f_code.co_filename}." if own else ""
+
+
+def place_of(method: Any) -> str:
+    """Return a sentence with the line of a user's method; empty for one of an installed package."""
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
+        return ""
+    return f" See line {code.co_firstlineno} of {code.co_filename}."
 
 
 def is_users(module: str) -> bool:

@@ -8,14 +8,14 @@ import inspect
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from types import CodeType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from vnetsim.errors import NotFiniteError, RunError
 from vnetsim.errors.bounds import Within, bounds_of
-from vnetsim.plugins import is_users, plugin_errors
+from vnetsim.plugins import place_of, plugin_errors
 
 T = TypeVar("T")
 
@@ -230,11 +230,3 @@ def _moment(given: Sequence[Any]) -> str:
             alone = isinstance(one, Sequence) and len(one) == 1 and hasattr(first, "vehicle_id")
             return f" in round {number}" + (f" at vehicle '{first.vehicle_id}'" if alone else "")
     return ""
-
-
-def place_of(method: Callable[..., Any] | None) -> str:
-    """Return a sentence with the line of a user's method; empty for one of an installed package."""
-    code = getattr(getattr(method, "__func__", method), "__code__", None)
-    if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
-        return ""
-    return f" See line {code.co_firstlineno} of {code.co_filename}."

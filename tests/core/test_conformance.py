@@ -1,0 +1,159 @@
+"""`vnetsim.testing` and `vnetsim check`: built-in plug-ins and the examples keep every law; broken ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vnetsim.cli.commands import main
+from vnetsim.cli.lookup import kinds
+from vnetsim.errors import InputError
+from vnetsim.testing import check_plugin
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "flower"}
+"""What needs files, or a package that is not installed everywhere."""
+SLOW: dict[str, dict[str, Any]] = {
+    "resnet18": {
+        "learning.batch": 2,
+        "learning.steps": 1,
+        "data.test_images": 12,
+        "data.train_images": 24,
+        "silos.count": 3,
+    }
+}
+BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names()]
+EXAMPLES = {
+    "fedprox.py:FedProx": {},
+    "plugins/gratings.py:Gratings": {},
+    "plugins/growing_rounds.py:GrowingRounds": {},
+    "plugins/half_life.py:HalfLife": {},
+    "plugins/least_served.py:LeastServed": {},
+    "plugins/passages.py:Passages": {"source.file": str(SCENARIOS / "plugins" / "passages.csv")},
+    "plugins/perceptron.py:Perceptron": {},
+    "plugins/plain_cnn.py:PlainCnn": {},
+    "plugins/rotation.py:RotNet": {},
+    "plugins/two_ray.py:TwoRay": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Several threads wait for each other where cores are few."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("kind", "name"), BUILT_IN, ids=[f"{kind.name}-{name}" for kind, name in BUILT_IN])
+def test_a_built_in_plugin_keeps_every_law(kind: Any, name: str) -> None:
+    if name in NEEDS_DATA:
+        with pytest.raises(InputError, match=r"source\.file|data\.root|needs the package flwr"):
+            check_plugin(kind.find(name))
+        return
+    assert len(check_plugin(kind.find(name), SLOW.get(name))) >= 5
+
+
+def test_every_example_is_checked() -> None:
+    files = {
+        str(path.relative_to(SCENARIOS)) for path in [*SCENARIOS.glob("*.py"), *(SCENARIOS / "plugins").glob("*.py")]
+    }
+    assert files == {name.partition(":")[0] for name in EXAMPLES}
+
+
+@pytest.mark.parametrize(("name", "settings"), EXAMPLES.items(), ids=EXAMPLES)
+def test_an_example_keeps_every_law(name: str, settings: dict[str, str]) -> None:
+    assert len(check_plugin(f"{SCENARIOS / name}", settings)) >= 5
+
+
+HEAD = "from dataclasses import dataclass\nimport random\n\n@dataclass(frozen=True, kw_only=True)\n"
+SELECT = (
+    HEAD
+    + "class Mine:\n    name = source = 'mine'\n\n"
+    + "    def select(self, candidates, free, context):\n        {}\n"
+)
+PACE = HEAD + (
+    "class Mine:\n    name = source = 'mine'\n    exchange = False\n    closed_by = 'quorum'\n\n"
+    "    def places(self, state):\n        {}\n\n    def closes(self, state):\n        return state.committed > 1\n"
+)
+RATES = ("downlink_bps", "uplink_bps", "sidelink_bps")
+RADIO = (
+    HEAD
+    + "class Mine:\n    name = source = 'mine'\n    update_s = {}\n\n"
+    + "".join(f"    def {part}(self, rsu, one_m, *others):\n        {{}}\n\n" for part in RATES)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            SELECT.format("return None"),
+            r"select\(\d+ x Candidate, \d, SelectionContext of round 0\) returned None, exp",
+        ),
+        (SELECT.format("return candidates * 2"), "is no candidate or was returned before"),
+        (SELECT.format("return 1 / 0"), r"select\(.*\) raised ZeroDivisionError: division by zero; mend it\. See line"),
+        (SELECT.format("return sorted(candidates, key=lambda _: random.random())"), "a second run with the same"),
+        (SELECT.format("context.memory.x; return ()"), "AttributeError: 'NoneType' object has no attribute 'x'"),
+        (SELECT.replace("free, context", "free").format("return candidates"), "select cannot be called with"),
+        (PACE.format("return float('nan')"), "returned nan, expected a whole number; see vnetsim.simulation.pace.Pace"),
+        (PACE.format("return 0"), "no round closed with an update"),
+        (PACE.format("return random.random() > 0.5"), "another one when it was called again with the same arguments"),
+        (PACE.format("state.invited += 1; return 1"), "changed an argument; change a copy of it"),
+        (
+            RADIO.format("None", *["return 1e9 / one_m[0]"] * 3),
+            r"downlink_bps\(Rsu, \(0.0, 0.0\), None\) raised Z",
+        ),
+        (RADIO.format("None", *["return -5.0"] * 3), r"returned -5.0, expected a number between"),
+        (RADIO.format("-1", *["return 1e6"] * 3), "update_s is -1"),
+    ],
+)
+def test_a_broken_law_is_one_line_with_call_answer_and_cure(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", f"{file}:Mine"])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2, said
+    assert any(re.search(words, line) for line in said.err.splitlines()), said.err
+    assert all(re.match(r"vnetsim: [a-z ]+ 'mine'", line) for line in said.err.splitlines()), said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gone.py:Mine", "gone.py: no such file."),
+        ("mine.py", "name the class as well, as mine.py:CLASS."),
+        ("mine.py:Other", "unknown class 'Other'. Available: Mine, function."),
+        ("mine.py:function", "not a class"),
+        ("mine.py:Mine", "no plug-in; the nearest kind is selection policy, and it lacks select"),
+        ("nothing", "unknown plug-in 'nothing'"),
+    ],
+)
+def test_what_is_no_plugin_is_refused_in_one_line(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("class Mine:\n    name = source = 'mine'\n\n\ndef function():\n    pass\n")
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", name])
+    said = capsys.readouterr()
+    assert (stopped.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert words in said.err
+
+
+def test_what_was_checked_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", f"{SCENARIOS / 'plugins' / 'growing_rounds.py'}:GrowingRounds", "--set", "pace.every=1"])
+    said = capsys.readouterr()
+    assert (stopped.value.code, said.err) == (0, "")
+    assert said.out.startswith("pace growing\n  ok  name and source")
+    assert "  ok  rounds close with updates\n" in said.out

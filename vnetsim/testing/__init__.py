@@ -1,0 +1,176 @@
+"""Checks plug-ins of any kind against their protocol and its laws: ``check_plugin`` in a test, or ``vnetsim check``."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from vnetsim.api.settings import KINDS
+from vnetsim.errors import InputError, VnetsimError, unknown_name
+from vnetsim.experiment import Experiment
+from vnetsim.learning.kinds import LEARNERS
+from vnetsim.plugins import Kind, code_file, module_of_file, place_in_file, reason_of, short_name
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES
+from vnetsim.scenario.settings_file import Override, ResolvedPlugin, read_experiment, resolve_plugin
+from vnetsim.testing.calls import BrokenLaw, parameters_fault
+
+__all__ = ["Conformance", "check_plugin", "conformance"]
+
+_KINDS = (*KINDS, TRAFFIC_SOURCES)
+_SMALL: dict[str, Any] = {
+    "rounds": 4, "device": "cpu", "cost.model": "trained", "silos.count": 6, "data.train_images": 120,
+    "data.test_images": 40, "traffic.end_s": 300.0, "round.quorum": 2, "round.invited": 3, "round.max_staleness": 1,
+}  # fmt: skip
+"""Settings of the run in which a plug-in is checked."""
+_SMALL_LEARNING = {"steps": 2, "batch": 8, "bank": 60, "linear_probe": "never", "local_test": 12}
+"""Settings of its learner, as far as it has them."""
+
+
+@dataclass
+class Conformance:
+    """What was found about a plug-in.
+
+    Args:
+        kind: its kind in words, such as ``"pace"``.
+        name: its name.
+        kept: the laws that it keeps, one line each.
+        faults: for each law that it breaks, one line that says what was called, what came back, and what to do.
+    """
+
+    kind: str
+    name: str
+    kept: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def law(self, text: str, *, needed: bool = False) -> Iterator[None]:
+        """Check a law in the block, which raises if the plug-in breaks it; the check ends there if it is ``needed``."""
+        try:
+            yield
+        except _Stop:
+            raise
+        except (Exception, SystemExit) as error:
+            about = f"{self.kind} '{self.name}'"
+            fault = str(error) if isinstance(error, VnetsimError) else f"{text}: {reason_of(error)}."
+            place = "" if isinstance(error, VnetsimError) else place_in_file(error)
+            self.faults.append(f"{fault}{place}" if about in fault else f"{about}: {fault}{place}")
+            if needed:
+                raise _Stop from error
+        else:
+            self.kept.append(text)
+
+
+class _Stop(Exception):  # noqa: N818 - no error
+    """A law is broken that the next ones rely on."""
+
+
+def check_plugin(plugin: str | type, settings: Mapping[str, Any] | None = None) -> list[str]:
+    """Check a plug-in against its protocol and its laws, in a run of seconds.
+
+    For tests of plug-ins::
+
+        from vnetsim.testing import check_plugin
+
+        def test_my_pace():
+            check_plugin(MyPace)
+
+    Args:
+        plugin: its class, ``path/to/file.py:Class``, or the name of an installed plug-in.
+        settings: settings that it needs, by dotted key, such as ``{"source.file": "counts.csv"}``.
+
+    Returns:
+        the laws that were checked, one line each.
+
+    Raises:
+        InputError: it breaks laws, with one line for each; or it is not a plug-in, or a setting is wrong.
+    """
+    found = conformance(plugin, settings)
+    if found.faults:
+        raise InputError("\n".join(found.faults))
+    return found.kept
+
+
+def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -> Conformance:
+    """Return which laws a plug-in keeps and breaks; see ``check_plugin``.
+
+    Raises:
+        InputError: it is not a plug-in, or a setting is wrong.
+    """
+    from vnetsim.testing import laws  # noqa: PLC0415 - imports what runs a simulation
+
+    kind, found = _find(plugin)
+    overrides = [(tuple(key.split(".")), value) for key, value in (settings or {}).items()]
+    experiment, resolved = _resolve(kind, found, overrides)
+    report = Conformance(kind=kind.name, name=str(getattr(found, "name", found.__name__)))
+    try:
+        with report.law("name and source or paper say in words what it is"):
+            for part in (one for one in ("name", "source", "task", "paper") if one in kind.parts):
+                if not getattr(found, part):
+                    raise BrokenLaw(f"its {part} is empty; give it one.")
+        with report.law(f"its methods take the arguments of {kind.place}", needed=True):
+            if fault := parameters_fault(found, kind):
+                raise BrokenLaw(fault)
+        with report.law("its settings survive pickling, as worker processes need"):
+            copy = pickle.loads(pickle.dumps(resolved.settings))  # noqa: S301 - pickled just now
+            if copy != resolved.settings:
+                raise BrokenLaw("pickle returned other settings; leave eq of the dataclass as it is.")
+        laws.OF_KIND[kind.name](report, experiment, resolved)
+    except _Stop:
+        pass
+    return report
+
+
+def _find(plugin: str | type) -> tuple[Kind, type[Any]]:
+    """Return a plug-in's kind and class."""
+    if isinstance(plugin, str) and code_file(plugin) is None:
+        kind = next((kind for kind in _KINDS if plugin in kind.names()), None)
+        if kind is None:
+            names = {name for kind in _KINDS for name in kind.names()}
+            raise (
+                unknown_name("plug-in", plugin, names)
+                if not plugin.endswith(".py")
+                else InputError(f"{plugin}: name the class as well, as {plugin}:CLASS.")
+            )
+        return kind, kind.find(plugin)
+    found: Any = plugin
+    if isinstance(plugin, str):
+        file = code_file(plugin)
+        assert file is not None
+        module = module_of_file(file, "plug-in")
+        classes = {name: one for name, one in vars(module).items() if getattr(one, "__module__", "") == module.__name__}
+        if short_name(plugin) not in classes:
+            raise unknown_name("class", short_name(plugin), classes, where=str(file))
+        found = classes[short_name(plugin)]
+    where = plugin if isinstance(plugin, str) else getattr(plugin, "__name__", repr(plugin))
+    if not isinstance(found, type):
+        raise InputError(f"{where}: not a class; name the class of a plug-in.")
+    nearest = max(_KINDS, key=lambda kind: sum(hasattr(found, part) for part in kind.parts) / len(kind.parts))
+    if fault := nearest.fault_of(found):
+        raise InputError(f"{where}: no plug-in; the nearest kind is {nearest.name}, and {fault}")
+    return nearest, found
+
+
+def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[Experiment, ResolvedPlugin]:
+    """Return a small experiment with a plug-in, and the plug-in with its settings."""
+    name = kind.name_of(found)
+    scenario = name if kind is TRAFFIC_SOURCES else "gaussian"
+    named = [] if kind is TRAFFIC_SOURCES else [(tuple(kind.key.split(".")), name)]
+    if kind.key == "aggregation.name" or getattr(found, "targets", "") == "classes":
+        named.append((("learner",), "fedavg-classification"))
+    elif kind.key == "data.name":
+        named.append((("learner",), "fedavg-steering"))
+    learner = LEARNERS.find(dict(named).get(("learner",), dict(overrides).get(("learner",), Experiment.learner)))
+    of_learner = {f"learning.{key}": value for key, value in _SMALL_LEARNING.items() if hasattr(learner.Settings, key)}
+    small = [(tuple(key.split(".")), value) for key, value in (_SMALL | of_learner).items()]
+    if kind is TRAFFIC_SOURCES and "end_s" not in getattr(found, "traffic_settings", ()):
+        small = [(path, value) for path, value in small if path[0] != "traffic"]
+    experiment, _ = read_experiment(scenario, [*small, *named, *overrides])
+    values: dict[str, Any] = {
+        "learning": experiment.learning, "selection": experiment.selection, "pace": experiment.pace,
+        "aggregation": experiment.aggregation, "radio": experiment.radio, "source": experiment.source,
+        "data": experiment.data.own, "encoder": experiment.encoder,
+    }  # fmt: skip
+    return experiment, resolve_plugin(kind, values[kind.table], name, found=found)

@@ -1,0 +1,381 @@
+"""The laws of each kind of plug-in, checked in small simulations and trainings."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import Entered, Left, TrafficStream
+from vnetsim.experiment import Experiment
+from vnetsim.learning import AGGREGATOR, Cost, Learner, ModelKey, Participant, Peer
+from vnetsim.learning.aggregation import AGGREGATIONS
+from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
+from vnetsim.learning.global_generators import seeded
+from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
+from vnetsim.plugins import Kind
+from vnetsim.radio import RADIO_MODELS
+from vnetsim.random_streams import Streams
+from vnetsim.runs.assembly import assemble
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES
+from vnetsim.scenario.settings_file import ResolvedPlugin, resolve_plugin
+from vnetsim.simulation.log import RoundResult, RoundSummary
+from vnetsim.simulation.loop import SimulationResult, simulate
+from vnetsim.simulation.pace import PACES
+from vnetsim.simulation.plugins import SimulationPlugins
+from vnetsim.simulation.selection import SELECTIONS
+from vnetsim.testing.calls import BrokenLaw, StrictPlugin, bits
+from vnetsim.traffic.sources import open_source
+
+if TYPE_CHECKING:
+    from vnetsim.testing import Conformance
+
+_COST = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=4e12, steps=8)
+_DISTANCES_M = (0.0, 1.0, 10.0, 100.0, 249.9)
+
+
+class _NoLearning:
+    """Equal weights; losses and figures that differ between vehicles."""
+
+    def cost(self, _silo: int) -> Cost:
+        return _COST
+
+    def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        figures = [1.0 / (2 + one.silo) for one in participants]
+        return RoundResult(weights=[1 / max(1, len(figures))] * len(figures), losses=figures, figures=figures)
+
+    def mix(self, _: object) -> None:
+        """Not called with one aggregator."""
+
+
+def _play(experiment: Experiment, kind: Kind, plugin: StrictPlugin) -> SimulationResult:
+    tables = {"selection": SELECTIONS, "pace": PACES, "radio": RADIO_MODELS}
+    chosen = {
+        table: resolve_plugin(one, getattr(experiment, table)) for table, one in tables.items() if one is not kind
+    }
+    made: dict[str, Any] = {table: one.settings for table, one in chosen.items()} | {kind.table: plugin}
+    traffic = open_source(experiment, repeat=False)
+    try:
+        return simulate(
+            experiment, traffic, _NoLearning(), Streams(seed=experiment.seed),
+            plugins=SimulationPlugins(**made, chosen=chosen),
+        )  # fmt: skip
+    finally:
+        traffic.close()
+
+
+def _simulated(
+    report: Conformance, experiment: Experiment, kind: Kind, make: Callable[[], StrictPlugin], method: str
+) -> SimulationResult:
+    """Check a simulated run and its repetition; ``method`` must be called in it."""
+    strict = make()
+    with report.law("a simulated run: results fit the protocol, and no argument is changed", needed=True):
+        result = _play(experiment, kind, strict)
+        if not strict.calls[method]:
+            raise BrokenLaw(f"{method} was never called in {result.time_s:g} s of traffic; invite and close rounds.")
+    with report.law("a second run with the same seed is equal: no state but what begin returns"):
+        again = _play(experiment, kind, make())
+        for table in ("rounds", "participations"):
+            one, other = (bits([*getattr(run.log, table)]) for run in (result, again))
+            if one != other:
+                raise BrokenLaw(
+                    f"a second run with the same seed and the same object has other {table}; keep the state of a run "
+                    "in what begin returns, and draw only from the generator that is given."
+                )
+    return result
+
+
+def _selection(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    _simulated(report, experiment, SELECTIONS, lambda: StrictPlugin(plugin.settings, SELECTIONS), "select")
+
+
+def _pace(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    pure = ("places", "closes", "deadline_s", "plan", "takes", "share")
+
+    def strict() -> StrictPlugin:
+        return StrictPlugin(plugin.settings, PACES, pure=pure, may_change=())
+
+    with report.law("exchange is true or false, closed_by is 'quorum' or 'everyone'"):
+        found = plugin.found
+        if not isinstance(found.exchange, bool) or found.closed_by not in ("quorum", "everyone"):
+            raise BrokenLaw(f"exchange is {found.exchange!r}, closed_by is {found.closed_by!r}; see {PACES.place}.")
+    result = _simulated(report, experiment, PACES, strict, "places")
+    with report.law("rounds close with updates"):
+        if not any(one.committed for one in result.log.rounds):
+            raise BrokenLaw(f"no round closed with an update in {result.time_s:g} s; let places and closes allow it.")
+
+
+def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    rates = ("downlink_bps", "uplink_bps", "sidelink_bps", "received_dbm")
+
+    def make() -> StrictPlugin:
+        return StrictPlugin(plugin.settings, RADIO_MODELS, pure=rates, may_change=("memory", "state"))
+
+    strict = make()
+    rsu = Rsu(id="a", x_m=0.0, y_m=0.0, range_m=250.0)
+    with report.law("update_s is None or a time above 0 s", needed=True):
+        if strict.update_s is not None and not 0 < strict.update_s < np.inf:
+            raise BrokenLaw(f"update_s is {strict.update_s!r}; make it None, or a time in s above 0.")
+
+    def measure() -> list[float]:
+        found = []
+        memory = strict.begin((rsu,), ()) if hasattr(strict, "begin") else None
+        if hasattr(strict, "entered"):
+            strict.entered(1.6, memory)
+        for link in range(4):
+            both = [(1.6,), (1.6, 1.6)]
+            states = (
+                [strict.draw(Streams(seed=0).generator(link), memory, heights_m) for heights_m in both]
+                if hasattr(strict, "draw")
+                else [None, None]
+            )
+            for m in _DISTANCES_M:
+                found += [strict.downlink_bps(rsu, (m, 0.0), states[0]), strict.uplink_bps(rsu, (m, 0.0), states[0])]
+                found.append(strict.sidelink_bps(rsu, (0.0, m), (0.0, 0.0), states[1]))
+                if hasattr(strict, "received_dbm"):
+                    strict.received_dbm(rsu, (m, 0.0), states[0])
+        return found
+
+    with report.law(
+        "rates from 0 m to 249.9 m are finite, above 0 bit/s and the same for the same arguments", needed=True
+    ):
+        first = measure()
+    with report.law("no rate is above cap_bps"):
+        cap_bps = getattr(strict, "cap_bps", None)
+        if cap_bps is not None and max(first) > cap_bps:
+            raise BrokenLaw(f"a rate of {max(first):g} bit/s is above cap_bps = {cap_bps:g}; raise cap_bps.")
+    with report.law("a second run with the same random streams has the same rates"):
+        if measure() != first:
+            raise BrokenLaw(
+                "draw with the same generator gave other rates; draw only from the generator that is given."
+            )
+    _simulated(report, experiment, RADIO_MODELS, make, "downlink_bps")
+
+
+def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:  # noqa: C901 - one law after the other
+    def read() -> tuple[Any, list[Any]]:
+        strict = replace(plugin, settings=StrictPlugin(plugin.settings, TRAFFIC_SOURCES))
+        traffic: Any = open_source(experiment, repeat=False, source=strict)
+        traffic = StrictPlugin(traffic, TRAFFIC_SOURCES, protocol=TrafficStream)
+        events: list[Any] = []
+        try:
+            if len({rsu.id for rsu in traffic.rsus}) < len(traffic.rsus):
+                raise BrokenLaw("two RSUs of open(TrafficRequest) have one id; give each its own.")
+            for event in traffic.events():
+                events.append(event)
+                if len(events) == 20_000:
+                    break
+            _ = traffic.info
+        finally:
+            traffic.close()
+            traffic.close()
+        return traffic, events
+
+    with report.law("open returns RSUs and events inside their discs; close may be called twice", needed=True):
+        _, events = read()
+    with report.law("there are events, sorted by time"):
+        late = [one for one, after in pairwise(events) if after.time_s < one.time_s]
+        if late or not events:
+            raise BrokenLaw(
+                f"events() has {len(events)} events, {len(late)} of them later than the next; sort them by time_s."
+            )
+    with report.law("each vehicle that enters leaves once, with the same path object"):
+        open_: set[int] = set()
+        for event in events:
+            if isinstance(event, Entered):
+                open_.add(id(event.path))
+            elif isinstance(event, Left) and id(event.path) in open_:
+                open_.remove(id(event.path))
+            else:
+                raise BrokenLaw(
+                    f"events() lets {event.path.vehicle_id} leave without an entry; yield its Entered before."
+                )
+        if open_ and len(events) < 20_000:
+            raise BrokenLaw(f"events() leaves {len(open_)} windows open; close them at the end with the cause 'end'.")
+    with report.law("the same seed gives the same windows"):
+        windows = ([bits(one.window) for one in each if isinstance(one, Left)] for each in (events, read()[1]))
+        if next(windows) != next(windows):
+            raise BrokenLaw("opened again, its windows differ; draw only from request.streams.")
+
+
+def _data(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    strict = StrictPlugin(plugin.settings, DATA_SETS)
+    streams = Streams(seed=0)
+    with report.law("load returns images and labels that torch takes", needed=True):
+        loaded = strict.load(experiment.data, streams)
+    with report.law("load with the same seed returns the same bits"):
+        if bits(strict.load(experiment.data, streams)) != bits(loaded):
+            raise BrokenLaw("load called again returned other images; draw only from the streams that are given.")
+    if plugin.found.targets == "classes":
+        with report.law("labels are 0 to the number of class names less 1"):
+            for part in ("train_labels", "test_labels"):
+                labels = getattr(loaded, part)
+                if len(labels) == 0 or int(labels.min()) < 0 or int(labels.max()) >= len(loaded.class_names):
+                    raise BrokenLaw(f"{part} are not all in 0 to {len(loaded.class_names) - 1}; number the classes so.")
+    if hasattr(plugin.settings, "outline"):
+        with report.law("outline returns what load does, with images of the same shapes and the same labels"):
+            dark = strict.outline(experiment.data, streams)
+            for one in fields(loaded):
+                bright, its = getattr(loaded, one.name), getattr(dark, one.name)
+                alike = bits(bright) == bits(its) if one.name.endswith(("labels", "angles")) else True
+                if not alike or getattr(bright, "shape", None) != getattr(its, "shape", None):
+                    raise BrokenLaw(f"{one.name} of outline differs from that of load; leave only the images black.")
+    _trained(report, lambda: _learner_with(experiment, data_set=strict))
+
+
+def _encoder(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    import torch  # noqa: PLC0415 - takes seconds
+
+    strict = StrictPlugin(plugin.settings, ENCODERS)
+    with report.law(
+        "build returns a module and its channels: images (2, 3, 32, 32) become (2, C, H', W')", needed=True
+    ):
+        trunk, width = strict.build()
+        dense = trunk(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+        if dense.ndim != 4 or tuple(dense.shape[:2]) != (2, width):
+            raise BrokenLaw(
+                f"its module returned shape {tuple(dense.shape)}, expected (2, {width}, H', W'); mend build()."
+            )
+        if not bool(dense.isfinite().all()):
+            raise BrokenLaw("its module returned values that are not finite; mend its layers or their start.")
+    _trained(report, lambda: _learner_with(experiment, encoder=strict))
+
+
+def _aggregation(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    def make() -> Learner:
+        strict = StrictPlugin(plugin.settings, AGGREGATIONS, pure=("aggregate",), may_change=())
+        return _learner_with(experiment, aggregation=strict)
+
+    _trained(report, make)
+
+
+def _learner_with(experiment: Experiment, **parts: Any) -> Learner:
+    """Return the experiment's learner, with strict plug-ins in its context, or a strict learner itself."""
+    assembly = assemble(experiment)
+    learner, settings = parts.pop("learner", assembly.learner.found), assembly.learner.settings
+    context = replace(assembly.context("cpu"), **parts)
+    with seeded(context.streams.integer("creation"), "cpu"):
+        made: Learner = learner.create(context, settings)
+    return made
+
+
+def _participants(learner: Learner, round_: int, count: int = 3) -> list[Participant]:
+    """Return vehicles of a round, which exchanged with each other if the learner exchanges; the last one is stale."""
+    peers = [Peer(vehicle_id=f"v{i}", silo=i, speed_mps=15.0 + i, level_px=1.0 + i) for i in range(count)]
+    exchange = learner.cost(0).exchange is not None
+    return [
+        Participant(
+            round=round_, base=ModelKey(AGGREGATOR, max(0, round_ - (i == count - 1))), rsu_id="r",
+            vehicle_id=one.vehicle_id, silo=one.silo, speed_mps=one.speed_mps, level_px=one.level_px,
+            peers=tuple(other for other in peers if other is not one) if exchange else (),
+            neighbours=(count - 1) * exchange,
+        )
+        for i, one in enumerate(peers)
+    ]  # fmt: skip
+
+
+def _round(learner: Learner, index: int) -> list[Any]:
+    """Play a round; return everything that came of it, to compare."""
+    with seeded(index, "cpu"):
+        shapes = model_shapes(learner.state_dict())
+        updates = train_checked(learner, _participants(learner, index), shapes)
+        if not all(one.finite for one in updates):
+            raise BrokenLaw(f"train in round {index} returned values that are not finite; mend loss or step size.")
+        made = aggregate_checked(learner, updates, f"in aggregate in round {index}")
+        metrics = learner.evaluate(final=index == 1)
+    return [made.weights, made.metrics, metrics, [one.loss for one in updates], learner.state_dict()]
+
+
+def _trained(report: Conformance, make: Callable[[], Learner]) -> Learner:
+    """Check two rounds of training, their repetition, and a resumed learner; return the first learner."""
+    with report.law(
+        "two rounds: updates, weights and metrics are finite, and weights sum to 1 or are all 0", needed=True
+    ):
+        learner = make()
+        first = bits(_round(learner, 0))
+        saved = {name: copy.deepcopy(tensor) for name, tensor in learner.state_dict().items()}
+        second = bits(_round(learner, 1))
+    with report.law("the same seed gives the same bits"):
+        if bits(_round(make(), 0)) != first:
+            raise BrokenLaw("the first round, played again with the same seed, has other bits; seed every random draw.")
+    with report.law("a new learner goes on from the saved state to the same bits"):
+        resumed = make()
+        resumed.load_state_dict(saved)
+        if bits(_round(resumed, 1)) != second:
+            raise BrokenLaw(
+                "round 1 after load_state_dict has other bits than without; put all state into what is saved."
+            )
+    return learner
+
+
+def _learner(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:  # noqa: C901 - as above
+    strict: Any = StrictPlugin(plugin.found, LEARNERS)
+
+    def make() -> Any:
+        return StrictPlugin(_learner_with(experiment, learner=strict), LEARNERS, pure=("cost", "describe", "train"))
+
+    with report.law("describe, series and cost fit the protocol", needed=True):
+        learner = make()
+        described, series = learner.describe(), learner.series()
+        counts, silos = described.silo_label_counts.shape, experiment.silos.count
+        if counts != (silos, len(described.class_names)):
+            raise BrokenLaw(
+                f"describe() has silo_label_counts of shape {counts}, expected ({silos}, number of class names)."
+            )
+        for silo in range(silos):
+            cost = learner.cost(silo)
+            if not (min(cost.download_bytes, cost.upload_bytes, cost.steps) >= 0 and 0 < cost.work_flop < np.inf):
+                raise BrokenLaw(
+                    f"cost({silo}) is {cost}; sizes are 0 bytes or more, and work_flop is finite and above 0."
+                )
+    learner = _trained(report, make)
+    with report.law("train changes no model, and an update does not depend on who else trains"):
+        before = bits(learner.state_dict())
+        group = _participants(learner, 2)
+        with seeded(2, "cpu"):
+            together = learner.train(group)
+        with seeded(2, "cpu"):
+            alone = learner.train(group[1:2])
+        if bits(learner.state_dict()) != before:
+            raise BrokenLaw("train(3 x Participant) changed state_dict(); change the model in aggregate only.")
+        if bits(together[1].state) != bits(alone[0].state):
+            raise BrokenLaw(
+                "train(1 x Participant) returned other bits than with two more; seed draws by participant.started."
+            )
+    with report.law("evaluate changes nothing, and its metrics and those of aggregate are in series"):
+        metrics: Mapping[str, float] = learner.evaluate(final=True)
+        if bits(learner.state_dict()) != before:
+            raise BrokenLaw("evaluate(final=True) changed state_dict(); leave the model as it is.")
+        if unknown := metrics.keys() - {one.name for one in series}:
+            raise BrokenLaw(
+                f"evaluate(final=True) returned {', '.join(sorted(unknown))}, of which series() says nothing."
+            )
+    with report.law("a round without updates keeps the model"):
+        model = bits({name: one for name, one in learner.state_dict().items() if name.startswith("model.")})
+        if not model:
+            raise BrokenLaw("state_dict() has no tensor named model.*; put the global model there.")
+        aggregate_checked(learner, [], "in aggregate")
+        if bits({name: one for name, one in learner.state_dict().items() if name.startswith("model.")}) != model:
+            raise BrokenLaw("aggregate([]) changed the model; keep it when nobody committed.")
+    with report.law("sample_images returns uint8 of shape (kernels, count, H, W, C)"):
+        samples = learner.sample_images([0.0, 3.0], 2)
+        channels, height, width = described.image_shape
+        if samples.shape != (2, 2, height, width, channels) or samples.dtype != np.uint8:
+            raise BrokenLaw(f"sample_images([0.0, 3.0], 2) has {samples.dtype} of shape {samples.shape}.")
+
+
+OF_KIND: Mapping[str, Callable[[Conformance, Experiment, ResolvedPlugin], None]] = {
+    SELECTIONS.name: _selection,
+    PACES.name: _pace,
+    RADIO_MODELS.name: _radio,
+    TRAFFIC_SOURCES.name: _source,
+    DATA_SETS.name: _data,
+    ENCODERS.name: _encoder,
+    AGGREGATIONS.name: _aggregation,
+    LEARNERS.name: _learner,
+}
