@@ -159,8 +159,7 @@ def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) 
 
 def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:  # noqa: C901 - one law after the other
     def read() -> tuple[Any, list[Any]]:
-        strict = replace(plugin, settings=StrictPlugin(plugin.settings, TRAFFIC_SOURCES))
-        traffic: Any = open_source(experiment, repeat=False, source=strict)
+        traffic: Any = open_source(experiment, repeat=False, source=plugin)
         traffic = StrictPlugin(traffic, TRAFFIC_SOURCES, protocol=TrafficStream)
         events: list[Any] = []
         try:
