@@ -214,8 +214,8 @@ class ContrastiveDivergence:
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Return an update for each, in order."""
         jobs = [self._job(start) for start in starts]
-        compared = self._compare_all(jobs)
-        trained = map(to_host, self._task.engine.train(jobs))
+        compared = self._compare_all(starts, jobs)
+        trained = to_host(self._task.engine.train(jobs))
         return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
@@ -258,20 +258,19 @@ class ContrastiveDivergence:
             },
         )
 
-    def _compare_all(self, jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
+    def _compare_all(self, starts: Sequence[Start], jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
         """Return, for each job, the sub-network's influence and the comparison of gradients; trains nothing."""
         both = [i for i, job in enumerate(jobs) if job.program is self._together]
-        influences = torch.stack([jobs[i].given[INFLUENCE.name] for i in both]).tolist() if both else []
         figures: list[dict[str, float]] = [{} for _ in jobs]
         # costs as much time as about one step
-        calls = [partial(self._compare_gradients, jobs[i]) for i in both]
-        for i, influence, found in zip(both, influences, run_each(calls, self._task.device), strict=True):
-            figures[i] = {INFLUENCE.name: influence, **found}
+        products = run_each([partial(self._products, jobs[i]) for i in both], self._task.device)
+        for i, found in zip(both, torch.stack(products).tolist() if both else [], strict=True):
+            influence = torch.tensor(self._influence(starts[i].participant, starts[i].own), dtype=torch.float32)
+            figures[i] = {INFLUENCE.name: influence.item(), **_compared(*found)}
         return figures
 
-    def _compare_gradients(self, job: TrainingJob) -> dict[str, float]:
-        """Return |grad L_cd| / |grad L_lr| and their cosine over the backbone, on the first batch, where defined."""
-        # no cosine if a gradient is 0; nothing if grad L_lr is 0 or a gradient is not finite
+    def _products(self, job: TrainingJob) -> Tensor:
+        """Return |grad L_cd|, |grad L_lr| and their product over the backbone, on the first batch, shape (3,)."""
         base, networks = to_device(job.base, self._task.device), copy.deepcopy(job.program.network)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
         networks.load_state_dict(base)
@@ -282,14 +281,7 @@ class ContrastiveDivergence:
             torch.autograd.grad(loss, backbone, retain_graph=True, allow_unused=True, materialize_grads=True)
         )
         of_divergence = _flat(torch.autograd.grad(divergence, backbone, allow_unused=True, materialize_grads=True))
-        products = torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
-        *lengths, product = products.tolist()
-        if not (all(map(math.isfinite, lengths)) and lengths[1] > 0):
-            return {}
-        figures = {"gradient_ratio": lengths[0] / lengths[1]}
-        if lengths[0] > 0 and math.isfinite(product):
-            figures["gradient_cosine"] = product / (lengths[0] * lengths[1])
-        return figures
+        return torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
 
     def _influence(self, participant: Participant, own: State) -> float:
         """Return the sub-network's influence on a silo's backbone; see ``CdlSettings.divergence_schedule``."""
@@ -340,6 +332,19 @@ class ContrastiveDivergence:
                 for prefix, network in parts.items()
             }
         )
+
+
+def _compared(of_divergence: float, of_loss: float, product: float) -> dict[str, float]:
+    """Return ratio and cosine of two gradients, given lengths and product; no cosine if the first is 0.
+
+    Empty if grad L_lr is 0 or a gradient is not finite.
+    """
+    if not (math.isfinite(of_divergence) and math.isfinite(of_loss) and of_loss > 0):
+        return {}
+    figures = {"gradient_ratio": of_divergence / of_loss}
+    if of_divergence > 0 and math.isfinite(product):
+        figures["gradient_cosine"] = product / (of_divergence * of_loss)
+    return figures
 
 
 def _flat(gradients: Sequence[Tensor]) -> Tensor:

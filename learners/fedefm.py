@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from learners.data.moving import to_device
 from learners.engines.batched import run_each
 from learners.engines.programs import (
     LocalTraining,
@@ -341,8 +342,9 @@ class Overseas:
             return found
         calls = [partial(self._problem, starts[i], copies[i]) for i in taught]
         problems = run_each(calls, self._task.device)
-        for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
-            values = zip(copies[i], alike.tolist(), strict=True)
+        every = iter(torch.cat(dense_similarities(problems, self._settings.solver)).tolist())
+        for i in taught:
+            values = zip(copies[i], every, strict=False)
             found[i] = {host: value for host, value in values if math.isfinite(value)}
         return found
 
@@ -368,8 +370,8 @@ class Overseas:
             return plain
         given: dict[str, Tensor] = {}
         if self._settings.similarity == "visit":
-            values = [alike[host] for host in copies]
-            given["similarities"] = torch.tensor(values, dtype=torch.float64, device=self._task.device)
+            values = torch.tensor([alike[host] for host in copies], dtype=torch.float64)
+            given = to_device({"similarities": values}, self._task.device)
         for i, state in enumerate(copies.values()):
             given |= add_prefix(f"{TEACHER}{i}.", state)
         return replace(plain, program=self._with_teachers, given=given)

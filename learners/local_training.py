@@ -99,7 +99,7 @@ class LocalSteps:
             return self._average_on_arrival(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
-            trained = [to_host(one) for one in trained]
+            trained = to_host(trained)
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002

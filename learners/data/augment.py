@@ -7,13 +7,13 @@ draws once per batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from learners.data.moving import to_device
+from learners.data.moving import has_fixed_shapes, to_device
 
 SCALE = (0.08, 1.0)
 """Range of a crop's share of the image's area; torchvision's default."""
@@ -51,32 +51,43 @@ def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -
     }
 
 
-def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+Channels = Sequence[float] | Tensor
+"""One value a channel; a tensor has as many elements, and is best on the images' device."""
+
+
+def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std: Channels) -> Tensor:
     """Return the normalised views of images, given the draws of first or second views.
 
     Images are floating point in [0, 1], shape (N, 3, H, W), and are not changed; they may belong to several vehicles.
-    ``mean`` is subtracted from each channel last, then the channel is divided by ``std``. Indices are computed on the
-    CPU, so that nothing waits for the device.
+    ``mean`` is subtracted from each channel last, then the channel is divided by ``std``. On a GPU every operation
+    computes all images and takes those that it is meant for, so that shapes are fixed; on the CPU it computes those
+    alone, to the same bits.
     """
-    like = images.dtype
-    there = {name: draws[name] for name in ("box", "flipped") if name in draws}
-    there["grey"] = draws["grey"].nonzero()[:, 0]
-    there |= {name: torch.as_tensor(channel, dtype=like) for name, channel in (("mean", mean), ("std", std))}
-    if "jittered" in draws:
-        there["jittered"] = chosen = draws["jittered"].nonzero()[:, 0]
-        there |= {name: draws[name][chosen].to(like) for name in ("factors", "hue")}
-        there["order"] = order = draws["order"][chosen]
-        there |= {f"turn{i}": turned for i, turned in enumerate(hue_turns(order))}
-    there = to_device(there, images.device)
-
+    there = to_device(draws, images.device)
     views = resized_crop(images, there["box"], there.get("flipped"))
+    change = _change_masked if has_fixed_shapes(images.device) else _change_indexed
     if "jittered" in draws:
-        turns = [there[f"turn{i}"] for i in range(4)]
-        jittered = views[there["jittered"]]
-        views[there["jittered"]] = color_jitter(jittered, there["factors"], there["hue"], there["order"], turns)
+        drawn = [there["factors"].to(images.dtype), there["hue"].to(images.dtype), there["order"]]
+        views = change(views, there["jittered"], color_jitter, *drawn)
+    views = change(views, there["grey"], lambda some: greyscale(some).expand(-1, 3, -1, -1))
     # in place: allocating memory costs more than the arithmetic
-    views[there["grey"]] = greyscale(views[there["grey"]]).expand(-1, 3, -1, -1)
-    return views.sub_(there["mean"][:, None, None]).div_(there["std"][:, None, None])
+    return views.sub_(_of_channels(mean, images)).div_(_of_channels(std, images))
+
+
+def _change_indexed(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """Return the images with those changed that ``which`` names; in place."""
+    rows = which.nonzero()[:, 0]
+    images[rows] = change(images[rows], *(one[rows] for one in given))
+    return images
+
+
+def _change_masked(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """Return what ``_change_indexed`` returns; all images are changed, and the others thrown away."""
+    return torch.where(which[:, None, None, None], change(images, *given), images)
+
+
+def _of_channels(values: Channels, images: Tensor) -> Tensor:
+    return torch.as_tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
 
 
 def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -138,34 +149,28 @@ def greyscale(images: Tensor) -> Tensor:
     return (red * _LUMA[0]).add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])[:, None]
 
 
-def hue_turns(order: Tensor) -> list[Tensor]:
-    """Return, for each of the four places in ``order``, the indices of the images whose hue is changed there."""
-    return [(turn == 3).nonzero()[:, 0] for turn in order.unbind(dim=1)]
-
-
-def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor, turns: Sequence[Tensor]) -> Tensor:
+def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) -> Tensor:
     """Return the images with brightness, contrast, saturation and hue changed, in each image's own order.
 
     Brightness, contrast and saturation blend the image with black, with its mean luma and with its luma, so one
-    operation
-    with a target per image does all three; hue is changed only for the images in ``turns``.
+    operation with a target per image does all three; hue is then changed for the images whose turn it is.
 
     Args:
         images: floating point in [0, 1], shape (N, 3, H, W).
         factors: of brightness, contrast and saturation, >= 0, 1 changes nothing, shape (N, 3).
         hue: rotation of the hue as a share of the circle, in [-0.5, 0.5], shape (N,).
         order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
-        turns: ``hue_turns(order)``.
     """
     factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 leaves hue's turn alone
+    change = _change_masked if has_fixed_shapes(images.device) else _change_indexed
     images = images.clone()
-    for turn, rotated in zip(order.unbind(dim=1), turns, strict=True):
+    for turn in order.unbind(dim=1):
         factor = factors.gather(1, turn[:, None])[:, :, None, None]
         luma = greyscale(images)
         kind = turn[:, None, None, None]
         target = torch.where(kind == 1, luma.mean(dim=(2, 3), keepdim=True), luma * (kind == 2))
         images.mul_(factor).add_(target.mul_(1 - factor)).clamp_(0, 1)
-        images[rotated] = rotate_hue(images[rotated], hue[rotated])
+        images = change(images, turn == 3, rotate_hue, hue)
     return images
 
 

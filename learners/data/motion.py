@@ -22,7 +22,8 @@ def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
     length = length_px.to(device=images.device, dtype=images.dtype).clamp(min=1.0)[:, None, None]
     pixel = torch.arange(width, dtype=images.dtype, device=images.device)
     low, high = pixel - 0.5, pixel + 0.5
-    low[0], high[-1] = -torch.inf, torch.inf  # the border pixels extend beyond the image
+    low[:1].fill_(-torch.inf)  # the border pixels extend beyond the image
+    high[-1:].fill_(torch.inf)
     # the part of the line around each target inside each source pixel, shape (N, source, target)
     covered = torch.minimum(high[:, None] - pixel, length / 2) - torch.maximum(low[:, None] - pixel, -length / 2)
     weights = covered.clamp(min=0) / length

@@ -1,14 +1,32 @@
-"""Copies of many tensors between this machine's memory and a device, in one transfer."""
+"""Copies of many tensors between memory and a device in one transfer, and computations of fixed shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 _ALIGNED = 64
 """Alignment of tensors in one packed copy (bytes); no kernel needs more."""
+_FIXED: ContextVar[bool] = ContextVar("fixed_shapes", default=False)
+
+
+@contextmanager
+def fixed_shapes() -> Iterator[None]:
+    """Let this thread compute on the CPU as on a GPU: shapes never depend on values, and no value is read."""
+    token = _FIXED.set(True)
+    try:
+        yield
+    finally:
+        _FIXED.reset(token)
+
+
+def has_fixed_shapes(device: torch.device) -> bool:
+    """Return whether shapes must not depend on values, so that a step can be recorded; on a GPU they never may."""
+    return device.type != "cpu" or _FIXED.get()
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -21,18 +39,28 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
     away = {name: tensor.detach() for name, tensor in tensors.items() if tensor.device.type != device.type}
     if not away:
         return dict(tensors)
-    source = next(iter(away.values())).device
-    sizes = [-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in away.values()]
-    pinned = device.type == "cuda"
-    packed = torch.empty(sum(sizes), dtype=torch.uint8, device=source, pin_memory=pinned)
-    torch._foreach_copy_(_pieces(packed, sizes, away), list(away.values()))
-    arrived = packed.to(device, non_blocking=source.type == "cpu")
-    return {**tensors, **dict(zip(away, _pieces(arrived, sizes, away), strict=True))}
+    packed = pack(away, pinned=device.type == "cuda")
+    arrived = packed.to(device, non_blocking=packed.device.type == "cpu")
+    return {**tensors, **unpack(arrived, away)}
 
 
-def _pieces(packed: Tensor, sizes: Sequence[int], like: Mapping[str, Tensor]) -> list[Tensor]:
-    """Split a row of bytes into tensors with the types and shapes of ``like``."""
-    return [
-        row[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for row, tensor in zip(torch.split(packed, list(sizes)), like.values(), strict=True)
-    ]
+def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
+    """Return the tensors, all on one device, as one row of bytes there; ``unpack`` splits it again."""
+    device = next((tensor.device for tensor in tensors.values()), None)
+    packed = torch.empty(sum(packed_sizes(tensors)), dtype=torch.uint8, device=device, pin_memory=pinned)
+    torch._foreach_copy_(list(unpack(packed, tensors).values()), list(tensors.values()))
+    return packed
+
+
+def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return views of a packed row, or of rows of shape (..., bytes), with the types and shapes of ``like``."""
+    pieces = torch.split(packed, packed_sizes(like), dim=-1)
+    return {
+        name: piece[..., : tensor.nbytes].view(tensor.dtype).view((*packed.shape[:-1], *tensor.shape))
+        for piece, (name, tensor) in zip(pieces, like.items(), strict=True)
+    }
+
+
+def packed_sizes(tensors: Mapping[str, Tensor]) -> list[int]:
+    """Return the bytes of each tensor in a packed row, padded so that every one begins aligned."""
+    return [-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors.values()]

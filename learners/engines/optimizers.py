@@ -15,14 +15,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from learners.data.moving import to_device
+from learners.data.moving import has_fixed_shapes, to_device
 
 BETA_MEAN = 0.9
 BETA_SQUARE = 0.999
 EPSILON = 1e-8
 
 Rate = float | Tensor
-"""A step size: one number, or one for each stacked model, shape (V,)."""
+"""A step size: a number or a tensor of shape (), or one for each stacked model, shape (V,)."""
 
 
 class Optimizer(Protocol):
@@ -89,11 +89,9 @@ class Adam:
         self._parameters = dict(parameters)
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
-        # float64 on the CPU: powers of the betas near 1 keep their digits, and one number comes from no device
-        self._steps = state["steps"].to("cpu") if state else torch.tensor(0)
-        kept = {name: tensor for name, tensor in state.items() if name != "steps"}
-        for parameter in [*self._parameters.values()][:1]:
-            kept = to_device(kept, parameter.device)
+        device = next((one.device for one in self._parameters.values()), torch.device("cpu"))
+        kept = to_device(state, device)
+        self._steps = kept["steps"] if state else torch.zeros((), dtype=torch.int64, device=device)
         self._means = self._moments("mean", kept)
         self._squares = self._moments("square", kept)
 
@@ -108,7 +106,7 @@ class Adam:
     def step(self) -> None:
         """Apply the gradients and clear them; parameters without one stay."""
         self._steps = self._steps + 1
-        steps = self._steps.to(torch.float64)
+        steps = self._steps.to(torch.float64)  # powers of the betas near 1 keep their digits
         size, root = 1 / (1 - BETA_MEAN**steps), (1 - BETA_SQUARE**steps).sqrt()
         stepped = _with_gradients(self._parameters)
         if not stepped:
@@ -168,11 +166,13 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
     return dict(zip(parameters, gradients, strict=True))
 
 
-def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | list[Tensor]:
-    """Return a rate as a number or, for stacked models, as one factor tensor per parameter."""
+def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | Tensor | list[Tensor]:
+    """Return a rate as a number, unread as a tensor of shape (), or for stacked models as one tensor per parameter."""
+    tensors = list(parameters.values())
+    if isinstance(rate, Tensor) and rate.ndim == 0 and has_fixed_shapes(tensors[0].device):
+        return rate.to(tensors[0].dtype)
     if not isinstance(rate, Tensor) or rate.ndim == 0:
         return float(rate)
-    tensors = list(parameters.values())
     there = to_device({"rate": rate}, tensors[0].device)["rate"]
     by_type = {dtype: there.to(dtype) for dtype in {tensor.dtype for tensor in tensors}}
     return [by_type[tensor.dtype].view(-1, *[1] * (tensor.ndim - 1)) for tensor in tensors]
@@ -182,5 +182,7 @@ def _descend(parameters: Mapping[str, Tensor], directions: list[Tensor] | tuple[
     factors = _factors(parameters, rate)
     if isinstance(factors, float):
         torch._foreach_sub_(list(parameters.values()), directions, alpha=factors)
+    elif isinstance(factors, Tensor) and factors.device.type == "cpu":  # with the bits of a number on a CPU
+        torch._foreach_addcmul_(list(parameters.values()), directions, [factors] * len(directions), value=-1)
     else:
         torch._foreach_sub_(list(parameters.values()), torch._foreach_mul(directions, factors))

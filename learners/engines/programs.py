@@ -134,10 +134,14 @@ def summarise(results: Sequence[Trained]) -> list[Trained]:
     return [replace(one, means=of, finite=fine) for one, of, fine in zip(results, means, finite, strict=True)]
 
 
-def to_host(trained: Trained) -> Trained:
-    """Return a result whose states are in this machine's memory."""
-    cpu = torch.device("cpu")
-    return replace(trained, state=to_device(trained.state, cpu), optimizer=to_device(trained.optimizer, cpu))
+def to_host(results: Sequence[Trained]) -> list[Trained]:
+    """Return results whose states are in this machine's memory; waits for the device once."""
+    parts = ("state", "optimizer")
+    named = {f"{i}.{part}.": getattr(one, part) for i, one in enumerate(results) for part in parts}
+    every = {prefix + name: tensor for prefix, tensors in named.items() for name, tensor in tensors.items()}
+    here = iter(to_device(every, torch.device("cpu")).values())
+    moved = {prefix: dict(zip(tensors, here, strict=False)) for prefix, tensors in named.items()}
+    return [replace(one, **{part: moved[f"{i}.{part}."] for part in parts}) for i, one in enumerate(results)]
 
 
 class Engine(Protocol):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.data.motion import motion_blur
-from learners.data.moving import to_device
+from learners.data.moving import has_fixed_shapes, to_device
 from learners.engines.programs import LocalTraining
 from vnetsim.errors import InputError, RunError
 
@@ -83,4 +83,6 @@ class SiloImages:
         """Return drawn images with their blur, float in [0, 1] on the device, shape (B, C, H, W)."""
         there = to_device({name: drawn[name] for name in ("rows", "kernel_px")}, self.device)
         images = self.pool[there["rows"]].to(torch.float32) / 255
-        return motion_blur(images, there["kernel_px"]) if bool((drawn["kernel_px"] > 1).any()) else images
+        if not has_fixed_shapes(self.device) and not (drawn["kernel_px"] > 1).any():
+            return images
+        return motion_blur(images, there["kernel_px"])

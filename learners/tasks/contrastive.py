@@ -162,8 +162,8 @@ class ContrastiveTask(Task):
         With ``learning.negatives = "plain"`` also ``plain``, the normalised images without augmentation.
         """
         views = {
-            "first": apply_view(images, remove_prefix(FIRST, drawn), self.mean, self.std),
-            "second": apply_view(images, remove_prefix(SECOND, drawn), self.mean, self.std),
+            "first": apply_view(images, remove_prefix(FIRST, drawn), *self._scale),
+            "second": apply_view(images, remove_prefix(SECOND, drawn), *self._scale),
         }
         return {**views, "plain": self.normalised(images)} if self._plain else views
 

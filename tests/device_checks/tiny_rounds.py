@@ -119,11 +119,7 @@ class Doubled:
             program=self._programs[given],
             base=in_double(first.base, self._device),
             given=in_double(first.given, self._device),
-            # Adam counts its steps on the CPU, whatever the device
-            optimizer={
-                name: in_double({name: tensor}, "cpu" if name.endswith("steps") else self._device)[name]
-                for name, tensor in first.optimizer.items()
-            },
+            optimizer=in_double(first.optimizer, self._device),
         )
 
 
