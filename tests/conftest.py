@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -19,6 +20,19 @@ if not os.environ.get("VNETSIM_EXPLORE") and hasattr(providers, "_get_local_cons
 
 # as vnetsim does before it loads torch: threads that spin long starve the simulators that other tests run
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+# a machine with a GPU may have no SUMO, and still collects the tests marked cuda
+collect_ignore = (
+    []
+    if find_spec("sumo")
+    else [
+        "benchmarks/test_mobility_benchmarks.py",
+        "end_to_end/test_one_rsu_a_study.py",
+        "golden/test_independent_windows.py",
+        "scenarios/test_scenarios.py",
+        "traffic",
+    ]
+)
 
 ALL_ONLY = (
     "benchmarks",
