@@ -141,7 +141,9 @@ def to_host(results: Sequence[Trained]) -> list[Trained]:
     every = {prefix + name: tensor for prefix, tensors in named.items() for name, tensor in tensors.items()}
     here = iter(to_device(every, torch.device("cpu")).values())
     moved = {prefix: dict(zip(tensors, here, strict=False)) for prefix, tensors in named.items()}
-    return [replace(one, **{part: moved[f"{i}.{part}."] for part in parts}) for i, one in enumerate(results)]
+    return [
+        replace(one, state=moved[f"{i}.state."], optimizer=moved[f"{i}.optimizer."]) for i, one in enumerate(results)
+    ]
 
 
 class Engine(Protocol):
