@@ -102,7 +102,7 @@ def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str
 
     With ``words`` only the changes among them, in their order, and called by them.
     """
-    sizes = [row for row in read(studies / "results.csv") if row["study"] == HEADLINE]
+    sizes = [row for row in read(studies / "results.csv") if row["study"] == HEADLINE and not row["result"]]
     lines: dict[str, dict[str, str]] = {name: {} for name in (words or {}).values()}
     seeds: dict[str, str] = {}
     for row in sizes:
