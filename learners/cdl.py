@@ -335,10 +335,7 @@ class ContrastiveDivergence:
 
 
 def _compared(of_divergence: float, of_loss: float, product: float) -> dict[str, float]:
-    """Return ratio and cosine of two gradients, given lengths and product; no cosine if the first is 0.
-
-    Empty if grad L_lr is 0 or a gradient is not finite.
-    """
+    """Return ratio and cosine of two gradients from lengths and product; nothing if undefined."""
     if not (math.isfinite(of_divergence) and math.isfinite(of_loss) and of_loss > 0):
         return {}
     figures = {"gradient_ratio": of_divergence / of_loss}

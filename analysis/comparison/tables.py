@@ -159,11 +159,7 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
 def _arms_by_condition(
     data: ComparisonData, metric: Metric, cell: Callable[[ConditionData, str], str], *, terminal: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of arms and conditions, of which the longer list becomes rows.
-
-    ``cell`` returns the text for an arm under a condition. The terminal's table has one row per arm and condition if
-    both are many.
-    """
+    """Return head and rows of a table: the longer of arms and conditions becomes rows; ``cell`` gives a text."""
     conditions, arms = data.measuring(metric)
     most = _MOST_COLUMNS if terminal else len(arms)
     of_arms = [shortened(arm, _LABEL if terminal else 60) for arm in arms]

@@ -14,7 +14,8 @@ from vnetsim.experiment import Experiment
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind, code_file, module_of_file, place_in_file, reason_of, short_name
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
-from vnetsim.scenario.settings_file import Override, ResolvedPlugin, read_experiment, resolve_plugin
+from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
+from vnetsim.scenario.settings_file import Override, read_experiment
 from vnetsim.testing.calls import BrokenLaw, parameters_fault
 
 __all__ = ["Conformance", "check_plugin", "conformance"]

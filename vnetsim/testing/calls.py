@@ -1,4 +1,4 @@
-"""Calls of a plug-in whose results, inputs and repetition are checked against its protocol."""
+"""A plug-in wrapped so that results, inputs and repetition of its calls are checked against its protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BrokenLaw(VnetsimError):  # noqa: N818 - no error of the checker
 
 
 class StrictPlugin:
-    """A plug-in whose attributes and results must fit its protocol; it must not change what it is given.
+    """A plug-in with attributes and results that must fit its protocol; it must not change what it is given.
 
     Args:
         plugin: the plug-in, or its class.

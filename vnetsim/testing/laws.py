@@ -23,7 +23,7 @@ from vnetsim.radio import RADIO_MODELS
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
-from vnetsim.scenario.settings_file import ResolvedPlugin, resolve_plugin
+from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.pace import PACES
@@ -352,7 +352,7 @@ def _learner(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin
             raise BrokenLaw("evaluate(final=True) changed state_dict(); leave the model as it is.")
         if unknown := metrics.keys() - {one.name for one in series}:
             raise BrokenLaw(
-                f"evaluate(final=True) returned {', '.join(sorted(unknown))}, of which series() says nothing."
+                f"evaluate(final=True) returned {', '.join(sorted(unknown))}, which series() does not name."
             )
     with report.law("a round without updates keeps the model"):
         model = bits({name: one for name, one in learner.state_dict().items() if name.startswith("model.")})
