@@ -133,7 +133,7 @@ def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed: P
 
 def test_the_recipe_of_the_documentation_replays_it(timed: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
-    recipe = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-2]
+    recipe = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
     names: dict[str, Any] = {}
     exec(recipe, names)
     generator = torch.Generator().manual_seed(1)
@@ -155,10 +155,9 @@ import numpy as np, torch
 from flwr.client import ClientApp, NumPyClient
 from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.simulation import run_simulation
-page, schedule, out = sys.argv[1:]
-torch_recipe, flower_recipe = re.findall(r"```python\\n(.*?)```", open(page).read(), re.DOTALL)[-2:]
-exec(torch_recipe)
-exec(flower_recipe)
+page, strategy, schedule, out = sys.argv[1:]
+exec(re.findall(r"```python\\n(.*?)```", open(page).read(), re.DOTALL)[-1])
+exec(open(strategy).read())
 silos = {s: (torch.randn(9, 3, generator=torch.Generator().manual_seed(s)), torch.arange(9) % 3) for s in range(10)}
 def linear():
     torch.manual_seed(0)
@@ -192,8 +191,9 @@ json.dump([float(np.abs(a.numpy() - b).max()) for a, b in zip(ours.values(), the
 @pytest.mark.skipif(not FLOWER, reason="VNETSIM_FLOWER_PYTHON names no Python with Flower and torch")
 def test_flower_replays_it_to_the_same_model(timed: Path, tmp_path: Path) -> None:
     (tmp_path / "replay.py").write_text(IN_FLOWER)
-    page, out = Path(__file__).parents[2] / "docs/how-to/timing.md", tmp_path / "apart.json"
-    subprocess.run([FLOWER, tmp_path / "replay.py", page, timed / "schedule.csv", out], check=True, cwd=tmp_path)
+    pages = [Path(__file__).parents[2] / name for name in ("docs/how-to/timing.md", "scenarios/flower_schedule.py")]
+    out = tmp_path / "apart.json"
+    subprocess.run([FLOWER, tmp_path / "replay.py", *pages, timed / "schedule.csv", out], check=True, cwd=tmp_path)
     assert max(json.loads(out.read_text())) < 1e-5
 
 
