@@ -116,7 +116,10 @@ def plugins_page() -> str:
         (
             "What can be swapped, what names it in an experiment, and the table that holds its settings. "
             "`vnetsim plugins [KIND [NAME]]` prints what follows on the terminal. One of your own is a class in a "
-            "file: [Plug-ins of your own](../../scenarios/plugins/README.md)."
+            "file: [Plug-ins of your own](../../scenarios/plugins/README.md). `vnetsim check FILE:CLASS` runs a "
+            "plug-in in a small simulation or training and checks its protocol: types, bounds, unchanged arguments, "
+            "the same result for the same seed, state that resumes. "
+            "[`vnetsim.testing.check_plugin`](api.md#vnetsim.testing.check_plugin) does this in a test."
         ),
         "",
         "| kind | named under | its settings | those there are |",
