@@ -13,7 +13,7 @@ import pytest
 
 from vnetsim.coverage.association import Serves
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.errors import RunError
+from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import AssociationSettings, Experiment
 from vnetsim.learning import Cost, Exchange
 from vnetsim.random_streams import Streams
@@ -117,6 +117,13 @@ DOWN, UP, SIDE = (f"return self.bps{share} * state" for share in ("", " / 2", " 
 def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=message):
         played(scene, model(tmp_path, change), exchange=MIX)
+
+
+@pytest.mark.parametrize("value", ["0", "-1.0", "1e999", "'often'"])
+def test_a_time_between_look_ups_that_never_passes_is_refused(value: str, scene: Any, tmp_path: Path) -> None:
+    name = model(tmp_path, ('"a test", 1.0', f'"a test", {value}'))
+    with pytest.raises(InputError, match=r"^radio model 'plain': its update_s is .*; make it None, or a time"):
+        played(scene, name)
 
 
 def test_the_record_names_model_and_settings(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ class RadioModel(Protocol):
 
     Every rate must be a finite number above 0, in bit/s, and the same for the same arguments.
 
-    Class attributes: ``name``; ``source``, a citation; ``update_s``, the time (s) after which a transfer looks up its
-    rate again, None if rates do not depend on positions. Optional: ``cap_bps``, the highest possible rate (bit/s) or
-    None; the manifest then has the number of times that it was reached.
+    Class attributes: ``name``; ``source``, a citation; ``update_s``, the time above 0 s after which a transfer looks up
+    its rate again, None if rates do not depend on positions. Optional: ``cap_bps``, the highest possible rate (bit/s)
+    or None; the manifest then has the number of times that it was reached.
     """
 
     name: ClassVar[str]

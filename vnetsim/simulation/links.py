@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import numpy as np
 from vnetsim.coverage.association import Association, AtPlace, Quality, nearness
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats, VehiclePath, position_m
+from vnetsim.errors import InputError
 from vnetsim.experiment import AssociationSettings
 from vnetsim.plugins import plugin_errors
 from vnetsim.radio import PositionM, RadioModel
@@ -31,6 +33,9 @@ class Radio:
 
     Attributes:
         update_s: how often a transfer looks up its rate again (s); None if rates never change.
+
+    Raises:
+        InputError: the model's ``update_s`` is neither None nor a time above 0 s: a transfer would never end.
     """
 
     def __init__(
@@ -43,7 +48,11 @@ class Radio:
     ) -> None:
         self._model = model
         self._streams = streams.child("radio")
-        self.update_s = model.update_s
+        self.update_s: float | None = model.update_s
+        if self.update_s is not None and not (isinstance(self.update_s, int | float) and 0 < self.update_s < math.inf):
+            raise InputError(
+                f"radio model '{model.name}': its update_s is {self.update_s!r}; make it None, or a time in s above 0."
+            )
         self._heights_m = heights_m
         self._draw = getattr(model, "draw", None)
         self._entered = getattr(model, "entered", None)
