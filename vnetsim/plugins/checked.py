@@ -31,7 +31,7 @@ def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
         RunError: from the plug-in's methods: which failed, in which method and round, how, and at which line of the
             user's file.
     """
-    return cast("T", _Checked(plugin, kind, protocol, name or str(getattr(plugin, "name", kind))))
+    return cast("T", CheckedPlugin(plugin, kind, protocol, name or str(getattr(plugin, "name", kind))))
 
 
 class _MisfitError(Exception):
@@ -42,14 +42,16 @@ class _NotFiniteMisfitError(_MisfitError):
     """A figure that is not a finite number."""
 
 
-class _Checked:
+class CheckedPlugin:
+    """What ``checked`` returns."""
+
     def __init__(self, plugin: Any, kind: str, protocol: type, name: str) -> None:
         self._plugin = plugin
         self._protocol = protocol
         self._told = (kind, name)
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy is checked as well
-        return _Checked, (self._plugin, self._told[0], self._protocol, self._told[1])
+        return CheckedPlugin, (self._plugin, self._told[0], self._protocol, self._told[1])
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # for isinstance
@@ -65,20 +67,24 @@ class _Checked:
         expected = _expected(self._owner(part), part)
         if not inspect.isroutine(value):
             return self._fit_result(value, expected, part, None)
+        self.__dict__[part] = call = self._method(part, value, expected)  # __getattr__ is called only once
+        return call
+
+    def _method(self, part: str, method: Any, expected: Any) -> Any:
+        kind, name = self._told
         plain, low, high = _plain(expected)
 
         def call(*given: Any, **named: Any) -> Any:
             try:
-                found = value(*given, **named)
+                found = method(*given, **named)
             except (Exception, SystemExit) as error:
                 with plugin_errors(kind, name, f"in {part}{_moment(given)}"):
                     raise error from error.__cause__
             # radio and pace are called a million times
             if type(found) is plain and low <= cast("float", found) <= high:
                 return found
-            return self._fit_result(found, expected, f"{part}{_moment(given)}", value)
+            return self._fit_result(found, expected, f"{part}{_moment(given)}", method)
 
-        self.__dict__[part] = call  # __getattr__ is called only once
         return call
 
     def _owner(self, part: str) -> type:
