@@ -19,6 +19,11 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "flower"}
 """What needs files, or a package that is not installed everywhere."""
 BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
+SLOW = {
+    "afl-delay", "cdl", "discard", "dsgd", "fedadam", "fedasync", "fedavg", "fedavg-steering", "fedavgm", "fedco",
+    "fedefm", "flsimco", "jumps", "road",
+}  # fmt: skip
+"""What trains or simulates for a second or more: `make test-all` checks it, and one or two of its kind run always."""
 EXAMPLES = {
     "fedprox.py:FedProx": {},
     "plugins/gratings.py:Gratings": {},
@@ -42,7 +47,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(("kind", "name"), BUILT_IN, ids=[f"{kind.name}-{name}" for kind, name in BUILT_IN])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(kind, name, id=f"{kind.name}-{name}", marks=[pytest.mark.slow] if name in SLOW else [])
+        for kind, name in BUILT_IN
+    ],
+)
 def test_a_built_in_plugin_keeps_every_law(kind: Any, name: str) -> None:
     if name in NEEDS_DATA:
         with pytest.raises(InputError, match=r"source\.file|data\.root|needs the package flwr"):

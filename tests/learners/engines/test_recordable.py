@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("dsgd", {"optimizer": "sgd"}),
     ("fedefm", {"variant": "labels-once", "precision": "bfloat16"}),
 ]
+SHORT = ("fedavg-classification", "fedavg-steering", "flsimco")
+"""Learners of each task whose steps are quick; `make test-all` records the others as well."""
 
 
 def kind_of(name: str) -> Any:
@@ -141,8 +143,26 @@ def inputs(job: TrainingJob) -> tuple[Any, ...]:
     return *tensors, rate
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Several threads wait for each other where cores are few."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize(
-    ("name", "settings"), VARIANTS, ids=lambda of: of if isinstance(of, str) else "-".join(map(str, of.values()))
+    ("name", "settings"),
+    [
+        pytest.param(
+            name,
+            settings,
+            id="-".join([name, *map(str, settings.values())]),
+            marks=[] if name in SHORT and not settings else [pytest.mark.slow],
+        )
+        for name, settings in VARIANTS
+    ],
 )
 def test_a_step_recorded_for_one_vehicle_is_that_of_all(name: str, settings: dict[str, Any]) -> None:
     kind = kind_of(name)
