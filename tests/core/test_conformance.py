@@ -90,6 +90,10 @@ RADIO = (
     + "class Mine:\n    name = source = 'mine'\n    update_s = {}\n\n"
     + "".join(f"    def {part}(self, rsu, one_m, *others):\n        {{}}\n\n" for part in RATES)
 )
+FORGETFUL = (SCENARIOS / "plugins" / "rotation.py").read_text() + (
+    "\n\nclass Mine(RotNet):\n    name = 'mine'\n\n    def load_state_dict(self, state):\n"
+    "        super().load_state_dict({key: one * (1 if key[:6] != 'model.' else 0) for key, one in state.items()})\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +117,7 @@ RADIO = (
             r"downlink_bps\(Rsu, \(0.0, 0.0\), None\): Z",
         ),
         (RADIO.format("None", *["return -5.0"] * 3), r"returned -5.0, which must be between"),
+        (FORGETFUL, "round 1 after load_state_dict has other bits than without"),
         (RADIO.format("-1", *["return 1e6"] * 3), "update_s is -1"),
     ],
 )
