@@ -37,7 +37,9 @@ def metropolis_hastings(received: Graph) -> Matrix:
 
 
 def half_received(received: Graph) -> Matrix:
-    """Return the weights by which a vehicle keeps half of its own model and takes half of what it received.
+    """Return the matrix by which each vehicle (row) keeps half of its model and takes half from those it received.
+
+    Row i has 1/2 at i and shares the other half equally among the columns j with ``received[i, j]``.
 
     On a directed ring this is (I + P) / 2, doubly stochastic, P the permutation to the previous vehicle; its second
     largest eigenvalue has the modulus cos(pi / N). A vehicle that received nothing keeps its model; then rows still sum

@@ -73,7 +73,7 @@ class RoadNet(Protocol):
 
 
 def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
-    """Return the RSUs of a scenario, and notes for the user.
+    """Return the RSUs of a scenario, and notes for the user; ``where`` names the scenario in messages.
 
     RSUs are those of ``traffic.rsu``; without it, the scenario's own POIs; without those, the busiest junction. An RSU
     that is not a POI gets the environment of the scenario's POIs if they all have the same.
@@ -121,7 +121,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
 
 def coordinates(spec: str) -> tuple[float, float] | None:
-    """Return x and y (m) of a specification ``x,y[:range_m]``, or None if it names a junction."""
+    """Return x and y (m) of a specification ``x,y[:range_m]``; None without two numbers: it names a junction."""
     head, _, _ = spec.partition(":")
     x_m, comma, y_m = head.partition(",")
     if not comma:
@@ -133,7 +133,7 @@ def coordinates(spec: str) -> tuple[float, float] | None:
 
 
 def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
-    """Return an RSU at every signalised junction; of junctions closer than ``spacing_m``, only at the busier one."""
+    """Return an RSU at every signalised junction, or the busier of two within ``spacing_m``; refuse a net without."""
     _, colon, tail = spec.partition(":")
     range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
     rsus: list[Rsu] = []
@@ -147,6 +147,7 @@ def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, whe
 
 
 def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
+    """Return the RSU of a specification; longitude and latitude become metres of the net, with a line in ``notes``."""
     if not spec.strip():
         raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
     position = coordinates(spec)
@@ -175,6 +176,7 @@ def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: lis
 
 
 def _from_poi(poi: Poi, default_m: float, where: str) -> Rsu:
+    """Return the RSU of a POI, with the range ``default_m`` if it has none; refuse an unknown environment."""
     text = poi.range_text
     range_m = _range(text, f"{where}: parameter 'range' of POI '{poi.id}'") if text else default_m
     if poi.environment not in ("", *ENVIRONMENTS):
@@ -184,6 +186,7 @@ def _from_poi(poi: Poi, default_m: float, where: str) -> Rsu:
 
 
 def _range(text: str, where: str) -> float:
+    """Return the range in a text (m); refuse what is no number or out of bounds."""
     try:
         range_m = float(text)
     except ValueError:
@@ -204,7 +207,7 @@ def _listed_pois(files: Sequence[str]) -> list[Poi]:
 
 
 def _add_pois(path: Path, found: list[Poi]) -> None:
-    """Add the POIs of type ``rsu`` in an additional file to ``found``."""
+    """Add the POIs of type ``rsu`` in an additional file to ``found``; refuse one without x and y."""
     inside = False
 
     def start(name: str, attributes: Mapping[str, str]) -> None:

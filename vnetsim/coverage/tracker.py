@@ -61,7 +61,7 @@ class Tracker:
         own_clocks: whether each vehicle is sampled at its own times. Otherwise rows of a path are at successive
             instants, and a vehicle without a row has vanished.
         infers_jumps: whether a move longer than ``largest_move_m`` is a teleport; False if the source reports them.
-        glimpsed: counter by RSU of visits at one instant only.
+        glimpsed: counts by RSU, in place, the visits seen at one instant only; they make no window. None for a new one.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Tracker:
         return due
 
     def finish(self, observer: Observer) -> list[CoverageEvent]:
-        """Close every open window at its last row with cause ``end``, and return all remaining events."""
+        """Close every open window at its last row with cause ``end``, and return all remaining events, sorted."""
         if self._last is not None:
             row_of = dict(zip(self._last.vehicle.tolist(), self._last.instant.tolist(), strict=True))
             for (_, vehicle), (path, _) in self._open.items():
@@ -126,7 +126,7 @@ class Tracker:
         return held
 
     def _follow(self, drives: _Drives, time_s: Floats, silent: NDArray[np.bool_], observer: Observer) -> None:
-        """Extend paths by drives, and store entries and exits; the recording paused before the ``silent`` instants."""
+        """Extend paths by the newest rows, and store entries and exits; recording paused before ``silent`` instants."""
         resumed = np.maximum.accumulate(np.where(silent, np.arange(len(time_s)), -1))
         visits, all_points = drives.visits(self._discs)
         points = [memoryview(values).cast("B") for values in all_points]
@@ -191,7 +191,7 @@ class Tracker:
         return path, columns
 
     def _close(self, path: VehiclePath, cause: ExitCause, edge: str) -> None:
-        """Store the exit of a path at its last point; a path of zero duration is dropped with its entry."""
+        """Store the exit of a path at its last point; a path of zero duration is dropped, and counted as glimpsed."""
         if path.time_s[-1] > path.time_s[0]:
             self._held.append(Left(time_s=path.time_s[-1], path=path, window=window_of(path, cause, edge)))
         else:  # its entry is at its last row and so not yet returned
@@ -216,6 +216,7 @@ class _Drives:
     def of(
         cls, before: Frames | None, frames: Frames, longest_s: float, own_clocks: bool, infers_jumps: bool
     ) -> _Drives:
+        """Return the rows of both frames; rows of a vehicle more than ``longest_s`` (s) apart are not joined."""
         both = [frames] if before is None else [before, frames]
         vehicle = np.concatenate([part.vehicle for part in both])
         at_before = len(vehicle) - len(frames.vehicle)
@@ -338,7 +339,7 @@ class _Drives:
         return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
     def _crossings(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
-        """Return the crossings of the segments that end at ``row`` and start at x, y from the disc's centre."""
+        """Return points (S, 2, 4) and shares (S, 2) where segments from x, y (m from a centre) to ``row`` cross it."""
         # time, x, y and speed at entry and exit, clipped to the segment, shape (S, 2, 4); shares, not clipped, (S, 2)
         before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
         columns = (x_m, y_m, step[:, 1], step[:, 2], range_m)

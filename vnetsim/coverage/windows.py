@@ -23,6 +23,8 @@ ExitCause = Literal["crossing", "arrival", "teleport", "end", "gap"]
 def crossings(x_m: float, y_m: float, dx_m: float, dy_m: float, radius_m: float) -> tuple[float, float]:
     """Return the shares of a segment at which its line enters and leaves a disc; equal if the line misses the disc.
 
+    A share is below 0 before the segment's start, and above 1 after its end.
+
     Solves |f + s d|^2 = r^2 with f from the centre to the start and d along the segment. The discriminant uses the
     cross product, and no root subtracts nearly equal numbers, so that shares are exact at the rim and at grazing
     incidence.
@@ -69,7 +71,10 @@ class VehiclePath:
 
 
 def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
-    """Return x and y (m, net coordinates) of a vehicle at a time, interpolated linearly; beyond the ends, the end."""
+    """Return x and y (m, net coordinates) of a vehicle at a time (s), interpolated linearly.
+
+    Before the first point of the path it is that point, after the last the last.
+    """
     times = path.time_s
     after = bisect_right(times, time_s)
     if after == 0:
@@ -110,7 +115,7 @@ class Window:
 
 
 def window_of(path: VehiclePath, exit_cause: ExitCause, exit_edge: str) -> Window:
-    """Return the window of a finished path; its last point is the exit."""
+    """Return the window of a finished path; its last point is the exit, later than the entry."""
     columns = (path.time_s, path.x_m, path.y_m, path.speed_mps)
     time_s, x_m, y_m, speed_mps = (np.array(values, dtype=np.float64) for values in columns)
     length_m = float(np.hypot(x_m[1:] - x_m[:-1], y_m[1:] - y_m[:-1]).sum())
@@ -183,10 +188,12 @@ class TrafficInfo:
 
     Args:
         kind: ``"sumo"``, ``"fcd"``, ``"replay"``, or the name of a traffic source, such as ``"gaussian"``.
+        begin_s: first instant (s).
         end_s: last instant (s), None if not known beforehand.
         step_s: sampling step (s), None for exact sources.
         seed: the seed of the traffic, None for recordings.
-        command: SUMO's command line, else empty, as ``version``.
+        command: SUMO's command line; empty without SUMO.
+        version: SUMO's version; empty without SUMO.
         inputs: absolute paths of the files that the traffic is read from; the manifest has their hashes.
         notes: lines for the user, for example which junction was chosen as RSU and why.
         vehicles: in words which vehicles take part; empty if all do.

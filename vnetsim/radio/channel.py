@@ -70,7 +70,7 @@ class Transfer:
     _mark_s: float = 0.0  # virtual time up to which arrived_bytes counts
 
     def moved_bytes(self, virtual_s: float) -> float:
-        """Return the bytes that have arrived by a virtual time of the channel."""
+        """Return the bytes that have arrived by a virtual time of the channel (s), or by the end of the transfer."""
         if not self.active:
             return self.arrived_bytes
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
@@ -128,8 +128,8 @@ class Channel:
 
         Args:
             size_bytes: number of bytes, >= 0.
-            rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
-            on_done: called when the last byte arrives.
+            rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s; at 0 nothing moves.
+            on_done: called once, when the last byte arrives; later in this instant if there are no bytes.
             update_s: time (s) between look-ups of ``rate_bps``, from now on; None for one look-up now.
         """
         self._advance()
@@ -144,7 +144,7 @@ class Channel:
         return transfer
 
     def abort(self, transfer: Transfer) -> float:
-        """End a transfer now, if it has not ended, and return the bytes that arrived."""
+        """End a transfer now, if it has not ended, and return the bytes that arrived; ``on_done`` is not called."""
         transfer.on_done = None
         if transfer.active:
             self._advance()
@@ -153,6 +153,7 @@ class Channel:
         return transfer.moved_bytes(self._virtual_s)
 
     def _advance(self) -> None:
+        """Bring the used airtime and the virtual time up to now; call it before the number of transfers changes."""
         elapsed_s = self._env.now - self._now_s
         self._now_s = self._env.now
         if self.active:
@@ -160,10 +161,12 @@ class Channel:
             self._virtual_s += elapsed_s / self.active
 
     def _enqueue(self, transfer: Transfer) -> None:
+        """Queue a transfer by its ``due_s``; earlier entries of it are outdated."""
         self._entries += 1
         heappush(self._due, (transfer.due_s, self._entries, transfer))
 
     def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
+        """Take a transfer off the channel, with the bytes that it moved."""
         transfer.arrived_bytes, transfer.active = moved_bytes, False
         self.carried_bytes += moved_bytes
         self.active -= 1
@@ -181,6 +184,7 @@ class Channel:
         return None
 
     def _set_alarm(self) -> None:
+        """Schedule ``_ring`` for when the next transfer ends, if any will; earlier alarms are void."""
         self._alarm += 1  # an earlier alarm is now outdated and does nothing
         transfer = self._next()
         if transfer is not None and transfer.due_s < math.inf:
@@ -188,6 +192,7 @@ class Channel:
             self._env.timeout(delay_s).callbacks.append(partial(self._ring, self._alarm))
 
     def _ring(self, alarm: int, _: object) -> None:
+        """End all transfers that are due, then call their ``on_done``; do nothing if ``alarm`` is outdated."""
         if alarm != self._alarm:
             return
         self._advance()
@@ -206,10 +211,12 @@ class Channel:
                 transfer.on_done()
 
     def _set_update(self, transfer: Transfer, start_s: float, count: int, update_s: float) -> None:
+        """Schedule the ``count``-th look-up of a transfer's rate, ``count * update_s`` (s) after ``start_s``."""
         delay_s = max(math.ulp(self._env.now), start_s + count * update_s - self._env.now)
         self._env.timeout(delay_s).callbacks.append(partial(self._update, transfer, start_s, count, update_s))
 
     def _update(self, transfer: Transfer, start_s: float, count: int, update_s: float, _: object) -> None:
+        """Look up a transfer's rate again and schedule the next look-up, unless it has ended."""
         if not transfer.active:
             return
         self._advance()

@@ -54,7 +54,10 @@ class Place:
     heights_m: list[float] = field(default_factory=list)
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
-        """Return whether no building is between two places (m); there are buildings only in ``urban`` environments."""
+        """Return whether no building is between two places (m).
+
+        True outside ``urban`` environments, and without ``sight``.
+        """
         return environment != "urban" or self.sight is None or self.sight.clear(one_m, other_m)
 
 
@@ -173,11 +176,16 @@ class Tr37885:
 
     @property
     def _efficiency_cap(self) -> float:
+        """The highest spectral efficiency (bit/s/Hz): the setting, or that of a sidelink if it is None."""
         given = self.max_spectral_efficiency
         return sidelink_efficiency(self.bandwidth_hz) if given is None else given
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
-        """Return the memory of a run, with its lines of sight."""
+        """Return the memory of a run; it has lines of sight with ``polygons``, and with ``streets`` if a lane is known.
+
+        Raises:
+            InputError: the file of buildings is unusable; see ``Buildings``.
+        """
         known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
         if not known:
             return Place(sight=None, rsus=rsus)
@@ -237,7 +245,7 @@ class Tr37885:
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
-        """Return the loss of a link (dB).
+        """Return the loss of a link (dB), and set ``state.place.state`` to what blocks it.
 
         Args:
             one_m: position of the RSU, or of the first of two vehicles.
@@ -263,6 +271,7 @@ class Tr37885:
         return path_db + excess_db
 
     def _with_rsu_bps(self, rsu: Rsu, vehicle_m: PositionM, state: DrawnLink, *, uplink: bool) -> float:
+        """Return the rate from vehicle to RSU with ``uplink``, else from RSU to vehicle (bit/s)."""
         rsu_m = rsu.x_m, rsu.y_m
         loss_db = self.loss_db(rsu_m, vehicle_m, self.environment_of(rsu), state)
         gains_db = self.rsu_antenna_dbi + self.vehicle_antenna_dbi
@@ -274,7 +283,7 @@ class Tr37885:
         )
 
     def _interference_mw(self, own: Rsu, receiver_m: PositionM, place: Place, *, uplink: bool) -> float:
-        """Return the power that all other RSUs, always sending, add at a receiver (mW); no shadowing or blockage."""
+        """Return the power of other RSUs at a receiver (mW), without shadowing or blockage; 0 without interference."""
         if self.interference == "none":
             return 0.0
         total_mw = 0.0

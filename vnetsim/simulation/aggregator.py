@@ -42,7 +42,10 @@ from vnetsim.storage.rows import ClosedBy, Outcome
 
 @dataclass(kw_only=True, eq=False)
 class Aggregator:
-    """Runs the rounds of one model; ``finished`` after the last. Vehicles offered to it wait in ``invitations``."""
+    """Runs the rounds of one model.
+
+    ``finished`` is True once its last round has closed. Vehicles that wait for its invitation are in ``invitations``.
+    """
 
     name: str
     world: World
@@ -64,21 +67,24 @@ class Aggregator:
 
     @property
     def round(self) -> int:
-        """Index of the open round, or of the last."""
+        """Index of the open round, from 0; of the last one once ``finished``, -1 before the first."""
         return self._open.index
 
     @property
     def model(self) -> ModelKey:
-        """The model with which the open round, or the last, began."""
+        """The model with which round ``round`` began."""
         return ModelKey(self.name, self.round)
 
     @property
     def held(self) -> bool:
-        """Whether its open round waits for the cloud's model."""
+        """Whether the open round waits for the cloud's model: until then it invites nobody and does not close."""
         return self._open.held
 
     def models_in_use(self) -> Iterator[ModelKey]:
-        """Yield the models that its participations still need for their training."""
+        """Yield the models that will be needed to train participations in flight and those committed to the open round.
+
+        A model may come more than once.
+        """
         for participation in self._in_flight.values():
             origin = participation.origin
             yield from (*(one.origin.base for one in origin.together), *(model for _, model in origin.handover.mixed))
@@ -89,7 +95,11 @@ class Aggregator:
             yield from (participant.base, *(model for _, model in handover.mixed), *handover.bases)
 
     def open(self, *, held: bool = False) -> None:
-        """Open the next round; with ``held`` it begins only at ``resume``. ``fill`` invites."""
+        """Open the next round, without inviting anybody yet; ``fill`` does.
+
+        With ``held`` the round begins only at ``resume``. When it begins, its deadline is set, and vehicles that could
+        not be invited in the round before are reported to the outbox as idle.
+        """
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self.world.env.now,
@@ -100,7 +110,10 @@ class Aggregator:
             self._begin()
 
     def resume(self, *, reset: bool) -> None:
-        """Begin the held round now, with the cloud's model; ``reset`` cuts all participations in flight."""
+        """Begin the held round now, with the cloud's model; it closes at once if its quorum is already reached.
+
+        ``reset`` cuts all participations in flight: ``stale``, or as if they had left if they are outside coverage.
+        """
         self._open.held, self._open.open_s = False, self.world.env.now
         for participation in list(self._in_flight.values()) if reset else ():
             self._cut_late(participation, "quorum", self.world.env.now)
@@ -108,12 +121,16 @@ class Aggregator:
         self._close_if_over()
 
     def _begin(self) -> None:
+        """Set the deadline of the open round, and report vehicles that rested to the outbox as idle."""
         self.outbox.idle.extend(self.invitations.take_rested())
         given_s = self.world.experiment.round.deadline_s
         self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
 
     def fill(self) -> None:
-        """Invite waiting vehicles while there are free places and no exchange is under way."""
+        """Invite waiting vehicles while there are free places, and begin the exchange if enough vehicles wait for it.
+
+        Does nothing after the last round, while the round is held, and while an exchange is under way.
+        """
         if not (self.invitations or self._exchange.gathered):  # the usual case with many aggregators
             return
         if self.finished or self._open.held or self._exchange.under_way:
@@ -132,32 +149,42 @@ class Aggregator:
         return self.invitations.offer(window, self.round)
 
     def participation(self, vehicle: Vehicle) -> Participation:
-        """Return a vehicle's participation."""
+        """Return a vehicle's participation in flight for this aggregator; KeyError if it has none."""
         return self._in_flight[vehicle]
 
     def move(
         self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None
     ) -> None:
-        """Let a participation go on elsewhere, or outside coverage; see ``Participation.move``."""
+        """Let a participation go on at another RSU, or outside coverage with None; see ``Participation.move``.
+
+        It takes no place outside coverage. The round closes if that was what it waited for.
+        """
         self._outside += (coverage is None) - (participation.coverage is None)
         participation.move(coverage, keep=keep, model=model)
         self._close_if_over()
 
     def takes(self, vehicle: Vehicle) -> bool:
-        """Return whether a vehicle's participation that began elsewhere may count in the open round."""
+        """Return whether a vehicle's participation that began elsewhere may count in the open round.
+
+        It may not after the last round, if the vehicle has already committed to the open round, or, with
+        ``round.distinct_silos``, if its silo takes part in it.
+        """
         silo_is_in = self.world.experiment.round.distinct_silos and vehicle.silo in self._open.silos
         committed = any(participant.vehicle_id == vehicle.id for _, participant in self._open.committed)
         return not (self.finished or silo_is_in or committed)
 
     def release(self, participation: Participation) -> None:
-        """Give a participation up to another aggregator."""
+        """Remove a participation that another aggregator will ``adopt``; the round closes if it waited only for it."""
         vehicle = participation.window.vehicle
         del self._in_flight[vehicle]
         vehicle.served_by.remove(self.name)
         self._close_if_over()
 
     def adopt(self, participation: Participation, *, change: bool) -> None:
-        """Take over a participation of another aggregator; with ``change`` only its change to the model counts."""
+        """Take over a participation that another aggregator has released; it ends at once if its model is too stale.
+
+        With ``change`` only its change to the model is aggregated, unless it began with a model of this aggregator.
+        """
         vehicle, origin = participation.window.vehicle, participation.origin
         own = origin.base.aggregator == self.name
         counted_from = None
@@ -176,13 +203,16 @@ class Aggregator:
             self._end(participation, "stale", self.world.env.now)
 
     def cut_short(self, participation: Participation, time_s: float) -> None:
-        """End, at a time (s), the participation of a vehicle that has left coverage."""
+        """End, at a time (s), the participation of a vehicle that has left coverage, with an outcome by its stage.
+
+        A participation in its exchange goes on if it needs no coverage afterwards.
+        """
         if participation.stage == "exchange" and self._exchange.leave(participation):
             return
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Close the open round at a time (s) if anybody has committed, else drop it."""
+        """Close the open round at a time (s) if anybody has committed, else drop it; all participations end. Final."""
         if self.finished:
             return
         if self._open.committed:
@@ -194,12 +224,15 @@ class Aggregator:
         self.finished = True
 
     def training_share(self, participation: Participation) -> float:
-        """Return the share of the training that the pace asks of a participation."""
+        """Return the share of the training that the pace asks of a participation at its present RSU, in (0, 1]."""
         window = participation.coverage.window if participation.coverage else participation.window
         return self.invitations.share(window, self._state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the round's exchange, which begins with the quorum."""
+        """Let a participation wait for the round's exchange; the ``quorum``-th begins it.
+
+        It does not begin while one is under way or the round is held.
+        """
         self._exchange.gathered[participation] = None
         quorum = self.world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)
@@ -207,7 +240,10 @@ class Aggregator:
             self._open_exchange("quorum")
 
     def receive_update(self, participation: Participation) -> None:
-        """Count an update for the open round."""
+        """Count an update for the open round, and end its participation as ``committed``.
+
+        Then the round closes if it is complete; otherwise its free places are filled.
+        """
         self.invitations.mark_round(participation.window.vehicle, self.round)
         participant = make_participant(participation, self.round, self.world.experiment.camera, self.world.share_passed)
         row = self._end(participation, "committed", self.world.env.now)
@@ -220,6 +256,7 @@ class Aggregator:
             self.fill()
 
     def _state(self) -> RoundState:
+        """Return the state of the open round now, for pace and selection policy."""
         return RoundState(
             round=self.round,
             open_s=self._open.open_s,
@@ -240,11 +277,13 @@ class Aggregator:
         self._replace_deadline(self._wait_until_deadline(self._open.close_s - now_s))
 
     def _replace_deadline(self, deadline: Activity | None) -> None:
+        """Stop the present deadline, and start another one unless it is None."""
         if self._deadline is not None:
             self._deadline.stop()
         self._deadline = None if deadline is None else Task(deadline)
 
     def _wait_until_deadline(self, wait_s: float) -> Activity:
+        """Wait (s); then begin the exchange if anybody waits for it, else close the round."""
         yield self.world.env.timeout(wait_s)
         if self._exchange.gathered:
             self._open_exchange("deadline")
@@ -252,11 +291,12 @@ class Aggregator:
             self._close_and_go_on("deadline")
 
     def _wait_until_exchange_deadline(self) -> Activity:
+        """Close the round ``round.deadline_s`` after its exchange began."""
         yield self.world.env.timeout(self.world.experiment.round.deadline_s)
         self._close_and_go_on("deadline")
 
     def _closed_by(self) -> ClosedBy | None:
-        """Return why the round closes now; None if it stays open."""
+        """Return the reason for which the round is to close now; None if it stays open."""
         if self._open.held:
             return None
         if self._exchange.under_way:
@@ -264,6 +304,7 @@ class Aggregator:
         return self._pace_closed_by if self.pace.closes(self._state()) else None
 
     def _invite_up_to(self, free: int, state: RoundState) -> None:
+        """Let the pace plan the round, then invite in the policy's order while the pace has places for more."""
         if (length_s := self.invitations.plan_length_s(state)) is not None:
             self._set_deadline(length_s)
             state = self._state()
@@ -277,13 +318,17 @@ class Aggregator:
                     return
 
     def _invite(self, window: OpenWindow) -> None:
+        """Start a participation, count it as invited, and notify the functions in ``World.on_invited``."""
         participation = self.begin(window)
         self._open.invited += 1
         for notify in self.world.on_invited:
             notify(participation)
 
     def begin(self, window: OpenWindow, *, beside: Participation | None = None) -> Participation:
-        """Start a participation in a window; ``beside`` is one for another aggregator with the same training."""
+        """Start a participation in a window and return it, without counting it as invited.
+
+        ``beside`` is the same vehicle's participation for another aggregator, whose training it shares.
+        """
         vehicle = window.vehicle
         invitation = Invitation(
             coverage=self.world.coverage(window),
@@ -315,7 +360,7 @@ class Aggregator:
         return participation.origin.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End a participation that was not done when the round closed or its exchange began."""
+        """End a participation for which the round does not wait; outside coverage, its outcome is that of its stage."""
         doing = participation.cut()
         late: Outcome = (
             "deadline" if closed_by == "deadline" else "unfinished" if closed_by == "traffic_end" else "stale"
@@ -323,17 +368,19 @@ class Aggregator:
         self._end(participation, LEFT[doing] if participation.coverage is None else late, time_s)
 
     def _close_if_over(self) -> None:
+        """Close the open round if it is to close now, in an event of its own at this instant."""
         if self._closed_by():
             Task(self._close_next())
 
     def _close_next(self) -> Activity:
-        """Close the open round in an event of its own: what ended it may have happened outside the event loop."""
+        """Close the open round in a later event of this instant, because the cause may be outside the event loop."""
         index = self.round
         yield self.world.env.timeout(0)
         if index == self.round and not self.finished and (closed_by := self._closed_by()):
             self._close_and_go_on(closed_by)
 
     def _close_and_go_on(self, closed_by: ClosedBy) -> None:
+        """Close the round and open the next, unless it was the last; held if the cloud averages the model first."""
         self._close(closed_by, self.world.env.now)
         if not self.finished:
             held = self.world.experiment.topology.kind == "hierarchical" and self._mixed()
@@ -344,6 +391,7 @@ class Aggregator:
         return is_mixed(self.world.experiment.topology, self.round, final=self.finished)
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
+        """Close the round at a time (s): cut what is too stale, train and aggregate, record, report to the outbox."""
         index = self.round
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
         self._replace_deadline(None)
@@ -373,7 +421,7 @@ class Aggregator:
         self.outbox.closed.append(replace(summary, samples=samples))
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
-        """Record a participation that has ended, free its place and vehicle, and return its row in the log."""
+        """Record a participation that has ended, free its place, report its vehicle as idle; return its row number."""
         vehicle = participation.window.vehicle
         del self._in_flight[vehicle]
         self._exchange.remove(participation)

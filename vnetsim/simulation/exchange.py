@@ -48,7 +48,7 @@ class DirectedExchange:
         via: how they are connected; empty if they have not been in contact yet.
         outcome: None while it is under way.
         end_s: when it was completed or cut (s); NaN while it is under way.
-        contact_s: time in contact until then (s).
+        contact_s: time in contact from ``start_s`` to ``end_s`` (s); set when it has ended.
         moved_bytes: bytes over the air so far (B).
         on_air: whether a transfer is under way.
         look_again: fires when vehicles out of contact are to check again.
@@ -74,6 +74,7 @@ class ExchangePhase:
     """The exchanges of one round.
 
     Args:
+        plan: bytes and work of each exchange, from the learner.
         members: the vehicles, in order of arrival; all are inside coverage now.
         round_index: the round; part of the names of the pairs' random streams.
         on_ended: called with every exchange that has ended, in order of end.
@@ -102,7 +103,7 @@ class ExchangePhase:
         return len(set().union(*(pair for pair in pairs if member in pair)) - {member})
 
     def begin(self) -> None:
-        """Start all exchanges now; members without any are done at once."""
+        """Start all exchanges now; they are cut after ``exchange.limit_s``. Members without any are done at once."""
         for exchange in self._exchanges:
             exchange.task = Task(self._carry_out(exchange))
         Task(self._cut_at_limit())
@@ -111,7 +112,7 @@ class ExchangePhase:
             self._settle(member)
 
     def leave(self, member: Participation) -> Peers:
-        """Cut the exchanges of a member that leaves coverage, and return its peers."""
+        """Cut the exchanges of a member that leaves coverage, and return its peers; ``on_done`` is not called."""
         del self._present[member]
         self._cut([exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)])
         return self.peers(member)
@@ -122,7 +123,11 @@ class ExchangePhase:
         self._cut(self._exchanges)
 
     def peers(self, member: Participation) -> Peers:
-        """Return the members that the learner counts as peers of ``member``, in order of arrival."""
+        """Return the peers of a member so far, in order of arrival.
+
+        A peer's model has arrived at the member. If receivers work on a model or send something back, a peer is instead
+        a member whose result has come back. With ``plan.mutual`` the exchanges in both directions must be complete.
+        """
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}
         returns = self.plan.return_bytes > 0 or self.plan.work_flop > 0
 
@@ -133,6 +138,7 @@ class ExchangePhase:
         return tuple(other for other in self.members if counts(other))
 
     def _pairs(self) -> list[tuple[Participation, Participation]]:
+        """Return sender and receiver of each exchange of the topology; with ``contact``, of pairs in contact now."""
         members, topology = self.members, self._settings.topology
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
@@ -146,6 +152,7 @@ class ExchangePhase:
         return list(everybody)
 
     def _new(self, sender: Participation, receiver: Participation) -> DirectedExchange:
+        """Return an exchange that begins now, without carrying it out."""
         now_s = self.world.env.now
         return DirectedExchange(
             sender=sender,
@@ -156,6 +163,7 @@ class ExchangePhase:
         )
 
     def _distance_m(self, one: Participation, other: Participation, time_s: float) -> float:
+        """Return the distance of two members at a time (m)."""
         (x1_m, y1_m), (x2_m, y2_m) = (position_m(member.window.path, time_s) for member in (one, other))
         return math.hypot(x1_m - x2_m, y1_m - y2_m)
 
@@ -194,6 +202,7 @@ class ExchangePhase:
             self._settle(member)
 
     def _work(self, host: Participation) -> Activity:
+        """Compute on a receiver's computer; the time is added to its ``worked_s`` even if the exchange is cut."""
         begin_s = self.world.env.now
         try:
             yield self.world.env.timeout(self.plan.work_flop / self.world.computer(host.window).flops)
@@ -215,6 +224,7 @@ class ExchangePhase:
     def _hop(
         self, exchange: DirectedExchange, channel: Channel, rate_bps: Callable[[float], float], size_bytes: int
     ) -> Activity:
+        """Move bytes over a channel, and count those that arrived; raise ``_Cut`` if contact is lost at the end."""
         done = Signal()
         transfer = channel.send(size_bytes, rate_bps, done, update_s=self.world.radio.update_s)
         exchange.on_air = True
@@ -229,6 +239,7 @@ class ExchangePhase:
             raise _Cut
 
     def _cut(self, exchanges: Sequence[DirectedExchange]) -> None:
+        """Cut those of the exchanges that are still under way."""
         for exchange in exchanges:
             if exchange.outcome is None:
                 exchange.task.interrupt(_Cut())
@@ -240,12 +251,14 @@ class ExchangePhase:
             self.on_done(member, self.peers(member))
 
     def _in_contact(self, exchange: DirectedExchange) -> bool:
+        """Return whether an exchange can go on: the vehicles are in range now, or it goes through the RSU."""
         return (
             exchange.via == "relay"
             or self._distance_m(exchange.sender, exchange.receiver, self.world.env.now) < self._settings.range_m
         )
 
     def _contact_s(self, exchange: DirectedExchange) -> float:
+        """Return how long the vehicles of an ended exchange were in contact (s); all the time if RSUs may relay."""
         settings = self._settings
         if settings.relay or settings.topology == "star":
             return exchange.end_s - exchange.start_s
@@ -266,10 +279,12 @@ class ExchangePhase:
                     self._cut([exchange])
 
     def _cut_at_limit(self) -> Activity:
+        """Cut what is still under way ``exchange.limit_s`` after the beginning."""
         yield self.world.env.timeout(self._settings.limit_s)
         self._cut(self._exchanges)
 
     def _sidelink_bps(self, source: Participation, target: Participation, time_s: float) -> float:
+        """Return the rate between two members at a time (bit/s); the link's state is drawn once for both directions."""
         one, other = source.window, target.window
         pair = frozenset((one.vehicle.id, other.vehicle.id))
         if pair not in self._pair_states:
@@ -286,18 +301,19 @@ def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s
     inside = {time_s for path in (one, other) for time_s in path.time_s if start_s < time_s < end_s}
     instants = [start_s, *sorted(inside), end_s]
     return math.fsum(
-        _close_s(_offset_m(one, other, before_s), _offset_m(one, other, after_s), range_m) * (after_s - before_s)
+        _close_share(_offset_m(one, other, before_s), _offset_m(one, other, after_s), range_m) * (after_s - before_s)
         for before_s, after_s in itertools.pairwise(instants)
     )
 
 
 def _offset_m(one: VehiclePath, other: VehiclePath, time_s: float) -> tuple[float, float]:
+    """Return the vector from one vehicle to the other at a time (m)."""
     (x1_m, y1_m), (x2_m, y2_m) = position_m(one, time_s), position_m(other, time_s)
     return x2_m - x1_m, y2_m - y1_m
 
 
-def _close_s(start_m: tuple[float, float], end_m: tuple[float, float], range_m: float) -> float:
-    """Return the share of a straight offset from start to end (m) that is shorter than ``range_m``."""
+def _close_share(start_m: tuple[float, float], end_m: tuple[float, float], range_m: float) -> float:
+    """Return the share, in [0, 1], of a straight way from start to end (m) that is within ``range_m`` of the origin."""
     (x_m, y_m), (to_x_m, to_y_m) = start_m, end_m
     if start_m == end_m:
         return float(math.hypot(x_m, y_m) < range_m)

@@ -5,8 +5,8 @@ first, then entries, then invitations, then events of the clock (ends of transfe
 are half-open: an upload whose last byte arrives exactly at the exit is too late. A window that closes because the
 recording ends is the exception: the vehicle may not have left, so what ends at that instant still counts.
 
-Timing never depends on model weights. Of what ``RoundHandler.close_round`` returns, only losses and figures may affect
-later events, through a selection policy. They are recorded, and a resumed run reads them again.
+Timing never depends on model weights. Of what ``RoundHandler.close_round`` returns, only the losses and the ``figures``
+of updates may affect later events, through a selection policy. A resumed run reads them from its records.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ class SimulationResult:
     Args:
         ended_by: ``rounds`` when all rounds were done, ``time`` when the run's time had passed, ``caller`` when
             ``on_round`` ended it, ``traffic`` when there was no more traffic.
+        channels: channels between RSUs and vehicles.
         sidelinks: channels between vehicles; the RSU schedules them.
         link_rates: counts of the rates between RSUs and vehicles that transfers used.
         sidelink_rates: the same between vehicles.
+        wires: the RSUs' backhaul.
     """
 
     ended_by: Literal["rounds", "time", "traffic", "caller"]
@@ -119,6 +121,7 @@ def simulate(
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
 
     def aggregator(name: str) -> Aggregator:
+        """Return a new aggregator; its selection policy has a random stream of its own."""
         stream = "selection" if name == AGGREGATOR else f"selection {name}"
         return Aggregator(
             name=name,
@@ -219,13 +222,13 @@ class _Loop:
         return self._close(last_s)
 
     def _time_is_up(self) -> float:
-        """Run until the run's time has passed or its rounds are done; return the last instant (s)."""
+        """Run to the end of the run's time or of its rounds, close what is open, and return the last instant (s)."""
         if self._run_until(self.until_s, inclusive=True):
             self.ended_by = "time"
         return self._close(self.until_s)
 
     def _close(self, last_s: float) -> float:
-        """Close what is still open, and return the last instant (s)."""
+        """End open rounds, record open windows; return the last instant (s): now if ``on_round`` ended the run."""
         if self.ended_by == "caller":
             last_s = self.env.now
         if not self._finished:
@@ -241,7 +244,7 @@ class _Loop:
         return self.fleet.finished and self.mixer.finished
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
-        """Apply an event of the traffic; return whether rounds remain."""
+        """Apply an event of the traffic (at its end, after all else of that instant); return whether rounds remain."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True
@@ -251,7 +254,7 @@ class _Loop:
         return True
 
     def _run_until(self, time_s: float, *, inclusive: bool = False) -> bool:
-        """Run all events before ``time_s``, and at it if ``inclusive``; return whether rounds remain."""
+        """Run all events before ``time_s``, and at it if ``inclusive``; return False once the run is over."""
         env, outbox = self.env, self.outbox
         while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
@@ -267,7 +270,7 @@ class _Loop:
         return True
 
     def _empty_outbox(self) -> bool:
-        """Pass on what aggregators reported; return whether an aggregator may have somebody to invite."""
+        """Pass on what aggregators reported, and call ``on_round``; return whether somebody may now be invited."""
         news = False
         while self.outbox:  # an average without delay may begin rounds
             reports = self.outbox.take_all()

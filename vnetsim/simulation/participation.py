@@ -30,7 +30,15 @@ class Predicted(NamedTuple):
 
 
 class Invitation(NamedTuple):
-    """What a participation begins with."""
+    """What a participation begins with.
+
+    Args:
+        coverage: where the vehicle was invited.
+        base: the model to download.
+        cost: payload and work.
+        predicted: the rest of the window.
+        train_s: how long the whole training takes on board (s).
+    """
 
     coverage: Coverage
     base: ModelKey
@@ -45,11 +53,13 @@ class Origin:
 
     Args:
         base: the model that it downloaded first.
+        work: its training.
         handover: models of other aggregators in it, so far; ``bases`` is empty until it has been received.
         arriving: the model being downloaded for mixing; None if there is none.
         handovers: in order of time.
-        together: the participations that share ``work``, in order of invitation.
-        arrived: with several in ``together``, whether ``base`` has been downloaded.
+        together: the vehicle's participations that share ``work``, this one included, in order of invitation. There are
+            several only with ``handover.policy = "multi"``.
+        arrived: whether ``base`` has been downloaded; always False with only one in ``together``.
     """
 
     base: ModelKey
@@ -62,7 +72,7 @@ class Origin:
 
     @property
     def version(self) -> int:
-        """The version of its owner's model from which its staleness counts."""
+        """The version of its owner's model from which its staleness counts, also after a handover."""
         return self.base.version if self.handover.counted_from is None else self.handover.counted_from
 
 
@@ -156,12 +166,15 @@ class Participation:
 
     @property
     def speed_mps(self) -> float:
-        """Speed that its vehicle reports (m/s); the same for all in ``origin.together``."""
+        """Speed at entry that its vehicle reports (m/s); the same for all in ``origin.together``."""
         return self.origin.together[0].window.speed_mps
 
     @property
     def needs_coverage(self) -> bool:
-        """Whether it has to stay inside the window after its exchange; True without an exchange."""
+        """Whether it ends if the vehicle leaves coverage in the exchange.
+
+        False if only the upload follows the exchange, and it has no bytes; True without an exchange.
+        """
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
@@ -172,13 +185,16 @@ class Participation:
 
     @property
     def train_s(self) -> float:
-        """How long its vehicle has trained (s), including what others in ``origin.together`` have booked."""
+        """How long its vehicle has trained (s) in finished segments, without a stretch of training under way.
+
+        The segments are those of all participations in ``origin.together``, because one of them trains for all.
+        """
         return sum(
             segment.seconds for one in self.origin.together for segment in one.segments if segment.stage == "training"
         )
 
     def totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
-        """Return seconds and moved bytes by stage; both give 0 for stages that it was not in."""
+        """Return seconds and moved bytes of its finished segments, by stage; 0 for stages that it was not in."""
         seconds: dict[Stage, float] = defaultdict(float)
         moved_bytes: dict[Stage, float] = defaultdict(float)
         for segment in self.segments:
@@ -209,10 +225,11 @@ class Participation:
         self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, and return what it was doing.
+        """End it now, book what it was doing, and return that stage.
 
         While it waits for the download or training of another one in ``origin.together``, that is ``training``. Outside
-        coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left.
+        coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left. The next one in
+        ``origin.together`` trains if it waited only for this one.
         """
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         if self.stage == "waiting" and self.origin.arrived:
@@ -226,6 +243,7 @@ class Participation:
         return doing
 
     def _life(self) -> Activity:
+        """Go through the stages in order, then hand the update to the owner."""
         exchange = self.invitation.cost.exchange
         yield from self._transfer("download")
         if exchange is not None and exchange.before_training:
@@ -239,7 +257,7 @@ class Participation:
         self.owner.receive_update(self)
 
     def _transfer(self, stage: Literal["download", "upload"]) -> Activity:
-        """Move all bytes, over one RSU after the other; wait while outside coverage."""
+        """Move all bytes over one RSU after another, waiting outside coverage; ``move`` may change the model."""
         cost, arrived_bytes = self.invitation.cost, 0.0
         size_bytes = cost.download_bytes if stage == "download" else cost.upload_bytes
         while True:
@@ -264,7 +282,7 @@ class Participation:
                 return
 
     def _send(self, stage: Literal["download", "upload"], size_bytes: float, coverage: Coverage) -> Activity:
-        """Move bytes over one RSU, after ``coverage.from_s`` and, for a download, when the RSU has the model."""
+        """Send bytes over one RSU from ``coverage.from_s`` on; a download first waits until the RSU has the model."""
         if coverage.from_s > self.env.now:
             yield self.env.timeout(coverage.from_s - self.env.now)
         link, done = coverage.link, Signal()
@@ -293,7 +311,7 @@ class Participation:
         self._book()
 
     def _train(self) -> Activity:
-        """Do the rest of the training, wherever the vehicle is, and download the models to be mixed in."""
+        """Train on board, inside coverage or not; pause to download each model from ``move``, and mix it in then."""
         work = self.origin.work
         self._begin("training")
         if self.work_share is None:
@@ -321,7 +339,7 @@ class Participation:
             self._begin("training")
 
     def _train_together(self) -> Activity:
-        """Train for all in ``origin.together``, or wait for the one that does."""
+        """Wait for ``turn``, then train for all in ``origin.together`` unless another one has done it."""
         self.turn, self.origin.arrived = Signal(), True
         self._begin("waiting")
         self._let_first_train()
@@ -332,18 +350,19 @@ class Participation:
             self.origin.work.done = True
 
     def _let_first_train(self) -> None:
-        """Let the first in ``origin.together`` train that has not ended, if all of them wait with their models."""
+        """Let the first in ``origin.together`` that has not ended train, once all of these have their models."""
         left = [one for one in self.origin.together if one.stage != "over"]
         if left and all(one.origin.arrived and one.stage == "waiting" for one in left):
             left[0].turn()
 
     def _let_others_upload(self) -> None:
+        """Let the others in ``origin.together``, which waited for the training, go on to their uploads."""
         for one in self.origin.together:
             if one.stage == "waiting":
                 one.turn()
 
     def _backhaul(self) -> Activity:
-        """Bring the update from the RSU to the owner; if that takes no time, no segment is booked."""
+        """Bring the update from the RSU to the owner; no segment is booked if that takes no time."""
         assert self.coverage is not None
         self._begin("backhaul")
         rsu_id, size_bytes = self.coverage.window.rsu.id, self.invitation.cost.upload_bytes
@@ -352,11 +371,12 @@ class Participation:
             self._book()
 
     def _begin(self, stage: Stage) -> None:
+        """Enter a stage now, at the RSU that serves the vehicle."""
         self.stage, self._stage_begin_s = stage, self.env.now
         self._stage_rsu_id = self.coverage.window.rsu.id if self.coverage else ""
 
     def _book(self) -> float:
-        """Append the present stage to ``segments``, ending now, and return the bytes that it moved (B)."""
+        """End the stage now: abort its transfer, append it to ``segments``, and return the bytes that it moved (B)."""
         moved_bytes = 0.0
         if self._on_air is not None:
             channel, transfer = self._on_air
