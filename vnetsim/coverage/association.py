@@ -60,6 +60,7 @@ class _Vehicle:
     qualities: dict[VehiclePath, AtPlace] = field(default_factory=dict)  # empty without a quality
 
     def hand_to(self, window: VehiclePath, time_s: float) -> Serves:
+        """Let the RSU of an open window serve the vehicle from a time (s) on, and return the event."""
         self.serving, self.windows = window, dict.fromkeys(self.windows)
         # strictly later: at equal distances rounding may make each of three RSUs better than the next
         self.now_s = math.nextafter(time_s, math.inf)
@@ -67,10 +68,10 @@ class _Vehicle:
 
 
 class Association:
-    """Adds to coverage events which RSU serves which vehicle.
+    """Adds to coverage events the events at which another RSU begins to serve a vehicle.
 
-    A vehicle that enters coverage is served at once, by the best RSU if it enters several discs together. Another RSU
-    takes over when it has been better by more than the hysteresis, without a break, for the time to trigger. When a
+    A vehicle that enters coverage is served at once, by the best RSU if it enters several discs at one instant. Another
+    RSU takes over when it has been better by more than the hysteresis, without a break, for the time to trigger. When a
     vehicle leaves the disc of its serving RSU, the best of the others takes over at once. Among equal RSUs, the one
     with the earliest entry is chosen.
 
@@ -128,7 +129,7 @@ class Association:
         return merge(taken_over, batch, found, key=attrgetter("time_s"))  # at equal times, the first list comes first
 
     def _update_windows(self, vehicle: _Vehicle, event: CoverageEvent) -> None:
-        """Open or close a window."""
+        """Open or close a window; no RSU serves the vehicle after the serving RSU's window has closed."""
         path = event.path
         if isinstance(event, Entered):
             vehicle.windows[path] = None
@@ -140,7 +141,7 @@ class Association:
             vehicle.serving = None if vehicle.serving is path else vehicle.serving
 
     def _best_window(self, vehicle: _Vehicle, time_s: float) -> VehiclePath:
-        """Return the window with the best RSU at a time (s)."""
+        """Return the window with the best RSU at a time (s), of equal ones and without a quality the earliest."""
         first = next(iter(vehicle.windows))
         if not vehicle.qualities:
             return first
@@ -148,7 +149,7 @@ class Association:
         return max(vehicle.windows, key=lambda path: vehicle.qualities[path](*place))
 
     def _changes_before(self, vehicle: _Vehicle, time_s: float) -> Iterator[Serves]:
-        """Yield the changes before ``time_s``; no window of the vehicle may open or close before."""
+        """Apply and yield the changes before ``time_s``; no window of the vehicle may open or close before."""
         while vehicle.qualities and len(vehicle.windows) > 1 and vehicle.now_s < time_s:
             found = {
                 path: self._takeover_s(vehicle, path, time_s) for path in vehicle.windows if path is not vehicle.serving
@@ -174,6 +175,7 @@ class Association:
         sampled_s = [*time_s.tolist(), math.inf]
 
         def turn_s(at: int) -> float:
+            """Return the time of a turn (s); -inf for one before the first point, inf after the last."""
             if at in (-1, len(time_s)):
                 return -math.inf if at < 0 else math.inf
             return self._turn_s(path, pair, sampled_s[at], sampled_s[at + 1])

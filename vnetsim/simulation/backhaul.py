@@ -66,7 +66,7 @@ class _Queue:
     waiting: _Turn | None = None
 
     def wait(self) -> _Turn:
-        """Add a model, which replaces the one that waits."""
+        """Return the signal for a model's turn; the model that waited before is superseded, and its signal fires."""
         if self.waiting is not None:
             self.waiting.superseded = True
             self.waiting()
@@ -74,7 +74,7 @@ class _Queue:
         return self.waiting
 
     def leave(self) -> None:
-        """Let the one that waits cross."""
+        """End a crossing: let the model that waits cross, if there is one."""
         turn, self.waiting = self.waiting, None
         self.busy = turn is not None
         if turn is not None:
@@ -105,7 +105,7 @@ class Backhaul:
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
-        """Bring a model to an RSU; each model crosses the wire once, however often it is fetched.
+        """Bring a model of some bytes to an RSU; each model crosses the wire once, however often it is fetched.
 
         Returns:
             a signal that fires when the model is there, or has fired before.
@@ -163,9 +163,11 @@ class Backhaul:
         return True
 
     def _deliver(self, size_bytes: float, source: str, target: str | None) -> Activity:
+        """Send bytes as ``send`` does, without its result."""
         yield from self.send(size_bytes, source, target)
 
     def _copy(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Activity:
+        """Bring a model to an RSU, then drop the RSU's older copies beyond ``max_staleness`` versions."""
         yield from self.send(size_bytes, _home(model.aggregator), rsu_id)
         copies = self._copies[rsu_id, model.aggregator]
         oldest = model.version - self._max_staleness
@@ -173,6 +175,7 @@ class Backhaul:
             del copies[old]
 
     def _cross(self, rsu_id: str, direction: str, size_bytes: float) -> Activity:
+        """Count a message, and move it over an RSU's wire; takes no time for 0 bytes or an infinite rate."""
         wire = self.wires[rsu_id]
         if direction == "up":
             wire.up_bytes += size_bytes

@@ -66,7 +66,7 @@ class Fleet:
             aggregator.end_of_traffic(time_s)
 
     def enter(self, path: VehiclePath) -> None:
-        """Open the window of a vehicle that enters a disc now."""
+        """Open the window of a vehicle that enters a disc now; its first entry binds its silo. ``serve`` follows."""
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
@@ -81,7 +81,11 @@ class Fleet:
         vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
-        """Make the RSU of an open window serve its vehicle from now on."""
+        """Make the RSU of an open window serve its vehicle from now on.
+
+        A vehicle that takes part is handed over; an idle one waits for an invitation of this RSU, no longer of the one
+        before.
+        """
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
@@ -92,7 +96,11 @@ class Fleet:
         self.idle(vehicle)
 
     def leave(self, event: Left) -> None:
-        """Close a window now; if its RSU served the vehicle, the vehicle is no longer served."""
+        """Close a window now, record it, and stop waiting for an invitation in it.
+
+        If its RSU served the vehicle, nobody does until another ``serve``, and the vehicle's participation has lost
+        coverage. If the vehicle was never invited in the window, a participation ``not_selected`` is recorded.
+        """
         window = self._windows.pop(event.path)
         vehicle = window.vehicle
         vehicle.windows.remove(window)
@@ -110,8 +118,10 @@ class Fleet:
     def idle(self, vehicle: Vehicle) -> bool:
         """Let a vehicle that takes part nowhere wait for an invitation by the RSU that serves it.
 
+        With ``silos.by = "place"`` its data may change.
+
         Returns:
-            whether it may be invited in the open round.
+            whether it may be invited in the open round; False if it takes part or no RSU serves it.
         """
         if vehicle.served_by or vehicle.serving is None:
             return False
@@ -119,7 +129,10 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def record_open_windows(self, time_s: float) -> None:
-        """Record the windows that are still open when the run ends, at a time (s)."""
+        """Record and forget the windows that are still open when the run ends, at a time (s).
+
+        Those without an invitation are recorded as ``not_selected``, too.
+        """
         for window in self._windows.values():
             if not window.invited:
                 self.recorder.record_participation(

@@ -1,4 +1,4 @@
-"""The vehicles that wait for an invitation, and the questions to selection policy and pace about them."""
+"""The vehicles that wait for an invitation, and the calls of selection policy and pace that decide about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _ROUNDING = 1e-9
 
 
 class Invitations:
-    """The vehicles that wait for one aggregator, for its selection policy and pace.
+    """The vehicles that wait for one aggregator; calls its selection policy and pace.
+
+    ``len`` is the number of vehicles that wait.
 
     Attributes:
         planned_share: share of the training that the pace planned for the open round; 1 if it planned nothing.
@@ -49,7 +51,7 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait in a window; one that took part in the open round rests until the next round.
+        """Let an idle vehicle wait in a window; one that was invited or counted in the open round rests until the next.
 
         Returns:
             whether it waits.
@@ -68,29 +70,32 @@ class Invitations:
         self._rested[vehicle.id] = vehicle
 
     def take_rested(self) -> Collection[Vehicle]:
-        """Begin a round without a plan, and return the vehicles that rested in the one before."""
+        """Prepare a new round: set ``planned_share`` to 1, and return the vehicles that rested in the round before."""
         self.planned_share = 1.0
         rested, self._rested = self._rested, {}
         return rested.values()
 
     def mark_round(self, vehicle: Vehicle, round_index: int) -> None:
-        """Note that a vehicle was invited in a round, or that its update counts for it."""
+        """Record that a vehicle was invited in a round, or that its update counts for it."""
         self._selection_state.last_round[vehicle.id] = round_index
 
     def forget(self, window: OpenWindow, closed: Window) -> None:
-        """Remove a window that has closed, and count its length."""
+        """Withdraw a window that has closed, and count its length for predictions."""
         self._selection_state.add_window(window.vehicle, closed)
         self.withdraw(window)
 
     def withdraw(self, window: OpenWindow) -> None:
-        """Stop waiting in a window."""
+        """Stop waiting in a window; does nothing if no vehicle waits in it."""
         candidate = self._candidates.pop(window, None)
         if candidate is not None:
             del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
             del self._windows[candidate]
 
     def plan_length_s(self, state: RoundState) -> float | None:
-        """Return how long the open round may last from now (s); None if the pace plans nothing now."""
+        """Let the pace plan the open round, set ``planned_share``, and return how long it may last from now (s).
+
+        None if the pace plans nothing now; it is not asked after the first invitation.
+        """
         if self._plan is None or state.invited:
             return None
         self._selection_state.advance(state.now_s)
@@ -101,7 +106,9 @@ class Invitations:
         return planned.length_s
 
     def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
-        """Yield the windows to invite, lazily; when the generator closes, those it has yielded no longer wait.
+        """Yield the windows to invite, lazily, and set the ``chance`` of each.
+
+        When the generator closes, the windows that it has yielded no longer wait.
 
         Raises:
             RunError: the policy failed, returned something that is no candidate, or one twice.
@@ -142,9 +149,10 @@ class Invitations:
                 self.withdraw(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
-        """Return the share of its training that a vehicle does that begins to train now.
+        """Return the share of its whole training that a vehicle is to do, in (0, 1]; called when it begins to train.
 
-        A whole number of local steps, at least one; 1 if the learner's training cannot be divided into steps.
+        It is a whole number of local steps, at least one; 1 if the training cannot be divided into steps or the pace
+        does not decide about it.
         """
         if self._share is None:
             return 1.0
@@ -163,10 +171,16 @@ class Invitations:
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
     ) -> None:
-        """Pass on the records and figures of a round that closed; ``model`` is the one with which it began.
+        """Pass the records of a round that closed on to the selection policy.
+
+        Args:
+            records: of all aggregators.
+            model: the model with which the round began.
+            figures: silo of each accepted update, and the number that the policy asks for by its ``figure``, None
+                if the learner does not report it.
 
         Raises:
-            RunError: the policy asks for a figure that the learner does not report.
+            RunError: the policy needs a figure that the learner does not report.
         """
         reported = [(silo, figure) for silo, figure in figures if figure is not None]
         asked = getattr(self._policy, "figure", "")
@@ -180,4 +194,5 @@ class Invitations:
             self._learn(new, self._memory)
 
     def _entered(self, candidate: Candidate) -> int:
+        """Return the order of entry of a waiting candidate, by which they are sorted."""
         return self._windows[candidate].index

@@ -60,7 +60,11 @@ class Radio:
         self._memory = None if begin is None else begin(rsus, lanes)
 
     def rate_use(self) -> RateUse:
-        """Return a counter of the rates that channels use."""
+        """Return a new counter of the rates that channels use.
+
+        Raises:
+            RunError: the model's ``cap_bps`` is no number.
+        """
         cap_bps = getattr(self._model, "cap_bps", None)
         with plugin_errors("radio model", self._model.name, "in cap_bps"):
             cap_bps = None if cap_bps is None else float(cap_bps)
@@ -68,7 +72,7 @@ class Radio:
         return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
     def enter(self, vehicle_type: str) -> None:
-        """Tell the model that a vehicle of a type entered coverage for the first time."""
+        """Report to the model the height of a vehicle that entered coverage for the first time, by its type."""
         if self._entered is not None:
             self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
@@ -89,6 +93,7 @@ class Radio:
         return self._draw_state(paths, "sidelink", round_index, *(path.vehicle_id for path in paths))
 
     def _draw_state(self, vehicles: Sequence[VehiclePath], *names: str | int) -> Any:
+        """Draw the model's state of a link from the random stream of a name; None if the model draws nothing."""
         if self._draw is None:
             return None
         heights_m = tuple(self._heights_m.get(path.vehicle_type, CAR_M) for path in vehicles)
@@ -101,7 +106,7 @@ class Radio:
 
 
 def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio) -> Association:
-    """Return the rule by which RSUs serve vehicles."""
+    """Return the rule of ``association.rule`` by which RSUs serve vehicles."""
     if settings.rule == "first":
         return Association(None)
     quality = nearness(rsus) if settings.rule == "nearest" else received_power(radio, rsus)
@@ -109,7 +114,10 @@ def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio
 
 
 def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
-    """Return the quality for ``association.rule = "strongest"``: the power received from an RSU (dBm)."""
+    """Return the quality for ``association.rule = "strongest"``: the power received from an RSU (dBm).
+
+    Call it once for each window, in order of entry: the number of calls selects the window's random stream.
+    """
     by_id = {rsu.id: rsu for rsu in rsus}
     entries: Counter[tuple[str, str]] = Counter()
 
@@ -146,13 +154,14 @@ class Link:
 
     def downlink_bps(self, time_s: float) -> float:
         """Return the rate from RSU to vehicle (bit/s) at a time (s) that the path covers."""
-        return self._fixed.get("downlink") or self._look_up("downlink", time_s, self.model.downlink_bps)
+        return self._fixed.get("downlink") or self._compute_bps("downlink", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
         """Return the rate from vehicle to RSU (bit/s) at a time (s) that the path covers."""
-        return self._fixed.get("uplink") or self._look_up("uplink", time_s, self.model.uplink_bps)
+        return self._fixed.get("uplink") or self._compute_bps("uplink", time_s, self.model.uplink_bps)
 
-    def _look_up(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
+    def _compute_bps(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
+        """Compute the rate at a time (bit/s), and keep it for the whole window if rates are never updated."""
         found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
         if self.update_s is None:
             self._fixed[direction] = found

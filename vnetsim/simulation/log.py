@@ -60,7 +60,7 @@ class Rows(list[Row]):
         return self[max(0, row - self._forgotten) :]
 
     def forget(self, before: int) -> None:
-        """Drop all rows before ``before``."""
+        """Drop all rows before number ``before``; their numbers stay counted."""
         del self[: max(0, before - self._forgotten)]
         self._forgotten = max(before, self._forgotten)
 
@@ -75,7 +75,7 @@ class SimulationLog:
     Args:
         windows: coverage windows, in order of exit.
         participations: in order of end; weight and loss are filled in when their round closes.
-        exchanges: between vehicles, in order of end; the learner's figure is filled in when their round closes.
+        exchanges: between vehicles, in order of end; ``value`` is filled in when their round closes.
         handovers: of participations that have ended, in order of their end.
         rounds: closed rounds.
         merges: averages of several aggregators' models, in order of time.
@@ -141,8 +141,9 @@ class RoundResult:
         weights: weight of each update in the aggregate; None if it was not aggregated.
         losses: mean training loss of each participant; None if it was not trained.
         rejected: positions of updates with non-finite values.
-        exchanges: the learner's figure of completed exchanges, by sender and receiver.
-        figures: the selection policy's ``figure`` of each update, None if not reported; empty for all None.
+        exchanges: what the learner computed of an exchange, a number for the record, by ids of sender and receiver.
+        figures: number that the selection policy asks for by its ``figure``, of each update; None if not reported, and
+            empty if none is.
     """
 
     weights: Sequence[float | None] = ()

@@ -41,19 +41,21 @@ class NoMixing:
         return True
 
     def close_round(self, summary: RoundSummary) -> None:
-        """Handle a round that has closed."""
+        """Handle a round that has closed: averages may follow, now or later; here none."""
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Make the last averages at a time (s), after all aggregators have closed their last rounds."""
+        """Make the last averages at a time (s), after all aggregators have closed their last rounds; here none."""
 
     def _model_bytes(self) -> int:
-        """Return a model's size (B): what a vehicle downloads."""
+        """Return the size of a model (B), which is what a vehicle downloads."""
         return self.world.cost(0).download_bytes
 
     def _mix(self, mixing: Mixing) -> None:
+        """Let the learner average models, and report to it the models that are still needed."""
         self.handler.mix(replace(mixing, needed=self.world.needed_models()))
 
     def _record(self, into: ModelKey, sources: Mapping[ModelKey, float], time_s: float, closed_by: str) -> None:
+        """Record an average with each source's weight, and report to the outbox that models were averaged."""
         for source, weight in sources.items():
             self.log.merges.append(MergeRecord(time_s, *into, *source, weight, closed_by))
         self.outbox.mixed = True
@@ -93,7 +95,7 @@ class Cloud(NoMixing):
             Task(self._to_cloud(name))
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Average all models if anything was committed since, without waiting for the backhaul."""
+        """Average all models, without waiting for the backhaul, if any update was aggregated since the last average."""
         if any(self._samples.values()):
             self._average([*self.aggregators], "traffic_end", time_s)
 
@@ -107,10 +109,12 @@ class Cloud(NoMixing):
             self._deadline = Task(self._close_after(self._rules.cloud_deadline_s))
 
     def _close_after(self, deadline_s: float) -> Activity:
+        """Close the cloud's round after ``deadline_s`` (s)."""
         yield self.world.env.timeout(deadline_s)
         self._close("deadline")
 
     def _close(self, closed_by: Literal["everyone", "deadline"]) -> None:
+        """Close the cloud's round: average the models that have arrived, and send the average to their RSUs."""
         if self._deadline is not None:
             self._deadline.stop()
         here, self._here = self._here, []
@@ -120,7 +124,7 @@ class Cloud(NoMixing):
             Task(self._from_cloud(name, model))
 
     def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
-        """Close the cloud's round with some RSUs' models, and return the average, which they take over."""
+        """Close the cloud's round: return the mean of some RSUs' models by samples, which also becomes their model."""
         self._round += 1
         model, before = ModelKey(CLOUD, self._round), ModelKey(CLOUD, self._round - 1)
         total = sum(self._samples[name] for name in names)
@@ -136,7 +140,7 @@ class Cloud(NoMixing):
         return model
 
     def _from_cloud(self, name: str, model: ModelKey) -> Activity:
-        """Send the cloud's model to an RSU, which then begins its next round."""
+        """Send the cloud's model to an RSU, which then begins its next round unless it has finished."""
         yield from self.world.backhaul.send(self._model_bytes(), None, name)
         self._record(self._newest[name], {model: 1.0}, self.world.env.now, "arrival")
         if not self.aggregators[name].finished:
@@ -157,12 +161,13 @@ class Peers(NoMixing):
     weights: Mapping[str, Mapping[str, float]]
 
     def __post_init__(self) -> None:
+        # by receiver, then by sender: the newest model that has arrived
         self._heard: dict[str, dict[str, ModelKey]] = {name: {} for name in self.aggregators}
         self._under_way: list[ModelKey] = []
         self.world.needed.append(self._needed_models)
 
     def close_round(self, summary: RoundSummary) -> None:
-        """Average with the models that have arrived, and send the average."""
+        """Average with the models that have arrived, and send the average; nothing if ``summary.mixed`` is False."""
         if not summary.mixed:
             return
         name, now_s = summary.aggregator, self.world.env.now
@@ -179,7 +184,7 @@ class Peers(NoMixing):
             Task(self._send(own, neighbour))
 
     def _send(self, model: ModelKey, neighbour: str) -> Activity:
-        """Send an RSU's model to a neighbour; a newer one may replace it on the way."""
+        """Send an RSU's model to a neighbour, which keeps the newest that arrives; a newer one may replace it."""
         send = self.world.backhaul.send(self._model_bytes(), model.aggregator, neighbour, newest_only=True)
         arrived = yield from send
         self._under_way.remove(model)

@@ -23,18 +23,18 @@ _NOTHING: tuple[Mapping[Stage, float], ...] = dict.fromkeys(LEFT, 0.0), dict.fro
 
 @dataclass
 class Recorder:
-    """Writes the log."""
+    """Writes the rows of the log; ``camera`` gives the blur levels."""
 
     log: SimulationLog
     camera: Camera
 
     def count_closed_since(self, aggregator: str, time_s: float) -> int:
-        """Return how many rounds of an aggregator have closed since a time (s)."""
+        """Return how many rounds of an aggregator have closed after a time (s)."""
         late = takewhile(lambda closed: closed.close_s > time_s, reversed(self.log.rounds))
         return sum(closed.aggregator == aggregator for closed in late)
 
     def record_open_windows(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
-        """Record windows that are open at the end of the run (s), as far as their paths are known."""
+        """Record windows that are open at the end of the run (s), each up to its first path point after that."""
         windows = [cut_window(window.path, end_s) for window in open_windows]
         self.log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
@@ -66,7 +66,16 @@ class Recorder:
         )
 
     def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
-        """Record a round that closed, and fill in results in the rows of its participations and exchanges."""
+        """Record a round that closed, and fill in results in the rows of its participations, exchanges and handovers.
+
+        Rejected updates get the outcome ``rejected``. Losses that are not finite become None; the round's loss is the
+        mean over the other accepted updates, None without any.
+
+        Args:
+            summary: the round.
+            rows: row number of each committed participation, in order of commit.
+            result: what learning returned for them, in the same order.
+        """
         exchanges = self.log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
             exchange = exchanges[row]
@@ -109,7 +118,7 @@ class Recorder:
     def record_participation(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
-        """Record a participation that ended at a time (s), or a window without one, and return the row's index.
+        """Record a participation that ended at a time (s), with its handovers, and return its row number.
 
         ``used`` is None for a window without a participation; the aggregator's open round began with ``model``.
         """
@@ -181,6 +190,6 @@ class Recorder:
 
 
 def _link_bytes(segments: Iterable[Segment]) -> list[float]:
-    """Return the bytes over each serving RSU's link, in order; without those between vehicles."""
+    """Return the bytes over each serving RSU's link, in order of service; exchanges between vehicles do not count."""
     runs = groupby((part for part in segments if part.rsu_id), key=lambda part: part.rsu_id)
     return [sum(part.moved_bytes for part in run if part.stage != "exchange") for _, run in runs]

@@ -55,11 +55,12 @@ class OpenWindow:
     Args:
         index: order of entry over all RSUs.
         earlier_windows: number of windows that this vehicle had at this RSU before.
-        link: None until it is needed, as ``train_s``.
-        transfers_s: duration of download and upload with the whole airtime (s), cached if rates never change.
+        link: its radio link; None until it is needed.
+        train_s: how long the whole training takes on board (s); None until it is needed.
+        transfers_s: duration of download and upload with the whole airtime (s); None if not needed yet or rates change.
         straight_exit: cache of ``Candidate``: number of path points seen, and the predicted exit straight on (s).
         invited: whether a participation was started in this window.
-        chance: of the last invitation; see ``Participant``.
+        chance: of the last invitation; see ``Participant``. Not set before the first.
     """
 
     index: int
@@ -113,13 +114,19 @@ class SiloBinder:
         self._dealt = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
-        """Return silo and approach of a vehicle that first enters coverage at ``x_m``, ``y_m`` (m)."""
+        """Return silo and approach of a vehicle that first enters coverage at ``x_m``, ``y_m`` (m).
+
+        The silos of a group of vehicles are assigned in turn.
+        """
         approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
         first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
         return self._deal(first), approach
 
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
-        """With ``silos.by = "place"``, replace part of the data of a vehicle that is idle at an RSU."""
+        """With ``silos.by = "place"``, give a vehicle that is idle at an RSU a silo of that RSU for a part of its data.
+
+        Nothing changes otherwise, or if its silo is already one of that RSU.
+        """
         districts = len(self._districts)
         if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
             return
@@ -129,6 +136,7 @@ class SiloBinder:
         vehicle.earlier = tuple((silo, share) for silo, share in left if share > LEAST_SHARE)
 
     def _deal(self, first: int) -> int:
+        """Return the next silo of a group, in turn: ``first``, ``first`` plus the number of groups, and so on."""
         silos = range(first, self._settings.count, len(self._dealt))
         silo = silos[self._dealt[first] % len(silos)]
         self._dealt[first] += 1
