@@ -52,7 +52,7 @@ def line_of_sight_probability(distance_m: float, environment: str) -> float:
 
     Args:
         distance_m: distance on the ground (m).
-        environment: ``urban`` or ``highway``.
+        environment: ``urban``; any other is taken as ``highway``.
     """
     if environment == "urban":
         return min(1.0, 1.05 * math.exp(-0.0114 * distance_m))
@@ -103,6 +103,6 @@ class ShadowingField:
         self._phase: NDArray[np.float64] = 2 * math.pi * uniform[2]
 
     def __call__(self, x_m: float, y_m: float, decorrelation_m: float) -> float:
-        """Return the field's value at a place: mean 0, standard deviation 1 over all fields."""
+        """Return the field's value at x, y (m) with a decorrelation distance (m): mean 0, standard deviation 1."""
         waves = np.cos((x_m * self._wave[0] + y_m * self._wave[1]) / decorrelation_m + self._phase)
         return math.sqrt(2 / self.WAVES) * float(waves.sum())

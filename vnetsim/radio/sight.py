@@ -41,7 +41,7 @@ class Streets:
         shapely.prepare(self._free)
 
     def clear(self, one_m: Point, other_m: Point) -> bool:
-        """Return whether the line between two places stays on streets."""
+        """Return whether the line between two places (m) stays on streets."""
         return bool(shapely.covers(self._free, shapely.LineString([one_m, other_m])))
 
 
@@ -94,5 +94,5 @@ class Buildings:
         self._tree = shapely.STRtree([shape for index, shape in enumerate(found) if index not in carrying])
 
     def clear(self, one_m: Point, other_m: Point) -> bool:
-        """Return whether no building is on the line between two places."""
+        """Return whether no building is on the line between two places (m), except those that carry an RSU."""
         return not len(self._tree.query(shapely.LineString([one_m, other_m]), predicate="intersects"))

@@ -28,10 +28,14 @@ class Handover:
         self._gaps: dict[Participation, Task] = {}
 
     def leave_disc(self, window: OpenWindow) -> None:
-        """Handle that a vehicle left a disc, whether its RSU served it or not."""
+        """Handle that a vehicle left a disc, whether its RSU served it or not; here nothing."""
 
     def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
-        """Handle that ``window``'s RSU begins to serve a vehicle that takes part for ``owner``."""
+        """Handle that ``window``'s RSU begins to serve a vehicle that takes part for ``owner``.
+
+        With ``drop`` the participation ends. Otherwise it goes on there: for ``owner`` with ``forward`` or if the RSU's
+        aggregator cannot take it, else for that aggregator. An update that is on the backhaul is not affected.
+        """
         participation, now_s = owner.participation(vehicle), self.world.env.now
         if participation.stage == "backhaul":
             return
@@ -64,7 +68,11 @@ class Handover:
             after.adopt(participation, change=policy == "carry-delta")
 
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
-        """Handle that no RSU serves a vehicle any longer that takes part for ``owner``."""
+        """Handle that no RSU serves a vehicle any longer that takes part for ``owner``.
+
+        The participation goes on outside for at most ``handover.longest_gap_s``; with 0 it ends now. An update that is
+        on the backhaul is not affected.
+        """
         participation = owner.participation(vehicle)
         if participation.stage == "backhaul":
             return

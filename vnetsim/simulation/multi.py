@@ -16,7 +16,7 @@ class MultiHandover(Handover):
         self.world.on_invited.append(self._join)
 
     def _join(self, invited: Participation) -> None:
-        """Let a vehicle that was just invited take part at the other discs that it is in."""
+        """Start the vehicle's participations at its other discs whose aggregators may take it and are not held."""
         vehicle = invited.window.vehicle
         for window in vehicle.windows:
             aggregator = self.by_rsu[window.rsu.id]
@@ -25,7 +25,7 @@ class MultiHandover(Handover):
                 aggregator.begin(window, beside=invited)
 
     def leave_disc(self, window: OpenWindow) -> None:
-        """End the participation at a disc that a vehicle left."""
+        """End the participation at a disc that a vehicle left, if it has one there."""
         owner, vehicle = self.by_rsu[window.rsu.id], window.vehicle
         if owner.name in vehicle.served_by:
             owner.cut_short(owner.participation(vehicle), self.world.env.now)

@@ -16,7 +16,7 @@ from vnetsim.simulation.vehicle import Vehicle
 
 @dataclass(kw_only=True)
 class Outbox:
-    """What aggregators report to the event loop, which empties it after every event.
+    """What aggregators report to the event loop, which empties it after every event; false while it is empty.
 
     Args:
         idle: vehicles whose participation has ended, or that may be invited again.
@@ -44,10 +44,12 @@ class OpenRound:
 
     Args:
         index: from 0; -1 before the first.
+        open_s: when it began (s); if it is held, when it was opened.
         close_s: when it closes at the latest (s).
         silos: silos that take part in it.
-        committed: the row of each committed participation in the log, and its participant, in order of arrival.
-        exchange_by: what began its exchange, if it has one.
+        invited: number of participations invited in it.
+        committed: the row number of each committed participation in the log, and its participant, in order of arrival.
+        exchange_by: what began its exchange; of no meaning without one.
         held: whether it waits for the cloud's model: it invites nobody and does not close.
     """
 
@@ -61,7 +63,7 @@ class OpenRound:
     held: bool = False
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
-        """Return silo and the policy's ``figure`` (None if not reported) of each update that was not rejected."""
+        """Return silo and the policy's ``figure`` of each update that was not rejected; None if not reported."""
         figures = result.figures or [None] * len(self.committed)
         pairs = enumerate(zip(self.committed, figures, strict=True))
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
@@ -70,7 +72,14 @@ class OpenRound:
 def make_participant(
     participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
 ) -> Participant:
-    """Return what the learner receives of a committed participation; ``passed`` is ``World.share_passed``."""
+    """Return what the learner receives of a committed participation.
+
+    Args:
+        participation: it must have finished its upload.
+        round_index: the round for which it counts.
+        camera: gives the blur levels.
+        passed: ``World.share_passed``.
+    """
     window, (seconds, _), origin = participation.window, participation.totals(), participation.origin
     last = participation.segments[-1]
     base, handover = origin.base, origin.handover
@@ -101,6 +110,7 @@ def make_participant(
 
 
 def _peer(participation: Participation, camera: Camera) -> Peer:
+    """Return what the learner receives of a vehicle with which a participant exchanged."""
     window = participation.window
     return Peer(
         vehicle_id=window.vehicle.id,

@@ -84,4 +84,5 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
 
 
 def _make(kind: Kind, plugin: ResolvedPlugin) -> Any:
+    """Return a plug-in from its settings; its methods then raise RunError for wrong results."""
     return checked(plugin.settings, kind.name, kind.protocol)

@@ -51,7 +51,10 @@ class RoundExchange:
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Remove a member that leaves coverage; return whether its participation goes on."""
+        """Remove a member that leaves coverage; return whether its participation goes on.
+
+        It goes on with the peers that it has, if it does not need coverage any more.
+        """
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
@@ -60,7 +63,7 @@ class RoundExchange:
         return True
 
     def remove(self, participation: Participation) -> None:
-        """Remove a participation that has ended."""
+        """Forget a participation that has ended, whether it waited or was a member, or neither."""
         self.gathered.pop(participation, None)
         self._members.pop(participation, None)
 

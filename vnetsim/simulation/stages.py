@@ -13,7 +13,15 @@ from vnetsim.storage.rows import Stage
 
 
 class HandoverStep(NamedTuple):
-    """A handover of a participation; ``moved_bytes`` is None if the handover ends it."""
+    """A handover of a participation.
+
+    Args:
+        time_s: when ``from_rsu_id`` ended to serve the vehicle (s).
+        stage: what the participation was doing before.
+        moved_bytes: what the interrupted stage had moved (B); None if the handover ends the participation.
+        gap_s: how long no RSU served the vehicle (s).
+        policy: the ``handover.policy`` that was applied: ``forward`` where another one could not be.
+    """
 
     time_s: float
     from_rsu_id: str
@@ -74,10 +82,10 @@ class Work:
         return self._done_s / self.total_s if self.total_s > 0 else 1.0
 
     def start(self, now_s: float) -> float:
-        """Continue now (s), and return how long the rest takes (s)."""
+        """Continue the training now (s), and return how long the rest takes (s)."""
         self._begin_s = now_s
         return self.total_s - self._done_s
 
     def stop(self, now_s: float) -> None:
-        """Interrupt it now (s)."""
+        """Interrupt the training now (s); only after ``start``."""
         self._done_s = min(self.total_s, self._done_s + now_s - self._begin_s)

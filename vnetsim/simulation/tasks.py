@@ -22,7 +22,7 @@ class Signal:
         self.fired = False
 
     def __call__(self) -> None:
-        """Fire."""
+        """Fire; call it only once."""
         self.fired = True
         for go_on in self.callbacks:
             go_on(self)
@@ -58,10 +58,11 @@ class Task(Signal):
             self._wait_for(None)
 
     def stop(self) -> None:
-        """Never resume the activity."""
+        """Never resume the activity; the task does not fire either."""
         self._awaited = None
 
     def _wait_for(self, event: simpy.Event | Signal | None) -> None:
+        """Resume the activity when an event happens; None: it has ended, and the task fires."""
         self._awaited = event
         if event is None:
             self()
@@ -69,6 +70,7 @@ class Task(Signal):
             event.callbacks.append(self._resume)
 
     def _resume(self, happened: object) -> None:
+        """Resume the activity if it still waits for the event that happened."""
         if happened is self._awaited:
             self._wait_for(next(self._activity, None))
 

@@ -44,14 +44,17 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
 
 
 def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bool:
-    """Return whether an RSU's model is averaged with those of others after a round."""
+    """Return whether an RSU's model is averaged with those of others after a round; ``final``: its last round.
+
+    With ``hierarchical`` and ``peers`` it is after every ``edge_rounds`` rounds and after the last, otherwise never.
+    """
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0
 
 
 def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
-    """Return the neighbours of every RSU; see ``TopologySettings``.
+    """Return the ids of every RSU's neighbours, by its id, for ``topology.peers``; see ``TopologySettings``.
 
     Raises:
         InputError: some RSUs are not connected to the others.

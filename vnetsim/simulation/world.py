@@ -27,11 +27,12 @@ class World:
     Random streams have names, so the order in which links and computers are made does not matter.
 
     Args:
+        begin_s: when the run began (s).
         cost: returns payload and work of a participation by silo.
         channels: radio channels, by RSU.
         sidelinks: channels between vehicles, by the RSU that schedules them.
         images: training samples by silo; empty if the task does not report them.
-        on_invited: called with every participation that was invited.
+        on_invited: called with every participation when it is invited.
         needed: functions that return models still to be trained or averaged, however old.
     """
 
@@ -49,29 +50,29 @@ class World:
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
     def needed_models(self) -> tuple[ModelKey, ...]:
-        """Return the models that will still be trained or averaged."""
+        """Return the models that will still be trained or averaged, each once; empty with one aggregator."""
         return tuple(dict.fromkeys(model for models in self.needed for model in models()))
 
     def share_passed(self, version: int, time_s: float) -> float:
-        """Return the share of the run that has passed at a model version and a time (s), in [0, 1]."""
+        """Return the share of the run that has passed at a model version or a time (s), the larger one, in [0, 1]."""
         rounds, lasts_s = self.experiment.rounds, self.experiment.lasts_s
         return min(max(version / rounds if rounds else 0.0, (time_s - self.begin_s) / lasts_s), 1.0)
 
     def link(self, window: OpenWindow) -> Link:
-        """Return the radio link of a window."""
+        """Return the radio link of a window; made and drawn at the first call."""
         if window.link is None:
             window.link = self.radio.link(window.path, window.rsu, window.earlier_windows)
         return window.link
 
     def train_s(self, window: OpenWindow) -> float:
-        """Return how long a window's vehicle trains (s)."""
+        """Return how long a window's vehicle takes for the whole training (s), computed at the window's first call."""
         if window.train_s is None:
             vehicle = window.vehicle
             window.train_s = self.cost(vehicle.silo).work_flop / self.computer(window).flops
         return window.train_s
 
     def computer(self, window: OpenWindow) -> Computer:
-        """Return the computer of a window's vehicle."""
+        """Return the computer of a window's vehicle, drawn at the first call."""
         vehicle = window.vehicle
         if vehicle.computer is None:
             kind = window.path.vehicle_type

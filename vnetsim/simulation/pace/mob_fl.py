@@ -22,10 +22,11 @@ MOST_CHOICES = 100
 def best_round(
     transfer_s: Sequence[float], train_s: Sequence[float], rest_s: Sequence[float], *, steps: int, longest_s: float
 ) -> PlannedRound | None:
-    """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T; None if all are 0.
+    """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T.
 
-    T_n(E) = transfer_n + train_n E / steps. For a given E the best T is one of the T_n(E), so only these are tried. Of
-    equal ones the one with fewer steps, then the shorter one, is returned.
+    None if no vehicle can finish even one step. T_n(E) = transfer_n + train_n E / steps. For a given E the best T is
+    one of the T_n(E), so only these are tried. Of equal ones the one with fewer steps, then the shorter one, is
+    returned.
 
     Args:
         transfer_s: download and upload of each vehicle (s).
@@ -96,7 +97,7 @@ class MobFlPace(CoveragePace):
         return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self.predictor), state.close_s - state.now_s)
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's arguments
-        """Return E over all local steps."""
+        """Return the planned share, E over all local steps."""
         return state.planned_share
 
     def places(self, state: RoundState) -> int:

@@ -56,7 +56,7 @@ class EarlyUploadPace(QuorumPace):
     predictor: ExitPredictor = "straight"
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's argument
-        """Return the share of the training that there is time for."""
+        """Return the share of the training that leaves time for the upload, in [0, 1]."""
         left_s = candidate.remaining_s(self.predictor) - candidate.upload_s * (1 + self.margin)
         if left_s >= candidate.train_s or candidate.train_s == 0:
             return 1.0

@@ -54,7 +54,7 @@ class SelectionContext:
         return [candidates[place] for place in self.generator.permutation(len(candidates)).tolist()]
 
     def drawn(self, weights: Sequence[float]) -> int:
-        """Return a random index with probabilities in proportion to ``weights``, which are at least 0."""
+        """Return a random index with probabilities in proportion to ``weights``, which are at least 0 and not all 0."""
         sums = list(accumulate(weights))
         return bisect_right(sums, self.generator.random() * sums[-1], hi=len(sums) - 1)
 

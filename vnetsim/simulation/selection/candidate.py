@@ -84,7 +84,7 @@ class Candidate:
 
     @property
     def last_round(self) -> int:
-        """The latest round that invited it or received its update; -1 for none."""
+        """The latest round that invited it or received its update; -1 before the first."""
         return self._state.last_round.get(self.vehicle_id, -1)
 
     @property
@@ -111,7 +111,10 @@ class Candidate:
 
     @property
     def figures(self) -> Sequence[tuple[float, int]]:
-        """The policy's ``figure`` of each accepted update of its silo, with the round; oldest first."""
+        """The number that the policy's ``figure`` names, of each accepted update of its silo, with the round.
+
+        The oldest comes first; empty before the first update.
+        """
         return self._state.figures.get(self._window.vehicle.silo, ())
 
     @property
@@ -216,6 +219,7 @@ class Candidate:
 
 
 def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
+    """Return the velocity (m/s) at the last of ``points`` path points; at the entry it is towards the RSU."""
     path, last = window.path, points - 1
     if last < 1:
         last = 0

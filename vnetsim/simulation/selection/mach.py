@@ -52,7 +52,7 @@ class MachSelection:
     exploration: Annotated[float, Within(0, 100, "", "all chances are equal far below")] = 1.0
 
     def bounds(self, candidates: Sequence[Candidate], since: int) -> NDArray[np.float64]:
-        """Return G_n of all, from the updates of rounds from ``since`` on."""
+        """Return G_n of all candidates, from the updates of rounds from ``since`` on; all 1 if no norm is above 0."""
         norms = [[norm for norm, round_index in one.figures if round_index >= since] for one in candidates]
         if not any(map(sum, norms)):
             return np.ones(len(norms))
@@ -74,7 +74,7 @@ class MachSelection:
 
 
 def inclusion(sizes: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """Return probabilities in proportion to sizes, none above 1, that sum to ``places`` or their number if less.
+    """Return probabilities in proportion to sizes, none above 1, that sum to ``places``; all 1 if there are enough.
 
     Where fewer sizes are above 0 than there are places, the others share what is left.
     """

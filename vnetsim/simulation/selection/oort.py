@@ -112,7 +112,7 @@ class OortSelection:
         return result
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
-        """Yield candidates one by one: explored, or drawn among the greatest utilities."""
+        """Yield candidates one by one: explored, or drawn among the greatest utilities; record each in the memory."""
         known: list[Candidate] = []
         fresh: list[Candidate] = []
         for candidate in context.shuffled(candidates):
@@ -177,7 +177,7 @@ def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
 
 
 def _images(candidate: Candidate) -> int:
-    """Return the images of a silo; 1 if not reported or empty."""
+    """Return the number of images in a candidate's silo; 1 if it is not reported or 0."""
     return candidate.images or 1
 
 

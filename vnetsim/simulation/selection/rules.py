@@ -136,7 +136,7 @@ class FeasibleSelection:
         return []
 
     def _able(self, waiting: Sequence[tuple[float, Candidate]], begun: int) -> list[Candidate]:
-        """Return those with enough time if ``begun`` transfers begin now; ``waiting`` has each one's rest (s)."""
+        """Return those with enough time if ``begun`` vehicles begin now, least slack first; ``waiting``: rest (s)."""
         factor, able = 1 + self.margin, []
         for remaining_s, candidate in waiting:
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
@@ -179,7 +179,7 @@ class AgeSelection:
     source: ClassVar[str] = "a rule of vnetsim's own: longest absent first"
 
     def begin(self) -> dict[int, int]:
-        """Return the last round by silo."""
+        """Return an empty memory: the last round by silo."""
         return {}
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument

@@ -21,6 +21,7 @@ class SelectionState:
 
     Args:
         whole_paths: whether the traffic source gives each path whole at the entry.
+        now_s: time at which candidates are looked at (s); ``advance`` sets it.
         work_share: share of the training that the pace has planned.
         losses: by silo, the last reported mean training loss and its round.
         figures: by silo, the policy's ``figure`` of each update so far and its round.
