@@ -43,6 +43,7 @@ def nearness(rsus: Sequence[Rsu]) -> Quality:
     by_id = {rsu.id: rsu for rsu in rsus}
 
     def quality(path: VehiclePath) -> AtPlace:
+        """Return the function from place to quality for a window."""
         rsu = by_id[path.rsu_id]
         return lambda x_m, y_m: -np.hypot(x_m - rsu.x_m, y_m - rsu.y_m)
 
@@ -164,7 +165,7 @@ class Association:
         vehicle.now_s = max(vehicle.now_s, time_s)
 
     def _takeover_s(self, vehicle: _Vehicle, other: VehiclePath, until_s: float) -> tuple[float, float | None]:
-        """Return when another RSU takes over (inf if not before ``until_s``), and since when it is better (or None)."""
+        """Return when another RSU takes over (s; inf: not before ``until_s``), and since when it is better or None."""
         assert vehicle.serving is not None
         path = next(iter(vehicle.windows))
         points = slice(max(bisect_right(path.time_s, vehicle.now_s) - 1, 0), bisect_left(path.time_s, until_s) + 1)
@@ -175,13 +176,13 @@ class Association:
         sampled_s = [*time_s.tolist(), math.inf]
 
         def turn_s(at: int) -> float:
-            """Return the time of a turn (s); -inf for one before the first point, inf after the last."""
+            """Return when it becomes better or worse after point ``at`` (s); -inf for -1, inf past the last point."""
             if at in (-1, len(time_s)):
                 return -math.inf if at < 0 else math.inf
             return self._turn_s(path, pair, sampled_s[at], sampled_s[at + 1])
 
         def after(at: int, bound_s: float) -> bool:
-            """Return whether a turn is after ``bound_s``; the exact turn is computed only if necessary."""
+            """Return whether that is after ``bound_s``; the exact time is computed only if necessary."""
             return sampled_s[at] >= bound_s or turn_s(at) > bound_s
 
         edges = [*([-1] if better[0] else []), *turned, len(time_s)]
@@ -200,7 +201,7 @@ class Association:
         return math.inf, None
 
     def _better(self, pair: tuple[AtPlace, AtPlace], x_m: Any, y_m: Any) -> Any:
-        """Return whether the second RSU is better than the first, at one place or at each of many (m)."""
+        """Return whether the second RSU is better by more than the hysteresis, at one place or each of many (m)."""
         serving, other = pair
         return other(x_m, y_m) - serving(x_m, y_m) > self._hysteresis
 

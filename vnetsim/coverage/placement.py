@@ -211,6 +211,7 @@ def _add_pois(path: Path, found: list[Poi]) -> None:
     inside = False
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Add the POI that begins, or set a parameter of the POI that is open."""
         nonlocal inside
         key = attributes.get("key", "")
         if name == "poi" and attributes.get("type") == "rsu":
@@ -228,6 +229,7 @@ def _add_pois(path: Path, found: list[Poi]) -> None:
             found[-1] = replace(poi, range_text=text) if key == "range" else replace(poi, environment=text)
 
     def end(name: str) -> None:
+        """Close the open POI."""
         nonlocal inside
         inside &= name != "poi"
 

@@ -316,7 +316,7 @@ class _Drives:
         return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
     def _rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
-        """Return discs and rows (in order) that may be in them or one step away; squares limit the rows to look at."""
+        """Return pairs of disc and row, in order, for rows that may be in the disc or one step away (by a grid)."""
         rows = [np.zeros(0, dtype=np.int64) for _ in discs]
         if len(self.vehicle):
             side_m = discs[:, 2].max() + self.reach_m

@@ -63,6 +63,7 @@ class Buildings:
         found: list[shapely.Polygon] = []
 
         def start(name: str, attributes: Mapping[str, str]) -> None:
+            """Add the building that begins; refuse one without a shape in metres."""
             if name != "poly" or not attributes.get("type", "").startswith(BUILDING):
                 return
             who = f"{xml.where}: building '{attributes.get('id', '')}'"

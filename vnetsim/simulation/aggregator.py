@@ -110,7 +110,7 @@ class Aggregator:
             self._begin()
 
     def resume(self, *, reset: bool) -> None:
-        """Begin the held round now, with the cloud's model; it closes at once if its quorum is already reached.
+        """Begin the held round now, with the cloud's model; it closes at once if earlier commits complete it.
 
         ``reset`` cuts all participations in flight: ``stale``, or as if they had left if they are outside coverage.
         """
@@ -212,7 +212,10 @@ class Aggregator:
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Close the open round at a time (s) if anybody has committed, else drop it; all participations end. Final."""
+        """Close the open round at a time (s), or drop it if nobody has committed.
+
+        All participations end, and no further round opens. Does nothing if the last round has closed.
+        """
         if self.finished:
             return
         if self._open.committed:
@@ -373,7 +376,7 @@ class Aggregator:
             Task(self._close_next())
 
     def _close_next(self) -> Activity:
-        """Close the open round in a later event of this instant, because the cause may be outside the event loop."""
+        """In a later event of this instant, close the open round if it is then still to close."""
         index = self.round
         yield self.world.env.timeout(0)
         if index == self.round and not self.finished and (closed_by := self._closed_by()):

@@ -37,7 +37,11 @@ def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -
 
 
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
-    """Return a vehicle's computer, with a log-normally distributed speed; always the same for one id."""
+    """Return a vehicle's computer; always the same for one id.
+
+    Its preset is that of the vehicle's type in ``settings.by_type``, else drawn by ``settings.shares``. Its speed is
+    log-normally distributed around the preset's median.
+    """
     presets = list(settings.shares)
     preset = settings.by_type.get(vehicle_type, presets[0])
     if len(presets) > 1 and vehicle_type not in settings.by_type:

@@ -132,6 +132,7 @@ class ExchangePhase:
         returns = self.plan.return_bytes > 0 or self.plan.work_flop > 0
 
         def counts(other: Participation) -> bool:
+            """Return whether a member is a peer."""
             to, back = (member, other) in done, (other, member) in done
             return (to and back) if self.plan.mutual else to if returns else back
 
@@ -177,7 +178,7 @@ class ExchangePhase:
         return "relay" if settings.relay else ""
 
     def _carry_out(self, exchange: DirectedExchange) -> Activity:
-        """Wait for contact, send the model, let the receiver work on it, and send the result back."""
+        """Wait for contact, send the model, let the receiver work, send the result back; report the end or the cut."""
         plan, sender, receiver = self.plan, exchange.sender, exchange.receiver
         try:
             while not (via := self._via(sender, receiver)):
@@ -266,7 +267,7 @@ class ExchangePhase:
         return contact_time_s(*paths, settings.range_m, exchange.start_s, exchange.end_s)
 
     def _watch(self) -> Activity:
-        """Check every ``RANGE_UPDATE_S`` who is in range, until all exchanges have ended."""
+        """Every ``RANGE_UPDATE_S``, cut transfers out of range and resume exchanges that wait for contact."""
         env = self.world.env
         for count in itertools.count(1):
             yield env.timeout(max(math.ulp(env.now), self._start_s + count * RANGE_UPDATE_S - env.now))

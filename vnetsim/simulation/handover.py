@@ -70,8 +70,8 @@ class Handover:
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
         """Handle that no RSU serves a vehicle any longer that takes part for ``owner``.
 
-        The participation goes on outside for at most ``handover.longest_gap_s``; with 0 it ends now. An update that is
-        on the backhaul is not affected.
+        The participation goes on outside for at most ``handover.longest_gap_s``, and then ends; with 0 it ends now. An
+        update that is on the backhaul is not affected.
         """
         participation = owner.participation(vehicle)
         if participation.stage == "backhaul":

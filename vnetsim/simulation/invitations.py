@@ -51,10 +51,10 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait in a window; one that was invited or counted in the open round rests until the next.
+        """Let an idle vehicle wait in a window; one that took part in the open round rests until the next round.
 
         Returns:
-            whether it waits.
+            whether it waits; False if it was invited in the open round or its update counts for it.
         """
         if self._selection_state.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)

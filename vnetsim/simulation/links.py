@@ -122,11 +122,13 @@ def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
     entries: Counter[tuple[str, str]] = Counter()
 
     def quality(path: VehiclePath) -> AtPlace:
+        """Return the function from place to power for a new window."""
         key = path.vehicle_id, path.rsu_id
         power_dbm = cache(radio.received_dbm(path, by_id[path.rsu_id], entries[key]))
         entries[key] += 1
 
         def at_place(x_m: Any, y_m: Any) -> Any:
+            """Return the power at one place, or at each of many (dBm)."""
             if isinstance(x_m, float):
                 return power_dbm((x_m, y_m))
             return np.array([power_dbm(place) for place in zip(x_m.tolist(), y_m.tolist(), strict=True)])

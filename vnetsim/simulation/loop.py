@@ -174,7 +174,7 @@ def simulate(
 
 
 def _forward(traffic: TrafficStream) -> Iterator[CoverageEvent]:
-    """Yield the events; raise RunError if one is earlier than the one before."""
+    """Yield the traffic's events; raise RunError if one is earlier than the one before."""
     last_s = traffic.info.begin_s
     for event in traffic.events():
         if event.time_s < last_s:

@@ -34,7 +34,7 @@ class RoundExchange:
         return self._phase is not None and not self._members
 
     def begin(self, model: ModelKey) -> None:
-        """Begin the exchange of ``gathered``, in the round that began with ``model``."""
+        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``."""
         self._members, self.gathered = self.gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None

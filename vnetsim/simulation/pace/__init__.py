@@ -115,7 +115,7 @@ class Pace(Protocol):
 
     @optional
     def takes(self, candidate: Candidate, state: RoundState) -> bool:
-        """Return whether a candidate may be invited now; its training is the planned share."""
+        """Return whether a candidate may be invited now; its ``train_s`` is that of the planned share."""
         ...
 
     @optional

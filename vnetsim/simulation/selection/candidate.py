@@ -79,7 +79,7 @@ class Candidate:
 
     @property
     def commits(self) -> int:
-        """Uploads of this vehicle so far."""
+        """Number of accepted updates of this vehicle so far."""
         return self._state.commits.get(self.vehicle_id, 0)
 
     @property
@@ -195,7 +195,7 @@ class Candidate:
         )
 
     def _transfers_s(self) -> tuple[float, float]:
-        """Return the time of download and upload (s); cached in the window if rates never change."""
+        """Return the time of download and of upload (s); cached in the window if rates never change."""
         state, window = self._state, self._window
         cost, link = state.world.cost(window.vehicle.silo), state.world.link(window)
         found = (

@@ -84,7 +84,7 @@ class FedCsSelection:
     )
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield the vehicles that fit, one by one; equal ones in random order."""
+        """Yield the vehicles that fit before the deadline, one by one; equal ones in random order."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
         waiting = [(c.parts_s, c) for c in context.shuffled(candidates)]
@@ -213,7 +213,7 @@ class PowerOfChoiceSelection:
     drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return the drawn candidates, the largest loss first."""
+        """Return the drawn candidates, the largest loss first; those without a loss go before all others."""
         # a silo of unknown size, or without images, counts as one image, so that it can be drawn
         sizes = [candidate.images or 1 for candidate in candidates]
         left = list(candidates)

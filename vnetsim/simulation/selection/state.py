@@ -25,7 +25,7 @@ class SelectionState:
         work_share: share of the training that the pace has planned.
         losses: by silo, the last reported mean training loss and its round.
         figures: by silo, the policy's ``figure`` of each update so far and its round.
-        commits: uploads so far by vehicle.
+        commits: number of accepted updates so far by vehicle.
         last_round: by vehicle, the latest round that invited it or received its update; set by ``Invitations``.
         dwells: by RSU and approach, number and total length (s) of the windows that ended so far.
     """
@@ -53,7 +53,7 @@ class SelectionState:
             self.dwells[key] = count + 1, total_s + window.exit_s - window.enter_s
 
     def mean_dwell_s(self, window: OpenWindow) -> float | None:
-        """Return the mean length of earlier windows from the same approach (s); None before the first."""
+        """Return the mean length of earlier windows at the RSU from the same approach (s); None before the first."""
         count, total_s = self.dwells.get((window.rsu.id, window.vehicle.approach), (0, 0.0))
         return total_s / count if count else None
 
