@@ -39,22 +39,23 @@ _NEARER = 1.5
 
 
 def read_fcd(path: Path, settings: TrafficSettings, net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a recording in m and s; the suffix of its name gives the format.
+    """Yield the steps of a recording in m, s and m/s; the suffix of its name gives the format.
 
-    ``net`` projects positions in degrees, if it has a place on the Earth; ``notes`` gets notes for the user.
+    Missing speeds are computed from the positions. ``net`` projects positions in degrees, if it has a place on the
+    Earth. Notes for the user are appended to ``notes`` during reading.
 
     Raises:
-        InputError: the recording is damaged, times do not increase, a position is not finite, or a vehicle occurs twice
-            in a step; names file and line. All steps before the fault are yielded first.
+        InputError: the recording is damaged or empty, times do not increase, a position is not finite, or a vehicle
+            occurs twice in a step; names file and line. All steps before the fault are yielded first.
     """
     return _with_speeds(_project(_check_steps(path, settings, notes), net, notes), notes)
 
 
 def _check_steps(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a recording; missing speeds are NaN."""
+    """Yield the steps of a recording, with NaN for missing speeds, up to the first fault; then raise InputError."""
     before_s = -math.inf
     for part in on_a_clock(_read_parts(path, settings, notes)):
-        if fault := _fault(part, before_s):
+        if fault := _first_fault(part, before_s):
             step, what = fault
             if step:
                 yield part.between(0, step)
@@ -66,7 +67,7 @@ def _check_steps(path: Path, settings: TrafficSettings, notes: list[str]) -> Ite
 
 
 def _project(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with degrees converted to metres, if the first positions are degrees in the net."""
+    """Yield parts with degrees converted to metres, if the first positions are degrees in the net; append a note."""
     project: Callable[[Floats, Floats], tuple[Floats, Floats]] | None = None
     seen = False
     for part in parts:
@@ -83,7 +84,7 @@ def _project(parts: Iterator[FcdPart], net: NetFile, notes: list[str]) -> Iterat
 
 
 def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the parts of a file in m, s and m/s, with a number for each vehicle id."""
+    """Yield parts in m, s, m/s (format by suffix; NaN without speeds); append to ``notes``; InputError if damaged."""
     name = path.name.removesuffix(".gz")
     reader = _xml_parts if name.endswith(".xml") else csv_parts if name.endswith(".csv") else parquet_parts
     time_s, length_m = settings.time_unit_s, METRES[settings.length_unit]
@@ -105,8 +106,8 @@ def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iter
         raise InputError(f"{path}: unreadable: {error.strerror or error}.") from error
 
 
-def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
-    """Return the index of the first faulty step and its fault, None if there is none; ``before_s`` precedes."""
+def _first_fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
+    """Return the index of the first faulty step and its fault, or None; ``before_s`` is the time of the step before."""
     earlier_s = np.append(before_s, part.time_s[:-1])
     found = [
         (step, f"time {part.time_s[step]} is not finite, or too far away; --time-unit names other units than s, as ms.")
@@ -134,7 +135,7 @@ def _fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
 
 
 class _XmlHandler:
-    """Collects the steps of an XML recording while it is read."""
+    """Collects the steps of an XML recording while ``file`` is read; complete parts are appended to ``parts``."""
 
     def __init__(self, path: Path) -> None:
         self.file = XmlFile(path, self._start, end=self._end, comment=self._comment)
@@ -143,6 +144,7 @@ class _XmlHandler:
         self._clear()
 
     def _clear(self) -> None:
+        """Begin an empty part; an incomplete step is dropped."""
         self._times_s: list[float] = []
         self._where: list[str] = []
         self._ends: list[int] = []  # for each complete step the number of rows up to its end
@@ -158,6 +160,7 @@ class _XmlHandler:
             )
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Add a step or a vehicle; raise InputError for a malformed element or another kind of file."""
         self._depth += 1
         try:
             if self._depth == 3 and name == "vehicle":
@@ -180,6 +183,7 @@ class _XmlHandler:
             raise InputError(f"{self.file.where}: <{name}> is malformed: {error}.") from None
 
     def _end(self, _: str) -> None:
+        """Complete a step at its end tag, and the part if it is large enough."""
         self._depth -= 1
         if self._depth == 1:
             self._ends.append(len(self._rows))
@@ -187,7 +191,7 @@ class _XmlHandler:
                 self.flush()
 
     def flush(self) -> None:
-        """Make a part from the complete steps."""
+        """Append the complete steps to ``parts`` as one part; drop an incomplete step."""
         if self._ends:
             steps, rows = len(self._ends), self._rows[: self._ends[-1]]
             ids, x_m, y_m, speed_mps, lanes, types = zip(*rows, strict=True) if rows else [()] * 6
@@ -208,6 +212,7 @@ class _XmlHandler:
 
 
 def _xml_parts(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Iterator[FcdPart]:
+    """Yield an XML recording's parts, values as recorded; refuse renamed columns. Complete steps precede an error."""
     if any(columns.values()):
         raise InputError(f"{path}: traffic.columns names columns of tables; an XML recording has its own names.")
     handler = _XmlHandler(path)
@@ -252,7 +257,7 @@ def _with_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart
 
 
 def _fill_speeds(before: Sequence[FcdPart], parts: Sequence[FcdPart], after: Sequence[FcdPart]) -> list[FcdPart]:
-    """Return ``parts`` with missing speeds computed; ``before`` and ``after`` are only looked at."""
+    """Return ``parts`` with missing speeds computed, also from the rows of ``before`` and ``after``."""
     if not any(np.isnan(part.speed_mps).any() for part in parts):
         return list(parts)
     every = [*before, *parts, *after]

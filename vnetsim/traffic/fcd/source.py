@@ -62,7 +62,7 @@ class FcdTraffic(OpenedTraffic):
         experiment: names the file and the RSUs; RSUs at junctions need ``traffic.net``.
 
     Raises:
-        InputError: no RSU is named, or the file is not an FCD recording.
+        InputError: the file is missing or not an FCD recording, no RSU is named, or one cannot be placed.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
@@ -110,7 +110,7 @@ class FcdTraffic(OpenedTraffic):
         )
 
     def _notes(self, first: FcdPart) -> Iterator[str]:
-        """Yield notes that follow from the first part."""
+        """Yield notes for the user that follow from the first part."""
         if not first.persons_known:
             yield _PERSONS_UNKNOWN
         if not first.clock.common:
@@ -121,6 +121,7 @@ class FcdTraffic(OpenedTraffic):
             )
 
     def _late_notes(self) -> Iterator[str]:
+        """Yield notes of the readers and the checks, and the number of windows cut off at gaps; some are empty."""
         yield from self._read_notes
         yield self._agreement.note()
         yield self._speeds.note(_UNITS)
@@ -131,14 +132,15 @@ class FcdTraffic(OpenedTraffic):
             )
 
     def close(self) -> None:
-        """Close the file; may be called twice."""
+        """Close the file; may be called twice. Afterwards ``events`` raises InputError."""
         self._parts = None
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
 
         Raises:
-            InputError: the recording is damaged.
+            InputError: the recording is damaged, ends before the windows begin, has units that disagree or no vehicle
+                of the wanted types; or it was closed or already read.
         """
         parts, self._parts = self._parts, None
         if parts is None:
@@ -172,7 +174,7 @@ class FcdTraffic(OpenedTraffic):
         self._info = dataclasses.replace(self._info, end_s=self.time_s)
 
     def _count_faults(self, events: list[CoverageEvent]) -> list[CoverageEvent]:
-        """Return ``events`` unchanged; count windows that begin or end at a gap or contradict their speeds."""
+        """Return ``events`` unchanged; count windows that begin or end at a gap, or contradict their speeds."""
         for event in events:
             self._speeds.see(event)
         windows = [event.window for event in events if isinstance(event, Left)]
@@ -181,7 +183,7 @@ class FcdTraffic(OpenedTraffic):
 
 
 class _Recorded:
-    """Makes frames from steps, and infers causes; ``silences`` counts returns after gaps (common clock: of all)."""
+    """Makes frames and infers causes; ``silences`` counts gaps: of each vehicle with own clocks, else of all."""
 
     def __init__(
         self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float, longest_s: float, *, own_clocks: bool
@@ -203,7 +205,7 @@ class _Recorded:
         self._fastest_mps = 0.0
 
     def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return the frames of a part from ``begin_s`` on, None if it ends before; vehicles need types if asked for."""
+        """Return a part's frames from ``begin_s`` (s) on; None if it ends before. Rows far from discs are left out."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))
@@ -233,7 +235,7 @@ class _Recorded:
         )
 
     def _find_pauses(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
-        """Return for each step whether the recording paused before it; ``steps`` follow a gap of all vehicles."""
+        """Return for each step whether the recording paused before it; only ``steps`` (after long gaps) are checked."""
         # with at most one vehicle before the gap and a different one after it, the road may just have been empty
         resumed = np.zeros(len(part.time_s), dtype=np.bool_)
         for step in steps.tolist():
@@ -282,7 +284,7 @@ class _Recorded:
         return vehicle
 
     def _vehicle_of(self, row: int, before: int) -> int:
-        """Return the vehicle of a row whose id is new or returns; ``before`` is its last vehicle, negative if new."""
+        """Return the vehicle number of a row whose id is new or returns; ``before`` is its last one, or negative."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):
@@ -300,7 +302,7 @@ class _Recorded:
         return found
 
     def vehicle_id(self, row: int) -> str:
-        """Return the id of a row's vehicle."""
+        """Return the id of a row's vehicle; with its type if the id first belonged to a vehicle of another type."""
         return self._name(int(self._rows[row]))
 
     def vehicle_type(self, row: int) -> str:
@@ -319,13 +321,13 @@ class _Recorded:
         return "gap" if self._own_clocks else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return ``teleport`` if the vehicle is elsewhere at this instant, else ``arrival``."""
+        """Return ``teleport`` if the vehicle has a row elsewhere in the frame ``instant``, else ``arrival``."""
         at = self._skipped + instant
         present = slice(*np.searchsorted(self._part.step, (at, at + 1)))
         return "teleport" if (self._vehicle[present] == vehicle).any() else "arrival"
 
     def _name(self, row: int) -> str:
-        """Return the id of the vehicle in a row of the part."""
+        """Return the id of the vehicle in a row of the part; see ``vehicle_id``."""
         return self._names.get(int(self._vehicle[row])) or str(self._part.ids[row])
 
     def _near(self, x_m: Floats, y_m: Floats, reach_m: float) -> NDArray[np.bool_]:

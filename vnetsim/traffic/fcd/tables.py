@@ -80,8 +80,9 @@ class FcdPart:
         lanes: lane of each row, None if not recorded.
         types: type of each row, None if not recorded.
         persons_known: whether the recording distinguishes persons from vehicles.
-        vehicle: number of each row's vehicle; ids are numbered in order of first appearance.
-        clock: when the recording's vehicles are sampled.
+        vehicle: number of each row's vehicle; ids are numbered in order of first appearance. The table readers leave
+            it empty; ``vnetsim.traffic.fcd.readers`` sets it.
+        clock: when the recording's vehicles are sampled; unknown until ``vnetsim.traffic.fcd.clocks`` sets it.
     """
 
     time_s: Floats
@@ -118,7 +119,18 @@ def seconds(text: str) -> float:
 
 
 def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a CSV recording, plain or gzipped; ``notes`` gets each deviation from SUMO's format."""
+    """Yield the steps of a CSV recording, plain or gzipped, with values as recorded; missing speeds are NaN.
+
+    Args:
+        path: the file.
+        columns: names of columns, by their keys in ``RECORDED``, where they are not SUMO's.
+        notes: a note on each deviation from SUMO's format is appended.
+
+    Raises:
+        InputError: a required column is missing or a row is malformed; all complete steps before it are yielded first.
+        OSError: the file is unreadable.
+        EOFError, zlib.error: its gzip stream is damaged or cut off.
+    """
     with (
         gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
         if path.suffix == ".gz"
@@ -148,7 +160,11 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
 
 
 def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a Parquet recording; see ``csv_parts``."""
+    """Yield the steps of a Parquet recording; arguments as in ``csv_parts``.
+
+    Raises:
+        InputError: as in ``csv_parts``; or the file is unreadable, or a column of numbers has another type.
+    """
     table = pl.scan_parquet(path, glob=False)
     with damage_as_input_error(path, _UNREADABLE):
         schema = table.collect_schema()
@@ -164,7 +180,7 @@ def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> I
 
 
 def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return the table's names of the columns to read by SUMO's names; refuse a table without a required one."""
+    """Return the columns to read, from SUMO's names to the table's; refuse a table that lacks one it must have."""
     names = {ours: renamed.get(short, ours) for short, ours in RECORDED.items()}
     needed = [names[name] for name in _REQUIRED] + [name for name in renamed.values() if name]
     missing = [name for name in dict.fromkeys(needed) if name not in found]
@@ -178,7 +194,7 @@ def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> di
 
 
 def _in_order(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether times (in column ``time``, an index) never decrease in the first rows, except by rounding."""
+    """Return whether times (column index ``time``) never decrease in the first rows, except by rounding."""
     # in a table sorted by vehicle, times decrease where the second vehicle begins; a later decrease is refused later
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:
@@ -191,7 +207,7 @@ def _in_order(rows: pl.LazyFrame, time: int) -> bool:
 
 
 def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield rows with decimal commas replaced by points."""
+    """Yield rows with decimal commas replaced by points; append one note if there are any."""
     for rows in batches:
         pointed = rows.with_columns(
             pl.col(name).str.replace(r"^([^.,]*),([^.,]*)$", "$1.$2") for name in _NUMBERS if name in rows.columns
@@ -202,7 +218,7 @@ def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterat
 
 
 def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield all rows sorted by time, in batches; rows of equal time keep their order."""
+    """Yield all rows sorted by time, in batches; rows of equal time keep their order. Append a note."""
     notes.append("The recording is not in order of time; its rows were sorted in memory.")
     whole = []
     for batch in batches:
@@ -214,7 +230,7 @@ def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str])
 
 
 def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Yield the wanted columns as text under SUMO's names, with line numbers, up to the first fault."""
+    """Yield the wanted columns as text under SUMO's names, with line numbers; after rows before a fault, raise it."""
     fault: InputError | None = None
     cells = itemgetter(*map(names.index, wanted.values()))
     schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
@@ -288,7 +304,7 @@ def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]
 
 
 def _parse_numbers(path: Path, rows: pl.DataFrame) -> tuple[pl.DataFrame, InputError | None]:
-    """Convert texts to numbers (NaN if missing); return the rows before the first malformed one, and its fault."""
+    """Convert texts to numbers (NaN if missing); return the rows before the first fault, and that fault or None."""
     first, fault = rows.height, None
     numbers = rows
     for name in _NUMBERS:
@@ -324,6 +340,7 @@ def _parse_times(texts: pl.Series) -> pl.Series:
 
 
 def _where(path: Path, line: int | None) -> str:
+    """Return ``path:line`` for messages; the path alone if the line is unknown."""
     return str(path) if line is None else f"{path}:{line}"
 
 
@@ -340,7 +357,7 @@ def _is_person(names: Mapping[str, str]) -> pl.Expr:
 
 
 def _part(path: Path, rows: pl.DataFrame, starts: list[int], names: Mapping[str, str]) -> FcdPart:
-    """Return the steps that begin at the row indices ``starts``; the last one ends with the rows."""
+    """Return rows as one part; ``starts`` are the row indices at which its steps begin. Rows of persons are dropped."""
     step = np.repeat(np.arange(len(starts)), np.diff([*starts, rows.height]))
     found = rows.filter("vehicle")
     x_m, y_m, speed_mps = (found[name].to_numpy() for name in _NUMBERS[1:])

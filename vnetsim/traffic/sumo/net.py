@@ -43,7 +43,14 @@ _LONGEST_S = 1800.0
 
 @dataclass(frozen=True)
 class SumoNet:
-    """The net of a started SUMO."""
+    """The net of a started SUMO.
+
+    Args:
+        api: the TraCI connection.
+        config: the ``.sumocfg``.
+        options: SUMO's options from the user's settings, for the run that counts vehicles.
+        progress: shows that the busiest junction is searched; None for no display.
+    """
 
     api: Any
     config: Path
@@ -60,6 +67,7 @@ class SumoNet:
 
     @cached_property
     def _junctions(self) -> list[str]:
+        """The ids of the junctions, without the internal ones."""
         return [junction for junction in self.api.junction.getIDList() if not junction.startswith(":")]
 
     def junction_ids(self) -> Sequence[str]:
@@ -84,7 +92,7 @@ class SumoNet:
         )  # SUMO's answer if the place is unknown
 
     def rsu_pois(self) -> Sequence[Poi]:
-        """Return the points of interest of type ``rsu``, by id."""
+        """Return the points of interest of type ``rsu``, sorted by id."""
         api = self.api.poi
         return [
             Poi(
@@ -100,7 +108,10 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights, sorted by name or by the number of vehicles that pass."""
+        """Return the junctions with traffic lights, sorted by name.
+
+        With ``busiest_first`` they are sorted by the number of vehicles that pass, counted in a run of SUMO.
+        """
         incoming = self._signalised()
         if not busiest_first:
             return sorted(incoming)
@@ -112,6 +123,9 @@ class SumoNet:
 
         It is the one with most vehicles in a run of SUMO over the beginning of the scenario, or else with most incoming
         lanes. In a net without traffic lights all junctions are considered.
+
+        Raises:
+            InputError: the net has no junction.
         """
         incoming = self._signalised()
         kind = "signalised junction"
@@ -136,6 +150,7 @@ class SumoNet:
 
     @property
     def _counting_s(self) -> float:
+        """Length of the simulated time in which vehicles are counted (s)."""
         simulation = self.api.simulation
         end_s: float = simulation.getEndTime()
         return _LONGEST_S if end_s < 0 else min(_LONGEST_S, end_s - simulation.getTime())
@@ -153,7 +168,7 @@ class SumoNet:
         return incoming
 
     def _count_passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
-        """Return the number of times that vehicles drive into each junction."""
+        """Return how often vehicles drive into each junction, counted in a run of SUMO; all 0 if it fails."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
         left = _count_leaving(self.config, self.options, self.api.simulation.getTime() + self._counting_s)
@@ -164,7 +179,7 @@ class SumoNet:
 
 
 def _count_leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, int]:
-    """Return how often vehicles leave each edge at its end until ``until_s``; empty if SUMO fails."""
+    """Run SUMO; return how often vehicles leave each edge at its end until ``until_s`` (s), empty if SUMO fails."""
     outputs = SumoOutputs(config, None)
     counts = outputs.folder / _COUNTS
     command = [
@@ -181,14 +196,15 @@ def _count_leaving(config: Path, options: Sequence[str], until_s: float) -> dict
             env=environment(),
             timeout=_PATIENCE_S,
         )
-        return _read_counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
+        return _read_leaving_counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
     except (OSError, subprocess.SubprocessError):
         return {}
     finally:
         outputs.close()
 
 
-def _read_counts(path: Path) -> dict[str, int]:
+def _read_leaving_counts(path: Path) -> dict[str, int]:
+    """Return the number of vehicles that left each edge by driving onto the next, summed over the file's intervals."""
     counts: dict[str, int] = {}
 
     def start(element: str, attributes: Mapping[str, str]) -> None:
@@ -200,7 +216,7 @@ def _read_counts(path: Path) -> dict[str, int]:
 
 
 def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
-    """Return the POI of each RSU's subscription; add missing ones."""
+    """Return the id of each RSU's POI, around which SUMO reports vehicles; add missing POIs to SUMO."""
     there = set(api.poi.getIDList())
     names = [f"vnetsim.coverage.rsu.{index}" for index in range(len(rsus))]
     for name, rsu in zip(names, rsus, strict=True):
@@ -210,10 +226,11 @@ def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
 
 
 def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, float]]) -> tuple[str, float] | None:
-    """Return a place and radius (m) of one circle around all RSUs' circles; None if it contains too many lanes.
+    """Return POI and radius (m) of one circle around all RSUs' circles, and add the POI to SUMO.
 
     SUMO reports a vehicle once for every circle that contains it. So one large circle is better if it contains fewer
-    lanes than the RSUs' circles, with lanes in several circles counted several times.
+    lanes than the RSUs' circles, with lanes in several circles counted several times. Returns None if it does not, or
+    if there is one RSU.
     """
     if len(rsus) == 1:
         return None
@@ -230,7 +247,7 @@ def shared_place(api: Any, rsus: Sequence[Rsu], places: Sequence[tuple[str, floa
 
 
 def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, Any]:
-    """Return SUMO's values for the lanes around a POI, by id and variable, from one answer."""
+    """Return SUMO's values for the lanes around a POI, by id and variable; ``variables`` must include ``MAX_SPEED``."""
     api.poi.subscribeContext(place, LANES, radius_m, variables)
     found = api.poi.getContextSubscriptionResults(place) or {}
     api.poi.unsubscribeContext(place, LANES, radius_m)
@@ -238,10 +255,11 @@ def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, 
 
 
 def surroundings(api: Any, place: str, rsu: Rsu) -> tuple[dict[str, Floats], float]:
-    """Return the lanes around an RSU as polylines by id, and the highest speed on them (m/s).
+    """Return lanes around an RSU as polylines (points, 2) in m by id, and the highest speed on them (m/s).
 
-    A vehicle may exceed the limit by its speed factor, at most 2 by default. The types are not queried: for a type
-    distribution SUMO answers with a random draw, which would change the traffic.
+    At most 5,000 lanes are returned. The speed is twice the highest limit, because a vehicle's speed factor is at most
+    2 by default; 0 without lanes. The types are not queried: for a type distribution SUMO answers with a random draw,
+    which would change the traffic.
     """
     found = _lanes(api, place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
     names = sorted(found)[:_MAX_LANES]

@@ -1,8 +1,8 @@
 """Requests steps from SUMO and decodes its answers (TraCI messages), many steps at a time.
 
 The ``traci`` package waits for each step and takes microseconds for every number. Here all answers have one known
-layout and are decoded together. They include all that opening or closing a window needs, because SUMO is already
-further when the answer is decoded. Message formats: SUMO's TraCI protocol.
+layout and are decoded together. An answer contains all that is needed to open or close a coverage window: when it is
+decoded, SUMO has already computed later steps. Message formats: SUMO's TraCI protocol.
 """
 
 from __future__ import annotations
@@ -34,9 +34,15 @@ _CHUNK = 1 << 18
 
 
 class Answer(NamedTuple):
-    """SUMO's answer to a step: ``contexts`` are the offsets in ``data`` of the vehicles around each place.
+    """SUMO's answer to a step.
 
-    ``time_s`` is the time of its frame; None for a step of the warm-up, which gets no frame.
+    Args:
+        time_s: time of its frame (s); None for a step of the warm-up, which gets no frame.
+        data: the TraCI message; empty in the warm-up.
+        contexts: for each place, the offset in ``data`` of the number of vehicles around it; they follow.
+        teleporting: ids of the vehicles that began to teleport.
+        departed: ids of the vehicles that were inserted.
+        arrived: ids of the vehicles that were removed from the net.
     """
 
     time_s: float | None
@@ -57,8 +63,9 @@ class SumoSteps:
         places: POIs around which vehicles are reported, with radius (m).
 
     Attributes:
-        present: vehicles of a saved state.
-        kinds: type, class and height (m) of vehicles: first those of a saved state, then in order of departure.
+        present: ids of the vehicles that are in the net at the start, because SUMO loaded a saved state.
+        kinds: type, class and height (m) of vehicles: first those of ``present``, then in order of departure; empty
+            texts and a car's height for a vehicle that arrived before SUMO answered.
         expected: number of vehicles that SUMO expected at the end of the newest step.
     """
 
@@ -81,26 +88,26 @@ class SumoSteps:
         return len(self._asked)
 
     def request(self) -> None:
-        """Request a step."""
+        """Request a step and the kinds of the vehicles that departed since the last request, without waiting."""
         self._send(_STEP)
 
     def settle(self) -> None:
-        """Get the kinds of the vehicles that departed last; call it after the last step."""
+        """Request the kinds of the vehicles that departed last and wait for them; call it after the last step."""
         if self._new:
             self._send(b"")
-            self._learn(self._message())
+            self._store_kinds(self._receive_message())
 
     def receive(self, time_s: float | None) -> Answer:
-        """Wait for the answer to the oldest step that is awaited.
+        """Wait for the answer to the oldest step that is awaited; extend ``kinds`` and update ``expected``.
 
         Args:
             time_s: the time of its frame; None to drop the vehicles' positions.
 
         Raises:
-            ConnectionError: SUMO is gone, or its answer has an unknown format.
+            ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
         """
-        data = self._message()
-        at, _ = _command(data, self._learn(data))
+        data = self._receive_message()
+        at, _ = _command(data, self._store_kinds(data))
         if data[at + 1]:
             raise ConnectionError(_text(data, at + 2))
         at += 6 + _integer(data, at + 2)
@@ -117,16 +124,16 @@ class SumoSteps:
         head, self.expected = _EXPECTED.unpack_from(data, simulation)
         if head != _EXPECTED_HEAD:
             raise ConnectionError("SUMO's answer to a step is of an unknown format.")
-        teleporting, at = _names(data, simulation + _EXPECTED.size)
-        departed, at = _names(data, at)
-        arrived, at = _names(data, at)
+        teleporting, at = _read_names(data, simulation + _EXPECTED.size)
+        departed, at = _read_names(data, at)
+        arrived, at = _read_names(data, at)
         self._new += departed
         if time_s is None:
             data, contexts = b"", []
         return Answer(time_s, data, contexts, teleporting, departed, arrived)
 
-    def _learn(self, data: bytes) -> int:
-        """Store the requested kinds; return the offset at which their part of an answer ends."""
+    def _store_kinds(self, data: bytes) -> int:
+        """Append the kinds in an answer to ``kinds``; return the offset at which their part of the answer ends."""
         at = 0
         for _ in range(self._asked.popleft()):
             values = []
@@ -142,13 +149,15 @@ class SumoSteps:
         return at
 
     def _send(self, command: bytes) -> None:
+        """Send ``command`` in one message with requests for the kinds of the vehicles that departed last."""
         questions = [_question(name, variable) for name in self._new for variable in _KIND]
         message = b"".join((*questions, command))
         self._asked.append(len(self._new))
         self._new = []
         self._socket.sendall(_INTEGER.pack(len(message) + 4) + message)
 
-    def _message(self) -> bytes:
+    def _receive_message(self) -> bytes:
+        """Wait for SUMO's next message; return it without its length. Raise ConnectionError if SUMO is gone."""
         received = self._received
         while len(received) < 4 or len(received) < (size := int.from_bytes(received[:4], "big")):
             chunk = self._socket.recv(_CHUNK)
@@ -173,7 +182,10 @@ class SumoFrames:
         self._verdicts = Verdicts(types)
 
     def of(self, answers: Sequence[Answer]) -> Frames:
-        """Return the frames of the next answers, at least one with a time.
+        """Return the frames of the next answers, with the vehicles that take part.
+
+        At least one answer must have a time; answers without one give no frame. The other methods refer to the rows and
+        frames returned last.
 
         Raises:
             ConnectionError: an answer has an unknown format, or a vehicle that never departed.
@@ -225,23 +237,26 @@ class SumoFrames:
         )
 
     def vehicle_id(self, row: int) -> str:
-        """Return the id of the vehicle of a row."""
+        """Return the id of the vehicle of a row, with the suffix."""
         return self._rows.id(row).decode() + self._suffix
 
     def vehicle_type(self, row: int) -> str:
-        """Return the type of the vehicle of a row."""
+        """Return the type (vType id) of the vehicle of a row."""
         return self._kinds[int(self._vehicle[row])][0]
 
     def edge(self, row: int) -> str:
-        """Return the edge that the vehicle of a row is on."""
+        """Return the id of the edge that the vehicle of a row is on."""
         return self._rows.road(row)
 
     def appeared(self, row: int) -> EntryCause:
-        """Return ``departure`` in the step of its insertion, else ``teleport``."""
+        """Return why a row's vehicle is new in a disc: ``departure`` in the step of its insertion or ``teleport``."""
         return "departure" if int(self._vehicle[row]) in self._came[self._rows.instant[row]] else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return ``arrival`` for a vehicle that SUMO removed from the net, ``teleport`` for one that it moves."""
+        """Return why a vehicle is missing in a frame (``instant`` is its index).
+
+        ``arrival`` if SUMO removed it from the net in that step, else ``teleport``.
+        """
         return "arrival" if vehicle in self._went[instant] else "teleport"
 
 
@@ -290,7 +305,7 @@ class _Rows:
         return self._buffer[self._ids[row] : self._motion[row]]
 
     def motion(self) -> tuple[Floats, Floats, Floats]:
-        """Return x and y (m) and speed (m/s)."""
+        """Return x and y (m) and speed (m/s) of each row."""
         x_m, y_m, speed_mps = (
             self._bytes[(self._motion + distance)[:, None] + np.arange(8)].view(">f8").ravel().astype(np.float64)
             for distance in (3, 11, 22)
@@ -302,6 +317,7 @@ class _Rows:
         return _text(self._buffer, int(self._motion[row]) + 33)
 
     def _integers(self, at: Integers) -> Integers:
+        """Return the 32-bit integers at these offsets of the buffer."""
         found: Integers = self._bytes[at[:, None] + np.arange(4)].view(">i4").ravel().astype(np.int64)
         return found
 
@@ -321,8 +337,8 @@ def _command(data: bytes, at: int) -> tuple[int, int]:
     return (at + 1, at + data[at]) if data[at] else (at + 5, at + _integer(data, at + 1))
 
 
-def _names(data: bytes, at: int) -> tuple[list[bytes], int]:
-    """Return the list of ids of a variable, and the offset of its end."""
+def _read_names(data: bytes, at: int) -> tuple[list[bytes], int]:
+    """Return the ids that a variable lists, and the offset of their end; the variable's header begins at ``at``."""
     names, count, at = [], _integer(data, at + 3), at + 7
     for _ in range(count):
         end = at + 4 + _integer(data, at)
@@ -332,9 +348,11 @@ def _names(data: bytes, at: int) -> tuple[list[bytes], int]:
 
 
 def _integer(data: bytes, at: int) -> int:
+    """Return the 32-bit integer at an offset."""
     value: int = _INTEGER.unpack_from(data, at)[0]
     return value
 
 
 def _text(data: bytes, at: int) -> str:
+    """Return the text whose length (32-bit integer) is at an offset."""
     return data[at + 4 : at + 4 + _integer(data, at)].decode()
