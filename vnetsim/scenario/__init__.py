@@ -1,1 +1,1 @@
-"""What a user hands in: settings files, shipped scenarios, and what of a received folder is trusted."""
+"""Reads settings files and scenarios, finds plug-ins, and refuses code that only a received folder names."""

@@ -108,7 +108,7 @@ class TrafficKind:
         opener: ``module:name`` of a callable that takes the experiment and the arguments of
             ``vnetsim.traffic.open_traffic``.
         seeded_by: the setting to change for different traffic of the same scenario; empty for a recording.
-        reads: the settings of ``traffic`` that it reads; None if the opened traffic tells.
+        reads: the settings of ``traffic`` that it reads; None if its opener checks the settings.
     """
 
     name: str
@@ -152,12 +152,13 @@ def kind_of(scenario: str) -> TrafficKind | None:
 
 
 def is_sumo(scenario: str) -> bool:
-    """Return whether opening a scenario starts SUMO on its files."""
+    """Return whether opening a scenario starts SUMO on its files; False for an unknown kind."""
     kind = kind_of(scenario)
     return kind is not None and kind.name == "sumo"
 
 
 def _is_replay(scenario: str) -> bool:
+    """Return whether a scenario is a folder, or a file called ``windows.parquet``."""
     path = Path(scenario)
     return path.is_dir() or path.name == "windows.parquet"
 

@@ -29,11 +29,12 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import parse_toml, read_toml, structure
 
 
-def _names(kind: Any) -> set[str]:
+def _field_names(kind: Any) -> set[str]:
+    """Return the names of a settings class's fields, without the one that collects other keys (``BESIDE``)."""
     return {field.name for field in dataclasses.fields(kind) if not field.metadata}
 
 
-_OF_ALL_SETS = _names(DataSettings)
+_OF_ALL_SETS = _field_names(DataSettings)
 """Settings in the table ``data`` that all data sets share; the others belong to one data set."""
 
 Override = tuple[tuple[str, ...], Any]
@@ -74,7 +75,7 @@ def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
 def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
     """Return the settings of nested tables by path; a quoted dotted key means the same as an unquoted one.
 
-    An empty table is returned as a value, so that it is refused in place of a number.
+    An empty table, and a table that is one value (``WHOLE_TABLES``), is returned as a value.
     """
     found: dict[tuple[str, ...], Any] = {}
     for key, value in table.items():
@@ -87,7 +88,11 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[
 def keys_in_file(scenario: str) -> set[str]:
     """Return the dotted keys of the settings that an experiment file sets.
 
-    Empty for any other scenario, and for a file that sets most settings, such as a run's record: nobody chose those.
+    Empty for any other scenario, and for a file that sets most settings, such as a run's record, because the user did
+    not choose those.
+
+    Raises:
+        InputError: the file is missing, unreadable or not TOML.
     """
     found = leaves(read_toml(Path(scenario))) if Path(scenario).suffix == ".toml" else {}
     return set() if names_most(found) else {".".join(path) for path in found}
@@ -100,7 +105,10 @@ def names_most(settings: Iterable[tuple[str, ...]]) -> bool:
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
-    """Return a settings dataclass as nested dictionaries of TOML values, without those that are ``None``."""
+    """Return a settings dataclass as nested dictionaries of TOML values, without those that are ``None``.
+
+    A data set's own settings are returned beside those of ``data``; empty tables of plug-ins are left out.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -121,7 +129,9 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
-    """Return a learner's own defaults as plain values by dotted key; see ``vnetsim.learning.Learner``.
+    """Return a learner's own defaults as plain values by dotted key, empty if it has none.
+
+    See ``vnetsim.learning.Learner``.
 
     Raises:
         RunError: a key that a learner may not set, or a table in place of dotted keys.
@@ -143,7 +153,9 @@ SCALED = ("learning", "encoder", "data")
 
 
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
-    """Return what a scale sets for a learner, by dotted key; see ``vnetsim.learning.Learner``.
+    """Return what a scale sets for a learner, by dotted key; ``laptop`` sets nothing by default.
+
+    See ``vnetsim.learning.Learner``.
 
     Raises:
         InputError: the learner has no such scale.
@@ -186,8 +198,8 @@ def _with_other_defaults(
     return values
 
 
-def _record(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a recorded run, empty if it cannot be read."""
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of the run in a folder; empty if it is missing, unreadable or not a table."""
     try:
         found = RunDirectory(folder).read_json("manifest.json")
     except InputError:  # reading the tables later reports it
@@ -195,8 +207,8 @@ def _record(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _read(scenario: str) -> tuple[dict[str, Any], Path | None]:
-    """Return the settings that come with a scenario, and their file (None if the scenario has no settings file)."""
+def _read_settings(scenario: str) -> tuple[dict[str, Any], Path | None]:
+    """Return a scenario's settings and their file; for mere traffic only ``scenario``, and None as file."""
     path = Path(scenario)
     if path.suffix == ".toml":
         values = read_toml(path)
@@ -233,7 +245,7 @@ def _recorded_name(key: str, name: str, folder: Path) -> str:
     file = code_file(name)
     if file is None or str(file) != file.name:
         return name
-    files = _record(folder).get("plugin_files")
+    files = _read_manifest(folder).get("plugin_files")
     path = files.get(key) if isinstance(files, dict) else None
     return f"{path}:{short_name(name)}" if isinstance(path, str) and Path(path).name == file.name else name
 
@@ -251,8 +263,8 @@ def _without_code(values: dict[str, Any], overrides: Sequence[Override], file: P
 def _fit_recording(
     values: dict[str, Any], folder: Path, kind: type[Learner], own: Mapping[str, Any], *, another: bool
 ) -> dict[str, Any]:
-    """Return the recorded settings ``values`` adapted to the learner ``kind`` and its ``own`` defaults."""
-    record = _record(folder)
+    """Return recorded settings for the learner ``kind`` with ``own`` defaults; ``another``: not the recorded one."""
+    record = _read_manifest(folder)
     old = found if isinstance(found := record.get("learner_defaults"), dict) else None
     if record.get("kind") == "timing" and values.get("rounds") == ALL_ROUNDS:
         run = RunDirectory(folder)  # its rounds lasted until the traffic ended
@@ -262,7 +274,7 @@ def _fit_recording(
     if another or old is None:
         values = _with_other_defaults(values, old or {}, own, to_plain(Experiment(scenario="")))
     if another:
-        known = _names(kind.Settings)
+        known = _field_names(kind.Settings)
         values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in known}
     return values
 
@@ -277,7 +289,7 @@ def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experi
     Raises:
         InputError: the file, a key or a value is wrong.
     """
-    values, file = _read(scenario)
+    values, file = _read_settings(scenario)
     return _build(values, overrides, file)
 
 
@@ -304,7 +316,7 @@ def read_experiment(
             that ``overrides`` do not.
         RunError: the learner's own defaults, or its scale, have a key that a learner may not set.
     """
-    values, file = _read(scenario)
+    values, file = _read_settings(scenario)
     recorded = file is not None and file.parent == Path(scenario)
     if file is not None and recorded and not trust:
         values = _without_code(values, overrides, file)
@@ -334,6 +346,7 @@ def read_experiment(
 
 
 def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | None) -> Experiment:
+    """Return an experiment of ``values`` and ``overrides``; if ``values`` are at fault, errors name ``file``."""
     result = _without_replaced(values, overrides)
     try:
         for key, value in overrides:
@@ -348,10 +361,11 @@ def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | N
 
 
 def _build_experiment(values: dict[str, Any], where: str) -> Experiment:
+    """Return the experiment of ``values``; refuse unknown keys of built-in data sets. Errors begin with ``where``."""
     experiment = structure(values, Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
-        own = _names(DATA_SETS.find(data.name))
+        own = _field_names(DATA_SETS.find(data.name))
         if unknown := sorted(data.own.keys() - own):
             place = f"{where}: {DATA_SETS.table}" if where else DATA_SETS.table
             raise unknown_name("key", unknown[0], own.union(_OF_ALL_SETS), where=place)
@@ -368,7 +382,7 @@ def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Exp
 
 
 def _without_replaced(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
-    """Return the values of a file without the settings of plug-ins that ``overrides`` replace."""
+    """Return a file's values without the settings of plug-ins for which ``overrides`` name another one."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
     tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}
     result = dict(values)

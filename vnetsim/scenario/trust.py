@@ -16,7 +16,7 @@ from vnetsim.scenario.kinds import is_sumo, source_file
 
 
 def asks_for_trust(experiment: Experiment) -> bool:
-    """Return whether resuming a run of one's own needs ``--trust``; see ``check_resumed``."""
+    """Return whether resuming a run of one's own needs ``--trust``: its scenario or a plug-in is code in a file."""
     named = any(code_file(name) is not None for name in experiment.plugins().values())
     return named or source_file(experiment.scenario) is not None
 

@@ -150,12 +150,14 @@ class CheckedFolder:
         raise InputError(f"{path}: altered or damaged since it was written, by its SHA-256; put it back.")
 
     def _refuse_gone(self, name: str) -> None:
+        """Raise InputError if a file is missing that the record lists and does not accept as absent."""
         for attempt in range(_ATTEMPTS):
             if _admits(self._record(again=attempt > 0), name, ABSENT) or (self.path / name).is_file():
                 return
         raise InputError(f"{self.path / name}: gone since it was written; put it back.")
 
     def _record(self, *, again: bool = False) -> Checksums:
+        """Return the record that this object wrote, else the one last read; ``again`` reads it from the disk."""
         if self._own is not None and not again:
             return self._own
         if again or self._read is None:
@@ -163,7 +165,7 @@ class CheckedFolder:
         return self._read
 
     def _load_record(self) -> Checksums:
-        """Return the record on the disk; an empty one if there is none."""
+        """Read the record from the disk, without keeping it; return an empty one if there is none."""
         path = self.path / RECORD
         try:
             return parse(path.read_bytes(), str(path))
@@ -173,15 +175,21 @@ class CheckedFolder:
             raise InputError(f"{path}: unreadable: {error.strerror}.") from error
 
     def has_content(self, name: str, digest: str) -> bool:
-        """Return whether the record lists a file with this content."""
+        """Return whether the record accepts this digest for the file; the file itself is not read."""
         return digest in self._record().files.get(name, ())
 
     def names(self, below: str) -> list[str]:
-        """Return the names of the recorded, existing files directly in the subfolder ``below``."""
+        """Return the sorted names of the recorded, existing files directly in the subfolder ``below``.
+
+        Raises:
+            InputError: a recorded file is missing.
+        """
         return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
 
     def verify(self, *patterns: str) -> None:
         """Check all recorded files whose names match one of the patterns (``fnmatch``).
+
+        A file that the record accepts as absent may be missing. Files that the record does not list are not checked.
 
         Raises:
             InputError: names the first that is missing or altered.
@@ -192,7 +200,7 @@ class CheckedFolder:
 
 
 def _admits(record: Checksums, name: str, digest: str) -> bool:
-    """Return whether the record accepts a file's digest or ``ABSENT``; a file that it does not list must be absent."""
+    """Return whether the record accepts a file's digest, or ``ABSENT``; an unlisted file is accepted only as absent."""
     return digest in record.files.get(name, {ABSENT})
 
 

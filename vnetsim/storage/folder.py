@@ -107,13 +107,13 @@ class Folder(CheckedFolder):
             raise
 
     def make(self) -> None:
-        """Make the folder and its parents.
+        """Make the folder and its parents, as far as they are missing.
 
         Raises:
             InputError: a folder of a comparison is a symbolic link.
             OSError: it cannot be made; ``unmake`` removes the folders made so far.
         """
-        self._refuse_links_above()
+        self._refuse_linked_cell()
         for path in reversed([self.path, *self.path.parents]):
             if not path.exists():
                 disk.make_folder(path)
@@ -121,7 +121,7 @@ class Folder(CheckedFolder):
                 disk.sync(path.parent)
 
     def unmake(self) -> None:
-        """Remove the folders that ``make`` made, as far as they are empty."""
+        """Remove the folders that ``make`` made and that are empty; nothing if one was replaced by a symbolic link."""
         if not any(path.is_symlink() for path in self._made):  # replaced by a link since: it leads to other folders
             for path in reversed(self._made):
                 with suppress(OSError):
@@ -130,16 +130,16 @@ class Folder(CheckedFolder):
 
     def remove_leftovers(self) -> None:
         """Remove temporary files that a killed process left; no other process may be writing."""
-        self._refuse_links_above()
+        self._refuse_linked_cell()
         for path in self.leftovers():
             disk.unlink(path)
 
     def leftovers(self) -> list[Path]:
-        """Return temporary files, left by a killed process or being written now."""
+        """Return the paths of temporary files, also in subfolders, left by a killed process or being written now."""
         return [Path(folder) / name for folder, _, names in os.walk(self.path) for name in names if is_leftover(name)]
 
     def has_not_begun(self) -> bool:
-        """Return whether it is empty, or contains only what a run killed before its manifest leaves."""
+        """Return whether the existing folder is empty or has only what a run killed before its manifest leaves."""
         names = os.listdir(self.path)  # noqa: PTH208
         own = {*(name for name in FIRST if name in self._record().files), *(_BESIDE[:1] if RECORD in names else ())}
         return all(name in own or is_own(name) for name in names)
@@ -163,7 +163,9 @@ class Folder(CheckedFolder):
         self._write_record(self._own)
 
     def clear(self) -> None:
-        """Remove what vnetsim wrote: recorded files, temporary files, and the subfolder of SUMO's files.
+        """Remove all but ``others``: recorded files, temporary files, SUMO's files, and the record last.
+
+        Does nothing if there is no record.
 
         Raises:
             RunError: something cannot be removed.
@@ -179,9 +181,9 @@ class Folder(CheckedFolder):
         self._own = self._read = None
 
     def others(self, made: Iterable[str] = ()) -> list[str]:
-        """Return the names directly in the folder that vnetsim did not write, according to the record.
+        """Return the sorted names directly in the folder that vnetsim did not write, according to the record.
 
-        ``made`` are names of pages and figures, which the record does not list.
+        ``made`` are names of pages and figures, which the record does not list. Folders without files are left out.
         """
         ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._load_record().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
@@ -196,15 +198,15 @@ class Folder(CheckedFolder):
         path = Path(name)
         if path.is_absolute() or ".." in path.parts:
             raise InputError(f"{self.path}: '{name}' leads outside of this folder.")
-        self._refuse_links_above()
+        self._refuse_linked_cell()
         part = self.path
         for component in path.parts[:-1]:
             part /= component
             _refuse_link(part)
         return self.path / path
 
-    def _refuse_links_above(self) -> None:
-        """Refuse a cell or a traffic of a comparison below a link; the user may have made any other link above."""
+    def _refuse_linked_cell(self) -> None:
+        """Refuse a cell or traffic of a comparison that is a link or whose parent is; links elsewhere are allowed."""
         path = Path(os.path.abspath(self.path))  # noqa: PTH100 - does not follow links
         if path.parent.name in PLACES and (path.parents[1] / COMPARISON).is_file():
             _refuse_link(path.parent)
@@ -219,6 +221,7 @@ class Folder(CheckedFolder):
         return self._own
 
     def _narrow_to_present(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
+        """Return only the present file's digest (or ``ABSENT``) if it is one of several ``admitted``; else these."""
         if len(admitted) == 1:
             return admitted
         path = self.path / name
@@ -226,6 +229,7 @@ class Folder(CheckedFolder):
         return frozenset({here}) if here in admitted else admitted
 
     def _write_record(self, record: Checksums) -> None:
+        """Write ``record`` to the folder."""
         self.write_output(RECORD, record.text())
 
     def _prepare(self, name: str, content: Content, new: Prepared) -> None:
@@ -251,10 +255,12 @@ class Folder(CheckedFolder):
         self._sync(names)
 
     def _sync(self, names: Iterable[str]) -> None:
+        """Synchronise the folders that contain these files."""
         for folder in dict.fromkeys(str(Path(name).parent) for name in names):
             self._change(folder, disk.sync)
 
     def _change(self, name: str, change: Callable[[Path], None]) -> None:
+        """Call ``change`` on the path of ``name``; OSError becomes RunError. InputError for a path through a link."""
         path = self.path_of(name)
         try:
             change(path)
@@ -264,6 +270,7 @@ class Folder(CheckedFolder):
 
 
 def _refuse_link(path: Path) -> None:
+    """Raise InputError if the path is a symbolic link."""
     if path.is_symlink():
         raise InputError(f"{path}: a symbolic link; vnetsim writes and removes nothing through it. Remove it.")
 
@@ -291,6 +298,7 @@ def is_leftover(name: str) -> bool:
 
 
 def _remove_tree(path: Path) -> None:
+    """Remove a file, a link (not its target), or a folder with its contents."""
     if path.is_dir() and not path.is_symlink():
         for name in os.listdir(path):  # noqa: PTH208 - closes the folder at once
             _remove_tree(path / name)

@@ -64,7 +64,7 @@ class PluginEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficEntry:
-    """The traffic in ``manifest.json``."""
+    """The traffic in ``manifest.json``; for its fields see ``vnetsim.coverage.windows.TrafficInfo``."""
 
     kind: str
     begin_s: float
@@ -94,7 +94,7 @@ class RatesEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RadioEntry:
-    """The radio in ``manifest.json``; empty if it has no cap."""
+    """The radio in ``manifest.json``; null or empty if the radio model has no cap (``cap_bps``, bit/s)."""
 
     cap_bps: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class CellEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEntry:
-    """A recorded traffic in ``comparison.json``."""
+    """A recorded traffic in ``comparison.json``: folder, settings, and SHA-256 of its ``windows.parquet``."""
 
     folder: str
     settings: dict[str, Any]

@@ -73,7 +73,8 @@ def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[Non
     """Turn errors of Polars with a file into ``path: words: reason``.
 
     Raises:
-        InputError: the file is unreadable or damaged.
+        InputError: the file is unreadable or damaged; or the process is a fork that may not use Polars (see
+            ``refuse_forked``).
     """
     refuse_forked()
     try:
@@ -93,7 +94,7 @@ class RunDirectory(Folder):
     """A run directory at ``path``, which need not exist yet."""
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write ``value`` as JSON under ``name``."""
+        """Write ``value`` as JSON under ``name``; raises like ``put``."""
         self.put({name: json_bytes(value)})
 
     def read_json(self, name: str) -> Any:
@@ -112,7 +113,7 @@ class RunDirectory(Folder):
             raise InputError(f"{self.path / name}: unreadable: {error}.") from error
 
     def write_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
-        """Write arrays as a NumPy archive under ``name``; its bytes depend only on the arrays."""
+        """Write arrays as a NumPy archive under ``name``; its bytes depend only on the arrays. Raises like ``put``."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         self.put({name: buffer.getvalue()})
@@ -152,6 +153,7 @@ class RunDirectory(Folder):
         return self._record_of(COMPARISON, ComparisonRecord)[1]
 
     def _record_of(self, name: str, kind: type[T]) -> tuple[dict[str, Any], T]:
+        """Return a JSON file parsed, and as a record; InputError if missing, damaged or of another format version."""
         path, result = self.path / name, self.read_json(name)
         if isinstance(result, dict) and result.get("format") != FORMAT:
             made_by = f"vnetsim {result['vnetsim']}" if "vnetsim" in result else "another version"
@@ -167,7 +169,11 @@ class RunDirectory(Folder):
         return read_toml(self.checked("experiment.toml"))
 
     def has(self, table: str) -> bool:
-        """Return whether the table was written, at least in part."""
+        """Return whether the table was written, at least in part.
+
+        Raises:
+            InputError: a file of the table is missing although the checksums list it.
+        """
         return self.holds(f"{table}.parquet") or bool(self.names(table))
 
     def read(self, table: str) -> pl.DataFrame:
@@ -179,7 +185,7 @@ class RunDirectory(Folder):
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
-        """Return a table for queries that need not load all of it; joined, or its pieces.
+        """Return a table for queries that need not load all of it: the joined file, or else the pieces so far.
 
         Raises:
             InputError: it is missing, damaged or has other columns.
@@ -193,6 +199,7 @@ class RunDirectory(Folder):
 
 
 def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
+    """Raise InputError if the columns ``found`` in a file differ from the table's in name or type."""
     expected = {column.name: column.dtype for column in TABLES[table]}
     if dict(found) != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()), key=str)
@@ -248,6 +255,7 @@ class TablePieces(Generic[Row]):
         self._write_when_complete()
 
     def _write_when_complete(self) -> None:
+        """Write the piece if it has enough rows; if its old content differs, remove all later pieces."""
         if len(self._rows) < PIECE_ROWS and self._size < PIECE_VALUES:
             return
         content, later = self._content(), []
@@ -264,6 +272,8 @@ class TablePieces(Generic[Row]):
     def joined(self) -> tuple[dict[str, Content], list[str]]:
         """Return the whole table as a file, and the names of the pieces that it replaces, for ``Folder.put``.
 
+        Writes the last piece first, if there are several.
+
         Raises:
             RunError: the disk is full or the folder not writable.
         """
@@ -279,23 +289,27 @@ class TablePieces(Generic[Row]):
         return {name: lambda path: _join(paths, path, self._table)}, self._run.names(self._table)
 
     def _next_piece(self) -> None:
+        """Begin an empty piece after the present one was written."""
         self._first += len(self._rows)
         self._rows, self._size, self._number = [], 0, self._number + 1
 
     @property
     def _name(self) -> str:
+        """The name of the piece being filled."""
         return self._piece(self._number)
 
     def _piece(self, number: int) -> str:
+        """Return the name of the piece with this number, counted from 0."""
         return f"{self._table}/{number:06d}.parquet"
 
     def _content(self) -> bytes:
+        """Return the rows of the piece being filled as a Parquet file."""
         rows = self._frame(self._rows, self._first) if self._rows else []
         return to_parquet(self._table, rows)
 
 
 def _join(pieces: list[Path], path: Path, table: str) -> None:
-    """Join Parquet files in bounded memory."""
+    """Join Parquet files into the file ``path`` in bounded memory; raise OSError (``ENOSPC`` for a full disk)."""
     try:
         pl.scan_parquet(pieces, glob=False).sink_parquet(
             path, row_group_size=GROUP_ROWS, arrow_schema=arrow_schema(TABLES[table])

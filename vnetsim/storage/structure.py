@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 
 def _tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
+    """Return a list of strings as a tuple; raise TypeError for anything else."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise TypeError('expected a list of strings such as ["a", "b"]')
     return tuple(value)
@@ -56,6 +57,7 @@ def _beside_fields(kind: Any) -> list[str]:
 
 
 def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """Return the function that builds ``kind``, whose field ``BESIDE`` collects the keys without a field."""
     plain = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
     (gathers,) = _beside_fields(kind)
     names = {field.name for field in dataclasses.fields(kind)} - {gathers}
@@ -97,7 +99,7 @@ def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key."""
+    """Return nested settings by dotted key; empty tables are left out."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -147,6 +149,8 @@ def build_record(path: Path, value: Any, kind: type[T]) -> T:
 
 
 def _scalar(kind: type, words: str, *accepted: type) -> Callable[[Any, Any], Any]:
+    """Return a function that converts values of ``accepted`` types to ``kind``, and raises TypeError for others."""
+
     def convert(value: Any, _: Any) -> Any:
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise TypeError(f"expected {words}")
@@ -181,6 +185,7 @@ def _first_fault(error: Exception, path: tuple[str, ...], values: Any) -> InputE
 
 
 def _fault_of(error: Exception, value: Any) -> str:
+    """Return what is wrong with a value in words that follow its key."""
     said = str(error)
     if "literal" in said.lower():
         return f": must be one of {said.rpartition('Literal')[2].strip('[]. ')}, got {value!r:.60}."

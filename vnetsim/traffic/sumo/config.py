@@ -18,9 +18,12 @@ def is_true(value: str) -> bool:
 
 
 def options_of(config: Path) -> dict[str, str]:
-    """Return the options of a configuration as texts by name.
+    """Return the options of a configuration as texts by name, up to the file's first fault.
 
     As in SUMO, the value is an attribute ``value`` or ``v``, or the element's text.
+
+    Raises:
+        EntitiesError: it declares XML entities.
     """
     options: dict[str, str] = {}
     open_elements: list[str] = []
@@ -143,6 +146,7 @@ def read_leniently(
 
 @contextmanager
 def _ignore_faults() -> Iterator[None]:
+    """Ignore InputError in the block, except for EntitiesError."""
     try:
         yield
     except InputError as error:

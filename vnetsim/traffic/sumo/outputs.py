@@ -31,7 +31,8 @@ NOWHERE = ("", "NUL", "nul", "/dev/null", "stdout", "stderr", "-")
 class SumoOutputs:
     """The folder for the outputs of one scenario, and the options that redirect them.
 
-    The folder may exist, as in a resumed run: SUMO overwrites its files, others stay. None is a temporary one.
+    ``folder`` may exist, as in a resumed run: SUMO overwrites its files, others stay. With None a temporary folder is
+    used, which ``close`` removes.
 
     Raises:
         InputError: the folder is a file or contains a symbolic link, or the scenario makes SUMO write a file instead of
@@ -77,7 +78,7 @@ class SumoOutputs:
         return tuple(options)
 
     def clean_message(self, message: str) -> str:
-        """Return a message of SUMO with the scenario's own paths of outputs."""
+        """Return a message of SUMO with the paths of outputs as the scenario writes them."""
         return message.replace(self._root, "")
 
     def note(self) -> str:

@@ -73,7 +73,7 @@ class SumoSession:
             raise
 
     def run_error(self, error: Exception) -> RunError:
-        """Return the error to raise when SUMO failed in a step."""
+        """Return the error to raise when SUMO failed in a step; waits up to 10 s for SUMO to exit."""
         return RunError(f"{self._config}: SUMO failed while running: {self._reason(error)}")
 
     @contextlib.contextmanager
@@ -96,7 +96,7 @@ class SumoSession:
             self._process.kill()
 
     def close(self) -> None:
-        """End SUMO; may be called twice."""
+        """End SUMO and wait for it, at most 10 s; then kill it. May be called twice."""
         if not self._open:
             return
         self._open = False
@@ -114,7 +114,7 @@ class SumoSession:
         self._log.close()
 
     def _crash_message(self, status: int) -> str:
-        """Return the message for a SUMO that a signal ended."""
+        """Return the message for a SUMO that a signal ended; ``status`` is the negative number of the signal."""
         named = options_of(self._config)
         files = [named[key] for key in ("net-file", "net", "n", "additional-files", "additional", "a") if key in named]
         return (
@@ -124,7 +124,7 @@ class SumoSession:
         )
 
     def _connect(self) -> Any:
-        """Start SUMO and return the connection to it; try again until it answers."""
+        """Start SUMO, wait for its answer, return the connection; InputError if SUMO refuses, RunError if silent."""
         import traci  # noqa: PLC0415 - only for live SUMO, like the next
         from sumolib.miscutils import getFreeSocketPort  # noqa: PLC0415
 
@@ -160,7 +160,7 @@ class SumoSession:
             return connection
 
     def _reason(self, error: Exception) -> str:
-        """Return SUMO's reason as one line: the errors that it printed, or else the exception's text."""
+        """Wait up to 10 s for SUMO to exit; return its printed errors as one line, or else the exception's text."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(EXIT_S)
@@ -193,7 +193,7 @@ def binary(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables for SUMO's programs."""
+    """Return the environment variables for SUMO's programs; a ``SUMO_HOME`` that the user set is kept."""
     import sumo  # noqa: PLC0415 - only for live SUMO
 
     return {"SUMO_HOME": sumo.SUMO_HOME, **os.environ}
@@ -206,13 +206,13 @@ def without(options: Sequence[str], name: str) -> list[str]:
 
 
 def _last_words(printed: str) -> str:
-    """Return the last lines that SUMO printed, without routine ones."""
+    """Return the last three lines that SUMO printed, without routine ones; empty if there are none."""
     everyday = ("Warning: ", "Loading ", "pj_obj_create", "Simulation ", "Step #")
     lines = [line.strip() for line in printed.splitlines() if line.strip() and not line.startswith(everyday)]
     return " ".join(lines[-3:])
 
 
 def _close_socket(connection: Any) -> None:
-    """Close the socket of a connection."""
+    """Close the socket of a connection; errors, and None in place of a connection, are ignored."""
     with contextlib.suppress(Exception):
         connection._socket.close()  # noqa: SLF001 - the package first sends a command, which may fail

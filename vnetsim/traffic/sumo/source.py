@@ -67,6 +67,7 @@ class SumoTraffic(OpenedTraffic):
             raise
 
     def _describe(self, session: SumoSession) -> None:
+        """Place the RSUs; set ``rsus``, ``time_s``, the manifest's entry and the radii; refuse impossible scenarios."""
         api = session.api
         option = api.simulation.getOption
         if is_true(option("mesosim")):
@@ -128,7 +129,7 @@ class SumoTraffic(OpenedTraffic):
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
 
         Raises:
-            RunError: SUMO fails while running.
+            RunError: SUMO fails while running, or the traffic was closed or already read.
         """
         shift_s, seed = 0.0, self._info.seed
         assert seed is not None
@@ -162,11 +163,12 @@ class SumoTraffic(OpenedTraffic):
         self.close()
 
     def close(self) -> None:
-        """End SUMO; may be called twice."""
+        """End SUMO and remove temporary outputs; may be called twice."""
         self._stop()
         self._outputs.close()
 
     def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
+        """Start SUMO for the pass ``number`` (from 1) and return the session; seed None: the scenario's own seed."""
         settings = self._settings
         self._session = SumoSession(
             self._config,
@@ -185,6 +187,7 @@ class SumoTraffic(OpenedTraffic):
         return (*seeded, *timed)
 
     def _stop(self) -> None:
+        """End the pass and SUMO, if they run."""
         if self._play is not None:
             self._play.stop()
         if self._session is not None:
@@ -193,5 +196,5 @@ class SumoTraffic(OpenedTraffic):
 
 
 def _paths(option: str, folder: Path) -> tuple[Path, ...]:
-    """Return the files that an option of SUMO lists."""
+    """Return the files that an option of SUMO lists (comma-separated, relative to ``folder``)."""
     return tuple(folder / name.strip() for name in option.split(",") if name.strip())

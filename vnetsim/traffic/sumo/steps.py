@@ -72,7 +72,10 @@ class Pass:
         self._parts: Queue[list[Answer] | Exception | None] = Queue(1)
 
     def batches(self, shift_s: float) -> Iterator[tuple[float, list[CoverageEvent]]]:
-        """Yield, for some steps at a time, the last time on FCD's clock plus ``shift_s``, and the events so far.
+        """Yield, for some steps at a time, the time of the last step plus ``shift_s`` (s) and the new events.
+
+        The time is the start of the step, as in FCD. The last yield has the events at the end of the pass; its time is
+        minus infinity if there was no step after the warm-up. Starts the reading thread; can be called once.
 
         Raises:
             RunError: SUMO failed; all that it sent before is yielded first.
@@ -81,7 +84,7 @@ class Pass:
         self._reader = threading.Thread(target=self._read, args=(shift_s,), daemon=True)
         self._reader.start()
         try:
-            while (part := self._next()) is not None:
+            while (part := self._next_part()) is not None:
                 frames = self._make_frames(part)
                 time_s = float(frames.time_s[-1])
                 yield time_s, tracker.advance(frames, self._frames)
@@ -108,14 +111,14 @@ class Pass:
             self._parts.get_nowait()  # put by the reader meanwhile, or by an earlier call
         self._parts.put(RunError("this traffic was closed; open it again."))  # raised if somebody reads on
 
-    def _next(self) -> list[Answer] | Exception | None:
-        """Return the reader's next part; wakes up now and then, because a signal may wake only the other thread."""
+    def _next_part(self) -> list[Answer] | Exception | None:
+        """Wait for the reader's next part; wake up regularly, because a signal may wake only the other thread."""
         while True:
             with suppress(Empty):
                 return self._parts.get(timeout=_WAKE_S)
 
     def _make_frames(self, part: list[Answer] | Exception) -> Frames:
-        """Return the frames of answers, or raise what ended the reading."""
+        """Return the frames of answers; raise RunError if the part is the error that ended the reading."""
         if isinstance(part, RunError):
             raise part
         if isinstance(part, Exception):
@@ -126,7 +129,7 @@ class Pass:
             raise self._session.run_error(error) from error
 
     def _read(self, shift_s: float) -> None:
-        """Put SUMO's answers into ``_parts``, many at a time."""
+        """Put SUMO's answers into ``_parts``, many at a time, then None or the error that ended reading."""
         steps, part = self._steps, list[Answer]()
         kept = size = asked = answered = 0
         since_s = time.monotonic()
@@ -159,6 +162,7 @@ class Pass:
         self._give(ended)
 
     def _give(self, part: list[Answer] | Exception | None) -> None:
+        """Put a part into ``_parts``, waiting for its free place; does nothing after ``stop``."""
         if not self._stopped:  # afterwards nobody takes parts
             self._parts.put(part)
 
