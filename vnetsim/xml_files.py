@@ -59,7 +59,7 @@ class XmlFile:
         return f"{self._path}:{self._parser.CurrentLineNumber}"
 
     def read(self) -> None:
-        """Read the file.
+        """Read the whole file; its content goes only to the functions ``start``, ``end``, ``text`` and ``comment``.
 
         Raises:
             InputError: it is missing, unreadable, not XML, cut off or damaged, declares entities, or has an unknown
@@ -69,7 +69,9 @@ class XmlFile:
             pass
 
     def pieces(self) -> Iterator[None]:
-        """Read the file in pieces; after each yield, also the last before an error, the handlers have seen the piece.
+        """Read the file in pieces; yield after each piece, when the functions have been called for its content.
+
+        An error is raised only after the yield for the piece that contains it.
 
         Raises:
             InputError: see ``read``.
@@ -101,4 +103,5 @@ class XmlFile:
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 
     def _refuse(self, *_: object) -> int:
+        """Raise EntitiesError."""
         raise EntitiesError(f"{self.where}: the file declares XML entities, which are not expanded; remove them.")

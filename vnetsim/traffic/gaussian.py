@@ -71,8 +71,8 @@ class GaussianSource:
     def open(self, request: TrafficRequest) -> PathTraffic:
         """Open the traffic: one RSU at the origin, by default 900 s and a range of 500 m.
 
-        With ``repeat`` it never ends, because arrivals have no memory. Arrivals, speeds and directions have their own
-        random streams, so a setting of one does not change the draws of the others.
+        With ``repeat`` it never ends. Arrivals, speeds and directions have their own random streams, so a setting of
+        one does not change the draws of the others.
 
         Raises:
             InputError: ``compute.by_type`` is set.
@@ -88,7 +88,7 @@ class GaussianSource:
         return PathTraffic([rsu], info, lambda: self._paths(rsu, last_s, request.streams))
 
     def _paths(self, rsu: Rsu, end_s: float, streams: Streams) -> Iterator[Path]:
-        """Yield the whole path of each vehicle through the disc, sorted by time of entry."""
+        """Yield each vehicle's path through the disc, sorted by time of entry; it is cut off at ``end_s`` (s)."""
         for index, (enter_s, speed_mps, direction) in enumerate(self._draws(streams)):
             if enter_s >= end_s:
                 return

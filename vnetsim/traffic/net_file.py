@@ -106,6 +106,7 @@ class NetFile:
             raise InputError(f"{self.path}: not a SUMO net: its root element is <{roots[0]}>, not <net>.")
 
     def _add_element(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Store a junction, a lane or the net's location; raise LookupError or ValueError for a malformed one."""
         if name == "junction" and attributes.get("type") != "internal":
             self._junctions[attributes["id"]] = float(attributes["x"]), float(attributes["y"])
             if attributes.get("type", "").startswith("traffic_light"):
@@ -123,7 +124,7 @@ class NetFile:
         return list(self._junctions)
 
     def junction_position(self, junction_id: str) -> tuple[float, float]:
-        """Return x and y of a junction (m)."""
+        """Return x and y of a junction (m); raise KeyError if the net does not have it."""
         return self._junctions[junction_id]
 
     def projected(self, longitude: float, latitude: float) -> tuple[float, float] | None:
@@ -132,7 +133,10 @@ class NetFile:
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
     def project_all(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
-        """Return x and y (m) of places if at least half of them are in or near the net, else None."""
+        """Return x and y (m) of places if at least half of them are in or near the net.
+
+        None otherwise: also if a value is no longitude or latitude, there are no places, or the net's place is unknown.
+        """
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():
             return None

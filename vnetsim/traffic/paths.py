@@ -32,7 +32,7 @@ Path = tuple[VehiclePath, ExitCause]
 
 
 def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[CoverageEvent]:
-    """Yield the coverage events of windows with their paths; the windows must be sorted by time of entry."""
+    """Yield the coverage events of windows in order of time; the windows must be sorted by time of entry."""
     leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
     for index, (path, window) in enumerate(windows):
         while leaving and leaving[0][2].time_s <= window.enter_s:
@@ -47,7 +47,10 @@ def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[Coverag
 def source_info(
     source: Any, *, begin_s: float = 0.0, end_s: float | None, seed: int | None, inputs: tuple[str, ...] = ()
 ) -> TrafficInfo:
-    """Return the manifest's entry for a traffic source, a dataclass with ``name`` and ``source``, of whole paths."""
+    """Return the manifest's entry for a traffic source that knows each path when it begins.
+
+    ``source`` is a dataclass with ``name`` and ``source``; ``end_s`` is None if the traffic has no end.
+    """
     return TrafficInfo(
         kind=source.name,
         begin_s=begin_s,
@@ -67,7 +70,7 @@ class PathSpeeds:
         self._windows = self._unlike = 0
 
     def see(self, event: CoverageEvent) -> None:
-        """Compare the length of a path that ended with its speeds and times."""
+        """Count a path that ended, and whether its length contradicts its speeds and times; ignore other events."""
         if isinstance(event, Left):
             path = event.window
             driven_m, recorded_m = path.path_length_m, float(np.trapezoid(path.path_speed_mps, path.path_time_s))
@@ -101,7 +104,7 @@ class OpenedTraffic:
         return dataclasses.replace(self._info, notes=(*self._info.notes, *notes), left_out=self._types.left_out)
 
     def _late_notes(self) -> Iterable[str]:
-        """Return notes that depend on what was read so far; empty ones are dropped."""
+        """Return notes that depend on what was read so far; empty texts are ignored."""
         return ()
 
     def close(self) -> None:
@@ -135,6 +138,7 @@ class PathTraffic(OpenedTraffic):
             yield event
 
     def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
+        """Yield paths and windows sorted by entry, RSU and vehicle; InputError for an impossible or unsorted path."""
         for enter_s, together in groupby(self._paths(), key=lambda path: path[0].time_s[0]):
             if enter_s < self.time_s:
                 raise InputError(f"traffic: a path begins at {enter_s:g} s, after one that began later; sort them.")

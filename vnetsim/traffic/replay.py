@@ -80,6 +80,7 @@ class ReplayTraffic(PathTraffic):
         self.time_s = self._info.begin_s
 
     def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
+        """Yield the recorded paths and windows, sorted by time of entry, RSU and vehicle."""
         for row in self._table.sort("enter_s", "rsu_id", "vehicle_id").iter_rows(named=True):
             window = _window(row)
             yield _path_of(window), window
@@ -93,11 +94,13 @@ def _by_names(value: Any) -> Any:
 
 
 def _window(row: dict[str, Any]) -> Window:
+    """Return the window in a row of the table ``windows``."""
     fields = {field.name: row[field.name] for field in dataclasses.fields(Window)}
     return Window(**{**fields, **{name: np.array(row[name], dtype=np.float64) for name in _PATHS}})
 
 
 def _path_of(window: Window) -> VehiclePath:
+    """Return the path of a window."""
     return VehiclePath(
         vehicle_id=window.vehicle_id,
         vehicle_type=window.vehicle_type,

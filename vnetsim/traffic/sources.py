@@ -26,7 +26,7 @@ _ROUNDING = 1.01
 def open_source(
     experiment: Experiment, *, repeat: bool, source: ResolvedPlugin | None = None, **_: object
 ) -> TrafficStream:
-    """Open the traffic source that an experiment names; ``source`` is it, if already found.
+    """Open the traffic source that an experiment names; ``source`` is that plug-in, None to find it by name.
 
     Raises:
         InputError: there is no source of that name, or its settings or its input are wrong.
@@ -82,7 +82,12 @@ class OwnTraffic:
         return self._traffic.time_s
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``."""
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``.
+
+        Raises:
+            InputError: a path is impossible, names an unknown RSU, or leads out of the RSU's disc.
+            RunError: the source failed.
+        """
         for event in self._traffic.events():
             self._check(event)
             yield event
@@ -108,6 +113,7 @@ class OwnTraffic:
         self._speeds.see(event)
 
     def _notes(self) -> Iterator[str]:
+        """Yield notes on settings that the source may not read, and on paths that contradict their speeds."""
         if self._unsaid:
             yield (
                 f"Traffic source '{self._record['name']}' does not say whether it reads {', '.join(self._unsaid)}: its "

@@ -87,7 +87,7 @@ class TypeFilter:
 
     @property
     def by_default(self) -> bool:
-        """Whether the setting has its default."""
+        """Whether the setting has its default, motor vehicles."""
         return self._wanted == (MOTOR,)
 
     @property
@@ -98,7 +98,10 @@ class TypeFilter:
     def takes(
         self, vehicle_id: str, type_id: str, vehicle_class: str | None = None, height_m: float | None = None
     ) -> bool:
-        """Return whether a vehicle takes part; its class, and its height in m, are None if unknown."""
+        """Return whether a vehicle takes part; its class, and its height in m, are None if unknown.
+
+        Records the height of its type if it takes part; otherwise counts it in ``left_out``.
+        """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
         if names.isdisjoint(self._wanted):
@@ -165,8 +168,9 @@ class Verdicts:
         Args:
             vehicle: the number of each row's vehicle.
             kind: returns for a row the vehicle's id, type (None if it has none: it then takes part), class and height
-                in m (both None if unknown).
-            near: rows to decide on, None for all; an undecided vehicle takes part.
+                in m (both None if unknown). It is called once for each vehicle.
+            near: rows whose vehicles are to be decided on, None for all; a vehicle not decided on yet counts as taking
+                part.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:
@@ -180,5 +184,6 @@ class Verdicts:
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return names separated by commas: the first eight, and the number of the others."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest

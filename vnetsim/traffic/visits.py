@@ -81,7 +81,7 @@ class JumpsSource:
         return PathTraffic(rsus, info, lambda: self._paths(rsus, seed))
 
     def _paths(self, rsus: Sequence[Rsu], seed: int) -> Iterator[Path]:
-        """Yield the stays of all vehicles in order of entry."""
+        """Yield one path for each stay of a vehicle at an RSU, in order of entry."""
         generator = np.random.default_rng(seed)
         coming = [(0, vehicle, vehicle % self.rsus) for vehicle in range(self.vehicles)]  # sorted, so a heap
         last = math.ceil(self.duration_s / self.step_s)
@@ -119,7 +119,7 @@ class AccessLogSource:
     speed_kmh: SpeedKmh = 50.0
 
     def open(self, request: TrafficRequest) -> PathTraffic:
-        """Open the traffic.
+        """Open the traffic, with the RSUs that the log names on a ring.
 
         Raises:
             InputError: the file is missing, is not such a CSV file, or has an impossible row.
@@ -138,6 +138,7 @@ class AccessLogSource:
         return PathTraffic(rsus, info, paths)
 
     def _read_log(self) -> pl.DataFrame:
+        """Return the log's rows sorted by time of entry; raise InputError for a faulty file or row."""
         path, what = FilePath(self.file), f"no access log, a CSV file with the columns {', '.join(_COLUMNS)}"
         # polars would read a path as a pattern or a web address
         with damage_as_input_error(path, what), path.open("rb") as file:

@@ -55,7 +55,7 @@ class Agreement:
         self._unknown_lanes = 0
 
     def check(self, part: FcdPart) -> None:
-        """Check a part of the recording; does nothing after enough parts.
+        """Check a part of the recording; does nothing once the parts so far had enough drives and lanes to judge.
 
         Raises:
             InputError: positions are in degrees, units do not agree, or the net is the wrong one.
@@ -108,7 +108,7 @@ class Agreement:
         self._factors.append(_factors(vehicle[:-1][usable], driven_m[usable], moved_m[usable]))
 
     def _judge(self, where: str) -> None:
-        """Compare the distances; raises like ``check``."""
+        """Raise InputError if the distances so far show degrees or wrong units; no further part is measured."""
         self._judged = True
         crawl = np.concatenate([*self._crawl, [math.inf]])
         degrees = self._farthest <= 180 and float(np.median(crawl)) < _CRAWL
@@ -135,7 +135,7 @@ class Agreement:
             )
 
     def _look_at_lanes(self, part: FcdPart) -> None:
-        """Measure the distances of vehicles from their recorded lanes."""
+        """Measure the distances (m) of vehicles in at most 100 rows from their recorded lanes; count unknown lanes."""
         rows = np.unique(np.linspace(0, len(part.ids) - 1, min(len(part.ids), _ENOUGH_ROWS)).astype(np.int64))
         for row in rows.tolist():
             lane = part.lanes[row] or ""
@@ -146,6 +146,7 @@ class Agreement:
                 self._unknown_lanes += 1
 
     def _judge_lanes(self, where: str) -> None:
+        """Raise InputError if vehicles are far from their recorded lanes in the median."""
         away_m = float(np.median(self._away_m)) if self._away_m else 0.0
         if away_m > _OFF_M:
             raise InputError(
@@ -155,7 +156,7 @@ class Agreement:
 
 
 def _factors(vehicle: NDArray[np.int64], driven_m: Floats, moved_m: Floats) -> Floats:
-    """Return for each vehicle that moved the ratio of its distance by speeds to that by positions."""
+    """Return the ratio of distance by speeds to distance by positions for each vehicle that moved."""
     numbers, index = np.unique(vehicle, return_inverse=True)
     drove_m, went_m = (np.bincount(index, weights=m, minlength=len(numbers)) for m in (driven_m, moved_m))
     moves = (went_m > 0) & (drove_m + went_m > 10)

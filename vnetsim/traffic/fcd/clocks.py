@@ -69,7 +69,7 @@ def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError
 
 
 def _find_clock(head: list[FcdPart]) -> Clock:
-    """Return the clock that the first parts of a recording show."""
+    """Return the clock that the first parts show; without two rows of one vehicle, the step is that of all rows."""
     instants_s = np.concatenate([part.time_s for part in head])
     before = np.cumsum([0, *(len(part.time_s) for part in head)])
     step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])
@@ -131,7 +131,7 @@ def _one_step_each(part: FcdPart, same_s: float) -> FcdPart:
 
 
 def _join(first: FcdPart, second: FcdPart) -> FcdPart:
-    """Join two successive parts."""
+    """Return two successive parts as one; their steps stay separate."""
     second = replace(second, step=second.step + len(first.time_s))
     pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("time_s", "where", *OF_ROWS)}
     both: dict[str, Any] = {
