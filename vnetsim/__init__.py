@@ -21,4 +21,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
+    """Return the names of the API and of this module."""
     return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc]

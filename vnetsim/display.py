@@ -51,6 +51,7 @@ class _Lines:
         self._tell()
 
     def _tell(self) -> None:
+        """Print the line if a minute has passed since the last one, or once when the first estimate is ready."""
         elapsed_s, left_s = time.monotonic() - self._began_s, self._left_s
         estimated = not self._told_s and elapsed_s >= FIRST_S and left_s is not None and left_s >= EVERY_S
         if estimated or elapsed_s >= self._told_s + EVERY_S:
@@ -58,6 +59,7 @@ class _Lines:
             tell(self._words(elapsed_s))
 
     def _words(self, elapsed_s: float) -> str:
+        """Return stage, share done, time elapsed and time left, as far as known."""
         share = "" if self._share is None else f"{self._share:.0%} done"
         rest = "" if self._left_s is None else f"about {_clock(self._left_s)} left"
         return ", ".join(filter(None, (self._stage, share, f"{_clock(elapsed_s)} elapsed", rest)))
@@ -86,12 +88,14 @@ class _CellLine(_Lines):
         tell(text)
 
     def _tell(self) -> None:
+        """Show the line again if 0.2 s have passed since the last time."""
         elapsed_s = time.monotonic() - self._began_s
         if elapsed_s >= self._told_s + SHOW_EVERY_S:
             self._told_s = elapsed_s
             self.show(self._words(elapsed_s))
 
     def show(self, line: str) -> None:
+        """Overwrite the line; an empty one erases it."""
         sys.stderr.write(f"\r{' ' * self._shown}\r{plain(line)}")
         sys.stderr.flush()
         self._shown = len(plain(line))
@@ -157,7 +161,7 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def cell_line() -> Iterator[ProgressDisplay]:
-    """Yield a display below the notebook's cell."""
+    """Yield a display of one line below the notebook's cell, which is erased at the end."""
     line = _CellLine()
     try:
         yield line

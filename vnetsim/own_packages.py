@@ -18,10 +18,10 @@ _PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def claim(*names: str) -> None:
-    """Import vnetsim's own packages of these names.
+    """Import vnetsim's own packages of these names; warn if one hides another package that scripts would import.
 
     Raises:
-        ImportError: another module of the name is already loaded.
+        ImportError: another module of the name is already loaded, or the package is missing from the installation.
     """
     for name in names:
         loaded = sys.modules.get(name)
@@ -65,6 +65,7 @@ class _SameModules(MetaPathFinder, Loader):
 
 
 def _load(name: str) -> None:
+    """Import vnetsim's own package of this name; warn if another one would have been found first."""
     seen = PathFinder.find_spec(name)
     if seen is not None and _PACKAGES_FOLDER / name not in [Path(one).resolve() for one in _folders(seen)]:
         warnings.warn(
@@ -85,13 +86,16 @@ def _load(name: str) -> None:
 
 
 def _is_own(module: ModuleType, name: str) -> bool:
+    """Return whether a loaded module is vnetsim's own package of this name."""
     return _PACKAGES_FOLDER / name in [Path(folder).resolve() for folder in getattr(module, "__path__", ())]
 
 
 def _folders(spec: ModuleSpec) -> list[str]:
+    """Return the folders of a package, or the file of a module."""
     return list(spec.submodule_search_locations or ()) or [str(spec.origin)]
 
 
 def _place(module: ModuleType) -> str:
+    """Return the folder of a package or the file of a module, for messages; its text if it has neither."""
     folders = list(getattr(module, "__path__", ()))
     return str(folders[0] if folders else getattr(module, "__file__", None) or module)

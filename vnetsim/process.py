@@ -25,6 +25,8 @@ os.register_at_fork(after_in_child=lambda: _USE.update(forked=_USE["begun"]))
 def refuse_forked() -> None:
     """Refuse to compute in a fork of a process that had: it would wait for threads of polars and torch forever.
 
+    Otherwise records that vnetsim has computed in this process.
+
     Raises:
         InputError: the message says how to start a process instead.
     """
@@ -39,8 +41,10 @@ def refuse_forked() -> None:
 def refuse_little_memory() -> None:
     """Refuse to load torch with too little memory: its C++ libraries would end the process without a message.
 
+    Does nothing if torch is loaded already, or on Windows.
+
     Raises:
-        InputError: the process's memory limit is below what loading takes.
+        InputError: the process's memory limit is below what loading needs.
     """
     if sys.platform == "win32" or "torch" in sys.modules:
         return

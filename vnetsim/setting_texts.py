@@ -99,7 +99,10 @@ def description(kind: type) -> str:
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """Return the meaning of each field from the docstrings of a settings class and its bases; the class itself wins."""
+    """Return the meaning of each documented field, from the docstrings of a settings class and its bases.
+
+    The class itself wins over its bases.
+    """
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):
@@ -108,7 +111,7 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def _parts(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the text before ``Args``, and the text of each argument."""
+    """Return the text before ``Args``, and the text of each argument; both empty without a docstring."""
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
     if text.startswith(f"{kind.__name__}("):  # written by dataclass if there is no docstring
         return "", {}
@@ -166,16 +169,19 @@ def as_toml(value: Any) -> str:
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
+    """Return a field's default as in a TOML file; ``MISSING`` if it has none."""
     if field.default is not dataclasses.MISSING:
         return as_toml(field.default)
     return MISSING if field.default_factory is dataclasses.MISSING else as_toml(field.default_factory())
 
 
 def _is_table(hint: Any) -> bool:
+    """Return whether an annotation is a nested settings class."""
     return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def _values(hint: Any) -> str:
+    """Return in words which values an annotation allows."""
     if hint in _WORDS:
         return _WORDS[hint]
     if get_origin(hint) is Literal:

@@ -15,7 +15,7 @@ _CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def plain(text: str) -> str:
-    """Return a text that is safe for a terminal: control characters, such as ESC, become their escape codes."""
+    """Return a text that is safe for a terminal: control characters, except newlines, become their escape codes."""
     return "".join(
         ascii(letter)[1:-1] if letter != "\n" and category(letter) in _CONTROL else letter for letter in text
     )
@@ -33,7 +33,10 @@ _BENEATH = threading.Lock()
 
 @contextlib.contextmanager
 def quiet(panic: type[BaseException]) -> Iterator[None]:
-    """Drop what a library writes to descriptor 2 when it raises ``panic``; without one, write it at the end."""
+    """Hold back what is written to descriptor 2 in the block and write it at the end; drop it if ``panic`` is raised.
+
+    Does nothing while another thread is in such a block.
+    """
     if not _BENEATH.acquire(blocking=False):  # another thread has redirected the descriptor and will restore it
         yield
         return

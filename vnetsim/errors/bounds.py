@@ -105,14 +105,14 @@ T = TypeVar("T")
 
 
 def _extras(hint: Any, kind: type[T]) -> tuple[T, ...]:
-    """Return the objects of a kind in an annotation, also inside ``| None``."""
+    """Return the objects of a class in an annotation's metadata, also inside ``| None``; empty if there are none."""
     found = tuple(extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, kind))
     inner = get_args(hint) if get_origin(hint) is not None else ()
     return found + tuple(one for part in inner for one in _extras(part, kind))
 
 
 def _declared(settings: type, kind: type[T]) -> dict[str, tuple[T, ...]]:
-    """Return the objects of a kind by field; a field redeclared without any inherits its parent's."""
+    """Return the objects of a class by field; a field redeclared without any inherits its parent's."""
     found: dict[str, tuple[T, ...]] = {}
     for base in settings.__mro__:
         if not is_dataclass(base):
@@ -155,7 +155,7 @@ def check_bounds(table: str, settings: Any) -> None:
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise ``InputError(message)`` unless ``condition`` holds."""
+    """Raise ``InputError(message)`` unless ``condition`` is true."""
     if not condition:
         raise InputError(message)
 

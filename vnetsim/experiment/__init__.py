@@ -153,7 +153,7 @@ class Experiment:
         return DEFAULT_TIME_S if self.rounds is None else math.inf
 
     def value(self, key: str) -> Any:
-        """Return the value of a setting by its dotted key; None if there is none."""
+        """Return the value of a setting by its dotted key, also of a data set's own settings; None if there is none."""
         node: Any = self
         for part in key.split("."):
             beside = getattr(node, "own", {})
@@ -172,7 +172,7 @@ class Experiment:
         return result  # type: ignore[no-any-return]
 
     def plugins(self) -> dict[str, str]:
-        """Return the name under each of ``PLUGIN_KEYS``; empty if there is none."""
+        """Return the name under each of ``PLUGIN_KEYS``; empty text if there is none."""
         found = {key: self.value(key) for key in PLUGIN_KEYS}
         return {key: name if isinstance(name, str) else "" for key, name in found.items()}
 
@@ -186,7 +186,7 @@ class Experiment:
 
 
 def _with_value(table: Any, path: list[str], value: Any) -> Any:
-    """Return a copy of settings, or of a table, with a new value at a path."""
+    """Return a copy of settings, or of a table, with a new value at a path; a key without a field goes to ``own``."""
     if not path:
         return value
     if isinstance(table, Mapping):

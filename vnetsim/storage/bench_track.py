@@ -34,7 +34,10 @@ class BenchTask:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchControl:
-    """An arm with a known effect, which ``says`` describes; an empty ``learner`` or ``metric`` is the task's."""
+    """An arm with a known effect, which ``says`` describes in words.
+
+    An empty ``learner`` is the baseline of ``task``, an empty ``metric`` its metric.
+    """
 
     name: str
     task: str
@@ -81,5 +84,5 @@ class Track:
 
     @property
     def words(self) -> str:
-        """Name and version."""
+        """Name and version, separated by a space."""
         return f"{self.name} {self.version}"
