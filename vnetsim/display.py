@@ -34,6 +34,7 @@ class _Lines:
         self._left_s: float | None = None
 
     def stage(self, text: str) -> None:
+        """Set the stage to the first line of a text; prints only if a line is due."""
         self._stage = text.partition("\n")[0]
         self._tell()
 
@@ -84,6 +85,7 @@ class _CellLine(_Lines):
         self._shown = 0  # letters
 
     def note(self, text: str) -> None:
+        """Print a message above the line; the line is drawn again at the next update."""
         self.show("")
         tell(text)
 

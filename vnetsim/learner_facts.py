@@ -1,4 +1,4 @@
-"""What a learner declares and records contain: its cost, its exchange, the metrics that it reports."""
+"""Facts that a learner declares and records contain: its cost, its exchange, its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_READ = "Images not read"
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What every vehicle of a round sends to each of its neighbours; the simulator decides which exchanges complete.
+    """The exchange of a vehicle with each of its neighbours in a round; the simulator decides which exchanges complete.
 
     A vehicle's peers are the neighbours from which it received. If neighbours work on what they receive or send
     something back, the peers are those whose reply arrived.

@@ -52,14 +52,17 @@ class _SameModules(MetaPathFinder, Loader):
         self._prefix = f"vnetsim.{name}."
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        """Return a spec for a submodule of ``vnetsim.NAME``; None for any other module."""
         return ModuleSpec(fullname, self) if fullname.startswith(self._prefix) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the module ``NAME.x`` and return it; its own spec is saved for ``exec_module``."""
         module = importlib.import_module(spec.name.removeprefix("vnetsim."))
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
+        """Restore the module's own spec; its code ran in ``create_module``."""
         # already loaded; the import system replaced its spec by that of the other name
         module.__spec__ = module.__spec__ and module.__spec__.loader_state
 

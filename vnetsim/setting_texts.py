@@ -83,17 +83,17 @@ class SettingText:
 
     @property
     def unit(self) -> str:
-        """Return the unit, empty for none."""
+        """The unit; empty for none."""
         return self.within.unit if self.within else ""
 
     @property
     def bounds(self) -> str:
-        """Return the bounds with unit and reason, empty for none."""
+        """The bounds with unit and reason; empty for none."""
         return f"{self.within}: {self.within.reason}" if self.within else ""
 
 
 def description(kind: type) -> str:
-    """Return the docstring of a class up to its ``Args``; an empty line separates paragraphs."""
+    """Return the docstring of a class up to its ``Args``, empty if it has none; an empty line separates paragraphs."""
     # Markdown knows a literal block by its indentation
     return re.sub(r"::$", ":", _parts(kind)[0], flags=re.MULTILINE)
 

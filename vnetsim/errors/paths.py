@@ -47,7 +47,11 @@ def is_partition_file(partition: str) -> bool:
 
 
 def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) -> Any:
-    """Return the value of one of ``FILES`` with ``place`` applied to its paths; in a list, to names of RSU files."""
+    """Return the value of a setting in ``FILES`` with ``place`` applied to its paths.
+
+    In a list only names of RSU files are paths. An empty value, and a ``data.partition`` that names no file, are
+    unchanged.
+    """
     if key == ("data", "partition") and not (isinstance(value, str) and is_partition_file(value)):
         return value
     if isinstance(value, list | tuple):
@@ -56,7 +60,10 @@ def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) ->
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
-    """Return a setting's value from a file in ``folder``; a path in it is relative to that folder."""
+    """Return a setting's value that was read from a file in ``folder``: relative paths become relative to that folder.
+
+    Settings that are not in ``FILES`` are returned unchanged.
+    """
     return with_paths(key, value, lambda path: str(folder / path)) if key in FILES else value
 
 

@@ -195,9 +195,9 @@ class ComputeSettings:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The presets with their shares of the vehicles, sorted by name."""
+        """The presets of ``fleet`` with their shares of the vehicles, sorted by name; else ``preset`` with share 1."""
         return dict(sorted(self.fleet.items())) or {self.preset: 1.0}
 
     def median_of(self, preset: str) -> float:
-        """Return the median sustained speed of vehicles with a preset (FLOP/s)."""
+        """Return the median sustained speed of vehicles with a preset (FLOP/s); ``median_flops`` if it is set."""
         return COMPUTERS[preset].flops if self.median_flops is None else self.median_flops

@@ -28,7 +28,7 @@ CONFIGURATIONS = (".sumocfg", ".sumo.cfg")
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficRequest:
-    """What a traffic source is asked to open.
+    """The argument of ``TrafficSource.open``.
 
     Args:
         experiment: all settings; a source obeys or refuses those of ``traffic`` that have a meaning for it.
@@ -79,7 +79,10 @@ def source_file(scenario: str) -> Path | None:
 
 
 def names_source(scenario: str) -> bool:
-    """Return whether a scenario names a traffic source rather than a file or folder; imports nothing."""
+    """Return whether a scenario names a traffic source rather than a file or folder.
+
+    Only names of installed sources are looked up; nothing is imported.
+    """
     if source_file(scenario) is not None or scenario in TRAFFIC_SOURCES.built_in:
         return True
     return re.fullmatch(r"[\w-]+", scenario) is not None and scenario in TRAFFIC_SOURCES.names()
@@ -120,9 +123,9 @@ class TrafficKind:
 
 
 def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
-    """Return the settings of ``traffic`` that differ from their defaults and are not in ``reads``.
+    """Return the dotted keys of settings of ``traffic`` that differ from their defaults and are not in ``reads``.
 
-    ``repeat`` and ``vehicle_types = ["all"]`` are never reported: all traffic can obey them.
+    ``repeat`` and ``vehicle_types = ["all"]`` are never returned: all traffic can obey them.
     """
     asked, default = experiment.traffic, TrafficSettings()
     names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat"}]
@@ -133,7 +136,7 @@ def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
 
 
 def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> None:
-    """Refuse settings that the traffic called ``name`` does not read.
+    """Refuse changed settings of ``traffic`` that the traffic called ``name`` does not read.
 
     Raises:
         InputError: the message names them, and those that it reads.

@@ -56,7 +56,7 @@ class Checksums:
         return Checksums(files | {name: frozenset({digest}) for name, digest in written.items()})
 
     def text(self) -> bytes:
-        """Return the record as the content of its file."""
+        """Return the record as the content of its file; a file that is accepted only as absent is left out."""
         lines = [_HEAD]
         for name, digests in sorted(self.files.items()):
             known = sorted(digests - {ABSENT})

@@ -190,10 +190,10 @@ class Folder(CheckedFolder):
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
     def path_of(self, name: str) -> Path:
-        """Return the path of ``name`` in the folder.
+        """Return the path of ``name`` in the folder; the file need not exist and may itself be a link.
 
         Raises:
-            InputError: it leads outside, or a part of it is a symbolic link.
+            InputError: it leads outside, or a folder on the way from this one is a symbolic link.
         """
         path = Path(name)
         if path.is_absolute() or ".." in path.parts:
@@ -276,7 +276,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _holds_files(path: Path) -> bool:
-    """Return whether a path is a file or contains one; folders of joined tables remain, empty."""
+    """Return whether a path is a file or a link, or a folder with a file in it; joined tables leave empty folders."""
     return path.is_symlink() or not path.is_dir() or any(not one.is_dir() for one in path.rglob("*"))
 
 

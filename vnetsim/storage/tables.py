@@ -211,7 +211,7 @@ def to_parquet(name: str, rows: Rows) -> bytes:
 
 
 def arrow_schema(columns: Sequence[Column]) -> Schema:
-    """Return columns as an Arrow schema with units and meanings."""
+    """Return columns as an Arrow schema with units and meanings in the fields' metadata."""
     fields = Table.from_arrow(pl.DataFrame(schema={c.name: c.dtype for c in columns})).schema
     return Schema(
         [f.with_metadata({"unit": c.unit, "description": c.meaning}) for f, c in zip(fields, columns, strict=True)]
@@ -219,7 +219,10 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
 
 
 def parquet(columns: Sequence[Column], rows: Rows) -> bytes:
-    """Return rows as a Parquet file with units and meanings in its metadata."""
+    """Return rows as a Parquet file with units and meanings in its metadata.
+
+    A data frame's other columns are dropped, and values are converted to the columns' types.
+    """
     frame = (
         rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
         if isinstance(rows, pl.DataFrame)

@@ -26,7 +26,7 @@ class Place(NamedTuple):
     Args:
         zone: from 1 to 60.
         south: whether the zone is in the southern hemisphere.
-        offset_m: what SUMO added to x and y (m).
+        offset_m: offset that SUMO added to the projected x and y (m).
     """
 
     zone: int
@@ -35,7 +35,11 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, parameters: str, offset: str) -> Place | None:
-        """Return the place from a net's ``projParameter`` and ``netOffset``; None if the projection is not UTM."""
+        """Return the place from a net's ``projParameter`` and ``netOffset``; None if the projection is not UTM.
+
+        Raises:
+            ValueError: ``offset`` is not two numbers with a comma.
+        """
         zone = re.search(r"\+zone=(\d+)", parameters)
         if "+proj=utm" not in parameters or zone is None or not re.search(r"=(WGS84|GRS80)\b", parameters):
             return None

@@ -323,6 +323,7 @@ class _Rows:
 
 
 def _unknown_format() -> ConnectionError:
+    """Return the error for an answer on vehicles that cannot be decoded."""
     return ConnectionError("SUMO's answer on vehicles is of an unknown format.")
 
 
