@@ -1,7 +1,7 @@
 """The interface between simulator and learners: what a learner must offer, and what it is given.
 
 Nothing here imports torch. Timing never depends on weights: the simulator asks a learner for its cost, decides who
-commits, and only then lets it train the committed participants, all together.
+commits, and only then lets it train all committed participants in one call.
 """
 
 from __future__ import annotations
@@ -138,11 +138,10 @@ class Update:
         state: tensors by name, as in ``torch.nn.Module.state_dict``; empty if the learner has already averaged it.
         loss: mean training loss of the vehicle.
         finite: whether every value of ``state`` is finite; an update that is not is rejected and not aggregated.
-        metrics: further figures of the participant.
+        metrics: further measurements of the participant, by name.
         kept: tensors that are not sent and stay with the silo, for the learner's own use.
-        exchanges: a figure of each completed exchange, by the other vehicle; see ``Description.exchange``.
-        figure: the value that ``LearnerContext.figure`` asks for; None if it asks for nothing, or ``state`` is not
-            finite.
+        exchanges: a number for each completed exchange, by id of the other vehicle; ``Description.exchange`` names it.
+        figure: the value that ``LearnerContext.figure`` names; None if it names none, or ``state`` is not finite.
     """
 
     participant: Participant
@@ -161,9 +160,9 @@ class Aggregation:
 
     Args:
         weights: weight of each update; they sum to 1, or all are 0 if the model was kept.
-        metrics: figures of the round.
-        exchanges: a figure for completed exchanges by (sender, receiver), both vehicle ids; see
-            ``Description.exchange``. For example the weight that the receiver gives to the sender's model.
+        metrics: measurements of the round, by name.
+        exchanges: a number for completed exchanges by (sender, receiver), both vehicle ids;
+            ``Description.exchange`` names it. For example the weight that the receiver gives to the sender's model.
     """
 
     weights: Sequence[float]
@@ -201,7 +200,7 @@ class Description:
         class_names: labels in order; empty if the task has no classes. A regression may give the names of ranges.
         silo_label_counts: images per silo and class, shape (silos, classes).
         facts: further lines for the record, by title.
-        exchange: the figure in ``Aggregation.exchanges``; None for no figure.
+        exchange: name and unit of the numbers in ``exchanges`` of updates and aggregations; None if there are none.
         network: metadata of the network for ``model.safetensors``; None stores the weights only.
         partition: returns ``partition.csv``, which lists the images of each silo; None if there is none.
     """
@@ -230,13 +229,13 @@ class LearnerContext:
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; only learners with
             ``takes_aggregation_rule`` get another one than ``sync``.
         aggregation: the rule with its settings; None for its defaults.
-        aggregators: names of all that have a model: one over all RSUs, or several, one at each RSU and perhaps a cloud.
-            Only learners that are ``KeepsModels`` get several.
+        aggregators: names of all aggregators: one for all RSUs, or one at each RSU and perhaps a cloud above them. Only
+            learners that are ``KeepsModels`` get several.
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
-        figure: what the selection policy asks of every update, such as ``SIMILARITY``; empty for nothing.
-        pictures: whether the content of the images matters; without training only their number does.
-        joint: whether several aggregators may use one training; each of them repeats it with the same result. See
-            ``HandoverEffects.bases``.
+        figure: the value that the selection policy needs of every update, such as ``SIMILARITY``; empty for none.
+        pictures: whether the images are needed; a run without training needs only their number.
+        joint: whether one vehicle's training may go to several aggregators; each of them then repeats it, with the same
+            result. See ``HandoverEffects.bases``.
     """
 
     streams: Streams
@@ -312,9 +311,10 @@ class Learner(Protocol):
         ...
 
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
-        """Aggregate finite updates into an aggregator's newest model, or into those of their silos, and end its round.
+        """Aggregate finite updates into the newest model of the aggregator ``into``, and end its round.
 
-        It is called once a round, with an empty list if nobody committed (the model is kept).
+        It is called once a round, with an empty list if nobody committed (the model is kept). A learner with one model
+        per silo instead updates the models of the updates' silos; ``into`` is then always ``single``.
         """
         ...
 
@@ -353,9 +353,9 @@ class KeepsModels(Protocol):
     def keep(self, models: Collection[ModelKey]) -> None:
         """Keep these models, however old, until the next call.
 
-        Participants that are not yet aggregated started from them or mix them, or they are on their way over the
-        backhaul. It is called before anything makes a newer model: ``aggregate`` and ``merge``. Without it only models
-        up to ``LearnerContext.max_staleness`` versions old are kept.
+        Participants not yet aggregated started from these models or mix them, or the backhaul still carries them. It is
+        called before ``aggregate`` and ``merge``, which make newer models. Other models are kept only up to an age of
+        ``LearnerContext.max_staleness`` versions.
         """
         ...
 

@@ -37,7 +37,10 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 
 
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
-    """Return the settings of a file that have no effect, neither with the settings of a call nor without, and why."""
+    """Return the settings of a file that have no effect, neither with the settings of a call nor without, and why.
+
+    Nothing is returned for a file that is no complete experiment without the call's settings.
+    """
     lacking = find_idle(assembly, keys_in_file(scenario).difference(given), {})
     if not lacking or not given:
         return lacking
@@ -49,7 +52,10 @@ def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> d
 
 
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
-    """Return settings without effect in all runs that set them, and why; a case is a run's settings and idle ones."""
+    """Return settings without effect in all runs that set them, and why.
+
+    Each case is a run: the keys that it sets, and those of them without effect, with the reasons.
+    """
     seen = list(cases)
     acting = {key for keys, lacking in seen for key in keys if key not in lacking}
     return {key: why for _, lacking in seen for key, why in lacking.items() if key not in acting}
@@ -58,13 +64,14 @@ def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) 
 def facts_of(
     experiment: Experiment, *, timing_only: bool, rsus: int | None = None, exchanges: bool | None = None
 ) -> dict[str, bool]:
-    """Return the facts of a run that do not follow from its settings, by ``Acts.key``; unknown ones are left out.
+    """Return the facts of a run that do not follow from its settings alone, by ``Acts.key``; unknown ones are left out.
 
     Args:
         experiment: its settings.
         timing_only: whether the run trains nothing.
         rsus: number of RSUs; None before the traffic is open.
-        exchanges: whether vehicles exchange with each other; None before the learner is made.
+        exchanges: whether vehicles exchange with each other; None before the learner is made. With the exchange
+            topology ``star`` both True and False count as True.
     """
     facts = {TRAINS.key: not timing_only}
     if rsus is not None:
@@ -110,7 +117,7 @@ def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
 
 
 def _facts(assembly: Assembly) -> dict[str, bool]:
-    """Return the facts that follow from the settings."""
+    """Return, by ``Acts.key``, the facts that follow from settings: source, backhaul, what pace and data set need."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
     found = {

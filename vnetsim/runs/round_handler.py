@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Newest(NamedTuple):
-    """The round or average that made an aggregator's newest model, and its metrics."""
+    """The round or average that made an aggregator's newest model; ``final`` says that it was fully evaluated."""
 
     round: int
     time_s: float
@@ -38,6 +38,8 @@ class _Newest(NamedTuple):
 
 class Training:
     """A ``RoundHandler`` around a learner.
+
+    Without a checkpoint, the untrained model is evaluated and saved at once.
 
     Args:
         learner: a new learner; its state is loaded from ``checkpoint`` if that exists.
@@ -54,6 +56,10 @@ class Training:
         metric_rows: rows of the table ``metrics`` so far.
         finished: number of rounds whose results are known.
         closed: number of rounds closed so far, by aggregator.
+
+    Raises:
+        InputError: the checkpoint is unreadable or of another learner.
+        RunError: the learner failed, or the disk is full.
     """
 
     def __init__(
@@ -111,7 +117,7 @@ class Training:
         return self._replayed < len(self._progress.rounds)
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation; the learner is called once for each silo."""
+        """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
         if silo not in self._costs:
             self._costs[silo] = self._learner.cost(silo)
         return self._costs[silo]
@@ -183,7 +189,7 @@ class Training:
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return this step's recorded results, None if there are none; refuse other participants than recorded."""
+        """Return and pass the next recorded round, None if there is none; refuse other participants than recorded."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]
@@ -207,6 +213,7 @@ class Training:
             self._unsaved = None
 
     def _add(self, finished: FinishedRound) -> FinishedRound:
+        """Append a round to the history, copy the learner's state for the next ``save``, and return the round."""
         progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
         with self._clock.part("checkpoints"):
             self._unsaved = (
@@ -218,6 +225,7 @@ class Training:
         return finished
 
     def _train_round(self, summary: RoundSummary, participants: Sequence[Participant], who: str) -> FinishedRound:
+        """Train, aggregate and, if it is due, evaluate; ``who`` is the digest of the participants."""
         with self._clock.part("training"), self._seed_generators("training", summary.aggregator, summary.round):
             updates = train_checked(self._learner, participants, self._shapes) if participants else []
             aggregation = aggregate_checked(
@@ -252,7 +260,7 @@ class Training:
             return {SPREAD.name: self._models.spread(self._rsus)}
 
     def _evaluate(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
-        """Return the metrics of an aggregator's newest model."""
+        """Return the metrics of an aggregator's newest model; seeds the global random generators by its round."""
         with self._seed_generators("evaluation", aggregator, round_):
             if aggregator == AGGREGATOR:
                 return self._learner.evaluate(final=final)
@@ -264,4 +272,5 @@ class Training:
 
 
 def _rows(round_: int, time_s: float, metrics: Mapping[str, float], aggregator: str) -> list[MetricRow]:
+    """Return metrics as rows of the table ``metrics``; the spread of models belongs to no aggregator."""
     return [(round_, time_s, name, value, "" if name == SPREAD.name else aggregator) for name, value in metrics.items()]

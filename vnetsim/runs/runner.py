@@ -173,7 +173,7 @@ def resume_run(
     accept_changed_plugin: bool = False,
     experiment: Experiment | None = None,
 ) -> None:
-    """Continue a stopped run or recording of traffic; does nothing if it has finished.
+    """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
     Args:
         folder: the run directory.
@@ -221,7 +221,7 @@ def resume_run(
 def _changed_plugins(
     experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
 ) -> dict[str, str]:
-    """Return changed files of plug-ins with their old SHA-256, if accepted; refuse other changed or missing inputs."""
+    """Return accepted changed files of plug-ins with their old SHA-256; refuse any other changed or missing input."""
     code = {resolve_path(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
     accepted = {}
     for path, digest in changed_inputs(inputs, folder).items():
@@ -259,11 +259,12 @@ class _Session:
 
     @property
     def rounds(self) -> int | None:
-        """Rounds of all aggregators together; None if only time ends the run."""
+        """Number of rounds of the run, summed over all aggregators except the cloud; None if only time ends it."""
         rounds = self.assembly.experiment.rounds
         return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
 
     def how_far(self) -> str:
+        """Return in words how many rounds have finished."""
         if isinstance(self.training, Untrained):
             finished = 0 if self.log is None else len(self.log.rounds)
         else:
@@ -273,12 +274,13 @@ class _Session:
         return f"after {finished} of {self.rounds} rounds"
 
     def close(self, status: str) -> None:
+        """Save what there is of checkpoint and tables, and write ``status`` to the manifest; for a stopped run."""
         if self.log is not None and self.training is not None:
             self._save(self.log, self.training)
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
     def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then the tables: a resumed run may not repeat rows after the checkpoint bit for bit."""
+        """Write the checkpoint, then new rows of tables (not while replaying): none may be newer than the checkpoint."""
         training.save()
         with self.clock.part("tables"):
             self.tables.append(log, training.metric_rows)
@@ -286,6 +288,7 @@ class _Session:
                 self.tables.save()
 
     def play(self, images: Mapping[int, int]) -> None:
+        """Simulate and train to the end, and write all files; ``images`` is the number of images by silo."""
         from vnetsim.runs.round_handler import Training  # noqa: PLC0415
         from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - loaded when needed, like Training
 
@@ -340,6 +343,7 @@ class _Session:
             progress.note(f"the traffic ended {self.how_far()}.")
 
     def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
+        """Show the part that is done: of the rounds, of the time if only time ends the run, of traffic if untrained."""
         if isinstance(self.training, Untrained):
             show(self.progress, self.traffic)
         elif self.rounds is None:
@@ -349,6 +353,7 @@ class _Session:
             self.progress.advance(time_s=time_s, done=rounds, total=self.rounds)
 
     def _finish(self, result: SimulationResult, training: Training | Untrained, images: Mapping[int, int]) -> None:
+        """Evaluate last models; write tables, models and samples (untrained: the schedule), and close the manifest."""
         training.save()
         if not isinstance(training, Untrained):
             training.measure_last()

@@ -1,4 +1,4 @@
-"""Run cells in this process or in several on this machine, which share its GPUs in turn; show their progress.
+"""Run cells in this process or in several on this machine, each with one of its GPUs in turn; show their progress.
 
 Every worker is a new interpreter (CUDA does not survive a fork) that runs one cell after the other. It ignores SIGINT,
 SIGTERM and SIGHUP, which terminals and batch systems send to all processes: its parent kills it, and it exits when its
@@ -62,7 +62,7 @@ class StudyProgress:
 
     @property
     def place(self) -> str:
-        """Where the comparison was interrupted, for the message."""
+        """Where the comparison is, for a message: in the only running cell, else after a number of cells."""
         jobs = [job for job, _ in self._running.values()]
         return f"in {jobs[0].where}" if len(jobs) == 1 else f"after {self._done} of {self._total} cells"
 
@@ -72,13 +72,14 @@ class StudyProgress:
         self._refresh()
 
     def end(self, job: CellJob) -> None:
-        """Count a cell that finished or failed as done."""
+        """Count a cell that finished or failed as done; its simulated time stays in the sum that is shown."""
         _, news = self._running.pop(job.name, (job, News()))
         self._simulated_s += news.time_s
         self._done += 1
         self._refresh()
 
     def _refresh(self) -> None:
+        """Show the number of finished cells, and the stages of the first ``MOST_SHOWN`` running ones."""
         running = list(self._running.values())
         lines = [f"{self._done} of {self._total} cells"]
         lines += [f"  {job.words}: {news.stage}" for job, news in running[:MOST_SHOWN]]
@@ -107,7 +108,7 @@ class CellProgress:
         """Ignore notes: those of the traffic were shown once, and the comparison reports how each cell ended."""
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:
-        """Send simulated time (s) and rounds, at most every ``REPORT_EVERY_S`` seconds."""
+        """Send simulated time (s) and rounds, at most every ``REPORT_EVERY_S`` seconds; no rounds without ``total``."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
@@ -168,6 +169,7 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
+        """Start a process, and make the connection to it."""
         self.connection, theirs = multiprocessing.Pipe()
         number = theirs.fileno()
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter
@@ -179,25 +181,26 @@ class _Worker:
         theirs.close()
 
     def give(self, job: CellJob) -> None:
-        """Send a cell to the process."""
+        """Send a cell to the idle process; if the process is dead, ``hear`` returns the failure."""
         self.job = job
         with suppress(OSError):  # the process is dead; hear will notice
             self.connection.send(job)
 
     def hear(self) -> tuple[CellJob, CellResult | News]:
-        """Return the cell with its progress or its result; if the process died, that is a failure."""
+        """Wait for progress or result of the cell and return both; a dead process is replaced, and its cell failed."""
         job = self.job
         assert job is not None
         try:
             message: CellResult | News = self.connection.recv()
         except (EOFError, OSError):
-            message = CellResult(name=job.name, error=f"{self._exit_reason()} What it had saved is kept.")
+            message = CellResult(name=job.name, error=f"{self._wait_for_exit()} What it had saved is kept.")
             self._start()
         if isinstance(message, CellResult):
             self.job = None
         return job, message
 
-    def _exit_reason(self) -> str:
+    def _wait_for_exit(self) -> str:
+        """Close the connection, wait until the process has ended, and return why it ended, as a sentence."""
         self.connection.close()
         code = self._process.wait()
         if code >= 0:
@@ -212,7 +215,7 @@ class _Worker:
 
 
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
-    """Return, for each worker, the environment variables that differ from this process's: share of cores, GPU."""
+    """Return each worker's variables that differ from this process's: number of cores; a GPU if all cells may use any."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
@@ -236,7 +239,7 @@ def work(number: int) -> None:
 
 
 def _end_with_parent(number: int) -> None:
-    """End this process when its parent is gone, even after ``kill -9``."""
+    """Wait until the parent is gone, even by ``kill -9``; then end this process at once."""
     parent = select.poll()
     parent.register(number, 0)  # only the end of the connection wakes poll
     parent.poll()
