@@ -1,4 +1,4 @@
-"""Aggregation rules: how the RSU makes the next model of the uploads of a round.
+"""Aggregation rules: how the RSU computes its next model from the uploads of a round.
 
 A rule is a pure function of the present model, the uploads and its own memory, which it returns and gets back in the
 next round. So a resumed run continues with the same bits. Nothing here imports torch.
@@ -48,7 +48,8 @@ class RoundUploads:
             tensors: the rest stays as it is. With ``needs_uploads = False`` their states may be empty.
         parameters: names of the tensors that are trained; the others are statistics and counters of BatchNorm.
         memory: the tensors that the rule returned last time; empty before the first.
-        mean: returns the mean of the uploads with the learner's weights, as ``learning.aggregation`` says.
+        mean: returns the mean of the uploads with the learner's weights, or the median or trimmed mean if
+            ``learning.aggregation`` names one.
     """
 
     model: Mapping[str, Any]
@@ -74,7 +75,7 @@ class NextModel:
 
 
 class AggregationRule(Protocol):
-    """Makes the next model of uploads: a frozen keyword-only dataclass; its fields are settings of ``aggregation``.
+    """Computes the next model from uploads: a frozen keyword-only dataclass; fields: settings of ``aggregation``.
 
     Class attributes: ``name``; ``source``, a citation; ``equations``, one a line; ``needs_uploads``, whether it reads
     single uploads. A rule that only reads their mean sets it to False; it then also works for rounds too large for

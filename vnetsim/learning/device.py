@@ -46,7 +46,10 @@ def device_record(device: str) -> dict[str, object]:
 
 
 def cores() -> int:
-    """Return how many vehicles may be trained at a time on this machine's CPU; see ``CORES``."""
+    """Return how many vehicles may be trained at a time on this machine's CPU; see ``CORES``.
+
+    A variable that is not a positive number counts as unset.
+    """
     import torch  # noqa: PLC0415
 
     given = os.environ.get(CORES, "")
@@ -83,7 +86,10 @@ def peak_memory() -> dict[str, int]:
 
 
 def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
-    """Return, for each group of torch's tensors, whether all values are finite; waits for the device once."""
+    """Return, for each group of torch's tensors, whether all values are finite; waits for the device once.
+
+    An empty group and tensors of integers count as finite.
+    """
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     largest = []

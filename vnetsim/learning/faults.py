@@ -1,7 +1,7 @@
 """Checks of what a learner returns; errors name learner, round and vehicle.
 
 Anything that breaks the protocol of ``vnetsim.learning`` ends the run with one line, before it reaches the record or
-the model. Only updates with values that are not finite are no fault; they are rejected.
+the model. The exception: an update with values that are not finite is rejected, and the run continues.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     updates in all but the first dimension.
 
     Raises:
-        RunError: naming round and vehicle. If training fails for several participants together, they are trained one at
-            a time, to name the first that fails alone.
+        RunError: naming round and vehicle. If training several participants in one call fails, other than for lack of
+            memory, they are trained one at a time, to name the first that fails alone.
     """
     when = f"in train in round {participants[0].round}"
     try:
@@ -44,7 +44,7 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
         if out_of_memory(error):  # training again to find the vehicle would not help
             hint = "" if "learning.batch" in str(error) else " Lower learning.batch or take a smaller learning.encoder."
             raise RunError(f"{error}{hint}") from error
-        raise _of_one(learner, participants, error) from error
+        raise _find_single_error(learner, participants, error) from error
     if len(updates) != len(participants):
         raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
     for update, participant in zip(updates, participants, strict=True):
@@ -58,8 +58,8 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     ]
 
 
-def _of_one(learner: Learner, participants: Sequence[Participant], error: RunError) -> RunError:
-    """Return the error of the first participant that fails alone, which names the vehicle."""
+def _find_single_error(learner: Learner, participants: Sequence[Participant], error: RunError) -> RunError:
+    """Train one at a time; return the error of the first that fails alone, else (or if there is one only) ``error``."""
     for participant in participants if len(participants) > 1 else ():
         try:
             learner.train([participant])
@@ -82,6 +82,7 @@ def _problem(update: Update, participant: Participant, first: Update, model: Sha
 
 
 def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
+    """Return what is wrong with a tensor, ``first`` being that of the first update; empty for nothing."""
     if not hasattr(tensor, "shape"):
         return f"'{name}' of its update is a {type(tensor).__name__}, expected a tensor"
     shape, other = tuple(tensor.shape), tuple(first.shape)
@@ -120,6 +121,7 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value converts to a float, as a tensor of one element does; not text."""
     try:
         float(value)
     except (TypeError, ValueError, RuntimeError):
@@ -128,4 +130,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _fault(learner: Learner, when: str, problem: str) -> RunError:
+    """Return, not raise, the error for a learner that breaks the protocol."""
     return RunError(f"learner '{learner.name}' failed {when}: {problem}.")

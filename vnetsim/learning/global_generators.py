@@ -33,7 +33,7 @@ def seeded(seed: int, device: Any = "cpu") -> Iterator[None]:
 
 
 class GlobalGenerators:
-    """The state of the global generators at one moment; see ``seeded`` for ``device``."""
+    """The state of the global generators when the object is made; see ``seeded`` for ``device``."""
 
     def __init__(self, device: Any = "cpu") -> None:
         import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
@@ -49,7 +49,7 @@ class GlobalGenerators:
 
     @property
     def moved(self) -> bool:
-        """Whether somebody has drawn from one of them since."""
+        """Whether somebody has drawn from one of them, or seeded it, since the object was made."""
         torch_moved = any(
             not bool((generator.get_state() == state).all())
             for generator, state in zip(self.of_torch, self._states, strict=True)

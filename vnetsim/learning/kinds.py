@@ -14,7 +14,7 @@ from vnetsim.random_streams import Streams
 class DataSet(Protocol):
     """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass; fields: settings of ``data``.
 
-    ``targets`` says what is known of an image: ``"classes"`` or ``"steering angles"``. An optional tuple ``needs``
+    ``targets`` is the kind of an image's label: ``"classes"`` or ``"steering angles"``. An optional tuple ``needs``
     names those of ``data.root``, ``data.download`` and ``data.image_px`` that the set uses; without
     it all three count as used.
     """
@@ -40,7 +40,7 @@ class DataSet(Protocol):
     def outline(self, data: DataSettings, streams: Streams) -> Any:
         """Return what ``load`` does, but with black images of the same shapes and labels, for runs without training.
 
-        For sets that draw their images; without this method ``load`` is called.
+        It saves time for sets that synthesise their images; without this method ``load`` is called.
         """
         ...
 

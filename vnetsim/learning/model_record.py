@@ -23,7 +23,7 @@ class ModelRecord:
     Args:
         encoder: name of the encoder, ``"resnet18"``, for a class of a file ``"file.py:Class"``; or the name of a
             network without separate encoder.
-        network: class of the network on the encoder, ``"Classifier"``.
+        network: class of the network on the encoder, ``"Classifier"``; empty if the learner does not say.
         image_shape: (C, H, W) of the images it was trained on.
         classes: labels in the order of the logits; for steering, names of ranges of the angle.
         round: number of aggregated rounds.

@@ -62,7 +62,7 @@ class Assembly:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The manifest's entries on plug-ins and computers."""
+        """The manifest's entries on plug-ins, vehicles' computers, and power of the radio units (W)."""
         compute = self.experiment.compute
         own = {table: other.record for table, other in {**self.simulation.chosen, **self.others}.items()}
         return {
@@ -94,7 +94,7 @@ class Assembly:
         districts: int = 1,
         pictures: bool = True,
     ) -> LearnerContext:
-        """Return the context from which learners are made; ``fetch`` allows downloads."""
+        """Return the context from which learners are made; ``fetch`` allows downloads. See also ``LearnerContext``."""
         given = self.experiment
         own = {table: other.settings for table, other in self.others.items()}
         return LearnerContext(
@@ -148,7 +148,7 @@ class Assembly:
 
 
 def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
-    """Make a learner, wrapped so that each result is checked against the protocol."""
+    """Make a learner with seeded global random generators; its results are checked against the protocol."""
     with seeded(context.streams.integer("creation"), context.device):
         made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)
     return checked(made, LEARNERS.name, Learner)
@@ -157,8 +157,11 @@ def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
     """Find all plug-ins that an experiment names, and check their settings; ``learner`` is its class, if known.
 
+    The paths in the result are absolute.
+
     Raises:
-        InputError: a plug-in does not exist, its file is faulty, or settings are wrong or contradict each other.
+        InputError: a plug-in does not exist, its file or one of a SUMO scenario is faulty, settings are wrong or
+            contradict each other, or the schedule's learner has another task.
         RunError: an installed plug-in is faulty.
     """
     experiment = with_absolute_paths(experiment)
@@ -192,7 +195,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
 
 
 def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield data set, encoder and aggregation rule, if not the learner's default; refuse those it does not support."""
+    """Yield kind, settings, name of data set, encoder and rule, if not the learner's default; refuse unsuited ones."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]
@@ -223,7 +226,7 @@ def _describe_exchange(exchange: Exchange | None) -> str:
 
 
 def plugin_files(experiment: Experiment) -> dict[str, str]:
-    """Return the files in the settings ``file`` of plug-ins, by table."""
+    """Return the data files that plug-ins' settings name, such as ``source.file``, by table; only tables with one."""
     named = {table: experiment.value(f"{table}.{key}") for table, key in sorted(PLUGIN_FILES)}
     return {table: file for table, file in named.items() if isinstance(file, str) and file}
 

@@ -157,11 +157,11 @@ class Checkpoint:
         self._parts = {owner: (parts[owner], names[owner]) for owner in parts}
 
     def _unused(self, used: set[str]) -> list[str]:
-        """Return the state files that are not in ``used``."""
+        """Return the state files whose names are not in ``used``, as paths from the run directory."""
         return [f"{FOLDER}/{path.name}" for path in self.folder.glob("*.safetensors") if path.name not in used]
 
     def load(self) -> tuple[TrainingHistory, dict[str, Any]]:
-        """Return the history and the learner's state that ``save`` wrote.
+        """Return the history and the learner's state that ``save`` wrote; remove state files that it does not name.
 
         Raises:
             InputError: a file is missing, damaged or altered.
@@ -191,6 +191,7 @@ class Checkpoint:
         return TrainingHistory(initial=record.initial, rounds=tuple(rounds)), state
 
     def _read(self, name: str, kind: type[T]) -> T:
+        """Return a JSON file of the checkpoint as the dataclass ``kind``; InputError if it is missing or damaged."""
         try:
             value = json.loads(self._run.read_bytes(f"{FOLDER}/{name}"))
             return build_record(self.folder / name, value, kind)
@@ -201,6 +202,7 @@ class Checkpoint:
 
 
 def _bytes(tensors: Mapping[str, Any]) -> bytes:
+    """Return tensors by name as the content of a safetensors file."""
     from safetensors.torch import save  # noqa: PLC0415 - see Checkpoint.load
 
     content: bytes = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -52,7 +52,7 @@ def _processor() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Return the host, and the versions of the packages that affect results."""
+    """Return the host, and the versions of the packages that affect results; packages not installed are left out."""
     packages = {}
     for name in PACKAGES:
         try:
@@ -105,7 +105,10 @@ def traffic_record(info: TrafficInfo) -> dict[str, Any]:
 
 
 def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
-    """Return the manifest's entry on rates: the cap, how often it was reached, states; empty if there is no cap."""
+    """Return the manifest's entry on data rates; empty if there is no cap.
+
+    It has the cap (bit/s), and for links and sidelinks how many rates were looked up, reached the cap, and by state.
+    """
     if links.cap_bps is None:
         return {}
 
@@ -202,11 +205,13 @@ class Manifest:
 
 
 def _is_absolute(name: str) -> bool:
+    """Return whether a plug-in is a class of a file with an absolute path."""
     file = code_file(name)
     return file is not None and file.is_absolute()
 
 
 def _now() -> str:
+    """Return date and time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

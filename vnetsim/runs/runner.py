@@ -280,7 +280,7 @@ class _Session:
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
     def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then new rows of tables (not while replaying): none may be newer than the checkpoint."""
+        """Write the checkpoint, then new rows of tables (not while replaying): none may be newer than the former."""
         training.save()
         with self.clock.part("tables"):
             self.tables.append(log, training.metric_rows)

@@ -45,12 +45,14 @@ class RunTables:
 
     @property
     def _tables(self) -> list[TablePieces[Any]]:
-        """The tables to write."""
+        """The tables to write; those in ``WHERE_ANY`` only if they have rows."""
         written = [table for name, table in self._others.items() if name not in WHERE_ANY or table.rows]
         return [self._windows, *written]
 
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
         """Append all new rows, and let the log forget them, so that memory does not grow with the traffic.
+
+        Participations, exchanges and handovers of a round that is still open are appended once it has closed.
 
         Args:
             log: the simulation's log.
@@ -113,7 +115,7 @@ def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Wind
 
 
 def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> pl.DataFrame:
-    """Return rows of the table ``windows``; ``first`` is the index of the first window."""
+    """Return windows as rows of the table ``windows``; ``first`` is the index of the first of them in the run."""
     columns: dict[str, object] = {"window": range(first, first + len(windows))}
     for column in WINDOWS[1:]:
         if column.name == "level_px":
@@ -137,7 +139,7 @@ def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
 
 
 def backhaul_rows(wires: Mapping[str, RsuWire]) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``backhaul``: what crossed the wire of each RSU."""
+    """Return the rows of the table ``backhaul``: by RSU, bytes, messages and busy time (s), each down and up."""
     return [
         (rsu_id, one.down_bytes, one.up_bytes, one.down_messages, one.up_messages, one.down.busy_s, one.up.busy_s)
         for rsu_id, one in wires.items()

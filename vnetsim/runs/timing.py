@@ -26,7 +26,11 @@ the weight is that of FedAvg: the silo's share of the round's images."""
 
 
 def refuse_losses(assembly: Assembly) -> None:
-    """Refuse a selection policy that needs training losses."""
+    """Refuse a selection policy that needs training losses or updates.
+
+    Raises:
+        InputError: names the policy.
+    """
     selection = assembly.simulation.selection
     if getattr(selection, "uses_losses", False):
         what = "updates" if getattr(selection, "figure", "") else "training losses"
@@ -39,7 +43,8 @@ def refuse_losses(assembly: Assembly) -> None:
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
     """Return the committed participations with ``COLUMNS``, sorted by the closing of their round, then by their end.
 
-    ``images`` is the number of images by silo; if it is empty, all weights of a round are equal.
+    ``images`` is the number of images by silo; if it is empty, all weights of a round are equal. Recorded weights of a
+    run with training are kept.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = (
@@ -74,7 +79,7 @@ class Untrained:
         self._costs = dict(costs)
 
     def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation; the learner is called once for each silo."""
+        """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
         if silo not in self._costs:
             self._costs[silo] = self._learner.cost(silo)
         return self._costs[silo]

@@ -84,7 +84,7 @@ def record_mobility(
 
 
 def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
-    """Show how much of the traffic was read."""
+    """Show how much of the traffic (s) was read; without a total if its end is unknown."""
     info = traffic.info
     total_s = None if info.end_s is None else info.end_s - info.begin_s
     progress.advance(time_s=traffic.time_s, done=traffic.time_s - info.begin_s, total=total_s)
@@ -94,7 +94,10 @@ def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 def open_run_traffic(
     experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
-    """Open the traffic of a run, and show its notes; see ``vnetsim.traffic.open_traffic``."""
+    """Open the traffic of a run for the block, then close it; see ``vnetsim.traffic.open_traffic``.
+
+    Notes on the traffic are shown; of a replay only new ones.
+    """
     traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress, source=source)
     try:
         shown = traffic.info.notes
@@ -117,6 +120,8 @@ def saved_on_failure(
     go_on: str | None = None,
 ) -> Iterator[None]:
     """Save a run or recording that fails or is interrupted inside the block, and say how to continue.
+
+    Exceptions other than those below are raised again unchanged, after the results are saved.
 
     Args:
         run: the run directory.

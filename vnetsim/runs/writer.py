@@ -34,7 +34,7 @@ BEGUN = ("manifest.json", "comparison.json")
 
 
 def choose_folder(experiment: Experiment, what: str) -> Path:
-    """Return the path of a new folder below ``runs/``, named after scenario, ``what`` and seed."""
+    """Return a path below ``runs/`` that does not exist: scenario, ``what`` and seed, numbered from 2 if taken."""
     stem = resolve_path(experiment.scenario).name.split(".")[0] or "run"
     base = Path("runs") / path_name(stem, what, f"seed{experiment.seed}")
     folder, number = base, 2
@@ -45,7 +45,7 @@ def choose_folder(experiment: Experiment, what: str) -> Path:
 
 @contextmanager
 def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
-    """Make a run directory, and lock it against other processes that would write to it.
+    """Make a run directory, and lock it for the block against other processes that would write to it.
 
     For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If the
     block fails before the manifest is written, or with an InputError before a round has finished, all that was made is
@@ -105,7 +105,10 @@ def _open_lock(path: Path) -> tuple[IO[str], bool]:
 def write_samples(
     run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float]
 ) -> None:
-    """Write example images: sharp, then blurred for the quartiles of the vehicles' speeds at entry (m/s)."""
+    """Write ``samples.npz``: images without blur, then blurred for the quartiles of the speeds at entry (m/s).
+
+    Nothing is written if no vehicle entered coverage.
+    """
     if not entry_speeds_mps:
         return
     speeds = [0.0, *np.quantile(entry_speeds_mps, QUARTILES).tolist()]
@@ -151,7 +154,7 @@ PAGES = ("report.html", "beside.html", "figures")
 
 
 def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
-    """Return ``folder``; with ``overwrite``, clear an existing run directory first.
+    """Return ``folder``, None for None; with ``overwrite``, remove an existing run's files and pages from it first.
 
     Raises:
         InputError: the folder is not a run directory, contains other files, or another process writes to it.

@@ -215,7 +215,7 @@ class _Worker:
 
 
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
-    """Return each worker's variables that differ from this process's: number of cores; a GPU if all cells may use any."""
+    """Return each worker's environment variables to change: number of cores, and a GPU if all cells may use any."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
