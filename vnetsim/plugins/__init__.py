@@ -39,6 +39,7 @@ def entry_points(*, group: str) -> EntryPoints:
 
 
 def _of_checkout(group: str) -> EntryPoints:
+    """Return a group's entry points in the checkout's ``pyproject.toml``; none if vnetsim is installed."""
     file = Path(__file__).parents[2] / "pyproject.toml"
     try:
         metadata.distribution("vnetsim")
@@ -102,7 +103,7 @@ class Kind:
         )
 
     def settings_of(self, found: type[Any]) -> type[Any]:
-        """Return the dataclass whose fields are a plug-in's settings."""
+        """Return the dataclass whose fields are a plug-in's settings: of a learner ``Settings``, else the class."""
         return found.Settings if "Settings" in self.parts else found
 
     @property
@@ -123,7 +124,8 @@ class Kind:
     def name_of(self, given: type) -> str:
         """Return the name by which ``find`` returns a class of this process, such as one defined in a notebook.
 
-        The name has a digest of the class's code, so a changed class is another plug-in.
+        An installed plug-in has its own name, a class of a loaded plug-in file its path. Any other class is registered
+        in this process; its name has a digest of its code, so a changed class is another plug-in.
 
         Raises:
             InputError: the class does not follow the protocol.
@@ -143,7 +145,8 @@ class Kind:
     def find(self, name: str) -> type[Any]:
         """Return the class called ``name``: an entry point, or a class of a file as ``path/to/file.py:Class``.
 
-        A file cannot import its neighbours, so a run depends only on its bytes and on installed packages.
+        A file is run when it is first found. It cannot import its neighbours, so a run depends only on its bytes and on
+        installed packages.
 
         Raises:
             InputError: no such plug-in; the message lists those that exist. Or the file cannot be read or imported, or
@@ -212,6 +215,7 @@ class Kind:
         return ""
 
     def _fault_of_settings(self, settings: Any) -> str:
+        """Return what is wrong with the class of a plug-in's settings; empty for nothing."""
         own = isinstance(settings, type) and dataclasses.is_dataclass(settings) and "__init__" in vars(settings)
         if not (own and settings.__dataclass_params__.frozen):
             what = "its Settings must be a dataclass" if "Settings" in self.parts else "it must be a dataclass"
@@ -234,7 +238,7 @@ def is_class(name: str) -> bool:
 
 
 def _digest(given: type) -> str:
-    """Return a digest of a class's methods and plain values."""
+    """Return eight hexadecimal digits that change with a class's methods and plain attributes."""
     parts = [given.__name__]
     for name, value in sorted(vars(given).items()):
         code = getattr(getattr(value, "__func__", value), "__code__", None)
@@ -246,6 +250,7 @@ def _digest(given: type) -> str:
 
 
 def _is_plain(value: object) -> bool:
+    """Return whether a value is a number, text or tuple, whose ``repr`` is the same in every process."""
     return isinstance(value, bool | int | float | str | tuple)
 
 
@@ -267,13 +272,13 @@ def without_folder(name: str) -> str:
 
 
 def at_folder(name: str, folder: Path) -> str:
-    """Return ``name`` with the path of its file, if it has one, resolved from ``folder``."""
+    """Return ``name`` with the path of its file, if it has one, absolute; a relative path starts from ``folder``."""
     path = code_file(name)
     return name if path is None else f"{resolve_path(folder / path)}:{short_name(name)}"
 
 
 def module_of_file(path: Path, kind: str) -> ModuleType:
-    """Return a user's file as a module, for a plug-in of a kind.
+    """Run a user's file and return it as a module; the same bytes at a path run only once. ``kind`` is for messages.
 
     Raises:
         InputError: it cannot be read, or raises when it is run.
@@ -301,7 +306,7 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
 
 
 def _import_fault(path: Path, error: BaseException, kind: str) -> str:
-    """Return one line: the file, the line that failed, and why."""
+    """Return one line: file, line that failed, and why; a hint if it imports a file of its folder."""
     if isinstance(error, SyntaxError):
         return f"{error.filename or path}:{error.lineno or 1}: {error.msg}."
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -319,7 +324,7 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def plugin_errors(kind: str, name: str, when: str) -> Iterator[None]:
-    """Turn an exception of a plug-in into a RunError of one line.
+    """Turn an exception of a plug-in into a RunError of one line; errors of vnetsim itself are raised unchanged.
 
     Raises:
         RunError: says which plug-in failed, when, how, and at which line of the user's file.
@@ -340,7 +345,7 @@ def place_in_file(error: BaseException) -> str:
 
 
 def place_of(method: Any) -> str:
-    """Return a sentence with the line of a user's method; empty for one of an installed package."""
+    """Return a sentence with the file and first line of a user's method; empty for any other object."""
     code = getattr(getattr(method, "__func__", method), "__code__", None)
     if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
         return ""

@@ -24,8 +24,9 @@ def checked(plugin: T, kind: str, protocol: type, *, name: str = "") -> T:
     """Return a plug-in (or its class) whose attributes and results are checked against its protocol.
 
     They must have the type that the protocol states, within the bounds of that type (``Annotated[float,
-    Within(...)]``), and every number must be finite. Numbers are converted to plain Python numbers. Errors of iterators
-    are converted, too. ``kind`` is a word for messages, such as ``"pace"``; ``name`` is by default the plug-in's own.
+    Within(...)]``), and every number must be finite. Numbers are converted to plain Python numbers. Exceptions, also of
+    a returned iterator, become RunError. Private attributes and those that the protocol does not name are not checked.
+    ``kind`` is a word for messages, such as ``"pace"``; ``name`` is by default the plug-in's own.
 
     Raises:
         RunError: from the plug-in's methods: which failed, in which method and round, how, and at which line of the
@@ -39,11 +40,11 @@ class _MisfitError(Exception):
 
 
 class _NotFiniteMisfitError(_MisfitError):
-    """A figure that is not a finite number."""
+    """A result contains a number that is not finite."""
 
 
 class CheckedPlugin:
-    """What ``checked`` returns."""
+    """Stands for a plug-in or its class; checks every attribute and result that the protocol declares."""
 
     def __init__(self, plugin: Any, kind: str, protocol: type, name: str) -> None:
         self._plugin = plugin
@@ -94,6 +95,7 @@ class CheckedPlugin:
         return next((base for base in (self._protocol, *bases) if part in _parts(base)), self._protocol)
 
     def _fit_result(self, value: Any, expected: Any, when: str, method: Any) -> Any:
+        """Return a result as the expected type; if it does not fit, RunError with the line of ``method`` (or None)."""
         kind, name = self._told
         try:
             fitted = _fit(value, expected)
@@ -106,6 +108,7 @@ class CheckedPlugin:
         return self._each(fitted, when) if lazy else fitted
 
     def _each(self, values: Iterable[Any], when: str) -> Iterator[Any]:
+        """Yield the values; an exception of the iterator becomes RunError."""
         try:
             yield from values
         except (Exception, SystemExit) as error:
@@ -115,7 +118,7 @@ class CheckedPlugin:
 
 @functools.cache
 def _expected(owner: type, part: str) -> Any:
-    """Return the declared type of an attribute, or of a method's result."""
+    """Return the declared type of an attribute, or of a method's result; Any if none is declared."""
     declared = inspect.getattr_static(owner, part, None)
     function = getattr(declared, "fget", None) or getattr(declared, "__func__", declared)
     if inspect.isfunction(function):
@@ -125,7 +128,7 @@ def _expected(owner: type, part: str) -> Any:
 
 
 def _plain(expected: Any) -> tuple[type | None, float, float]:
-    """Return a number's type and bounds, for a fast check; type None for other results."""
+    """Return type, lower and upper bound of a result that is one number, for a fast check; type None for any other."""
     kind, *more = get_args(expected) if get_origin(expected) is Annotated else (expected,)
     if kind not in (float, int, bool):
         return None, 0.0, 0.0
@@ -135,6 +138,7 @@ def _plain(expected: Any) -> tuple[type | None, float, float]:
 
 
 def _parts(owner: type) -> set[str]:
+    """Return the names of the attributes and annotations in a class's own body."""
     return {*vars(owner), *inspect.get_annotations(owner)}
 
 
@@ -161,6 +165,7 @@ def _fit(value: Any, expected: Any, words: str = "") -> Any:
 
 
 def _fit_annotated(value: Any, expected: Any) -> Any:
+    """Return a value as the type inside ``Annotated``; raises _MisfitError, also outside of its bounds."""
     words = next((one for one in expected.__metadata__ if isinstance(one, str)), "")
     fitted = _fit(value, get_args(expected)[0], words)
     for bounds in expected.__metadata__:
@@ -170,11 +175,13 @@ def _fit_annotated(value: Any, expected: Any) -> Any:
 
 
 def _within(value: float, bounds: Within, where: str = "") -> None:
+    """Raise _MisfitError for a value outside of the bounds; ``where`` follows the value in the message."""
     if not bounds.low <= value <= bounds.high:
         raise _MisfitError(f"it returned {value}{where}, which must be {bounds}")
 
 
 def _fit_container(value: Any, origin: type, arguments: tuple[Any, ...], words: str) -> Any:
+    """Return a tuple, mapping or sequence as the type ``origin[arguments]``; raises _MisfitError."""
     if origin is tuple and Ellipsis not in arguments:
         fits = isinstance(value, tuple) and len(value) == len(arguments)
         _require(fits, value, words or f"{len(arguments)} values")
@@ -198,6 +205,7 @@ def _is_protocol(expected: type) -> bool:
 
 
 def _number(value: Any, expected: type) -> Any:
+    """Return a value as a Python float, int or bool; raises _MisfitError for text, NaN, infinity, a fraction as int."""
     words = {float: "a finite number", int: "a whole number", bool: "true or false"}[expected]
     try:
         found = bool(value) if expected is bool else float(value)
@@ -211,6 +219,7 @@ def _number(value: Any, expected: type) -> Any:
 
 
 def _entry(key: Any, value: Any) -> float:
+    """Return a mapping's value as a float; raises _NotFiniteMisfitError, which names the key."""
     try:
         return float(_number(value, float))
     except _MisfitError:
@@ -218,12 +227,14 @@ def _entry(key: Any, value: Any) -> float:
 
 
 def _require(holds: bool, value: Any, words: str) -> None:
+    """Raise _MisfitError unless ``holds``; the message has the value and the expected type in ``words``."""
     if not holds:
         what = repr(value) if isinstance(value, bool | int | float | str | NoneType) else _article(type(value))
         raise _MisfitError(f"it returned {what:.80}, expected {words}")
 
 
 def _article(kind: type) -> str:
+    """Return the name of a class after "a" or "an"."""
     return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
 
 

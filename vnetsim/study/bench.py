@@ -48,7 +48,7 @@ def track_names() -> list[str]:
 
 
 def load_track(name: str, size: str = "small") -> Track:
-    """Return a shipped track.
+    """Return a shipped track at a size.
 
     Raises:
         InputError: the track or size does not exist, or the file is malformed.
@@ -96,10 +96,10 @@ def refuse_other_files(track: Track) -> None:
 
 
 def refuse_other_traffic(track: Track, seeds: Sequence[int], folder: Path, recorded: Sequence[RecordedEntry]) -> None:
-    """Refuse recorded traffic (one entry per seed) that differs from the track's.
+    """Refuse recorded traffic in ``folder`` (one entry per seed) that differs from the track's.
 
     Raises:
-        InputError: names the seed and both versions of SUMO.
+        InputError: names the first such seed and both versions of SUMO.
     """
     for seed, entry in zip(seeds, recorded, strict=True):
         run = RunDirectory(folder / entry.folder)
@@ -149,7 +149,7 @@ class BenchArm:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the arm equals the baseline."""
+        """Whether the arm has the baseline's learner and no settings; it is then run only once."""
         return not self.settings and self.learner == self.track.tasks[self.task].baseline
 
     @property
@@ -160,7 +160,7 @@ class BenchArm:
         return {key: sha256_of(file) for key, file in files.items() if file is not None}
 
     def plan(self, seeds: Sequence[int], options: Sequence[Override] = ()) -> Plan:
-        """Return the cells of the baseline and the arm at these seeds.
+        """Return the cells of the baseline and the arm at these seeds; ``options`` are settings for both.
 
         Raises:
             InputError: a learner or setting is unknown, or a file of the track has changed.
@@ -181,7 +181,7 @@ class BenchArm:
         return Expansion(values, options, where=where, folder=bench_folder(), trust=False, least=1).plan(None)
 
     def _table(self, name: str, learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the table of an arm, with those of the task's learning settings that its learner has."""
+        """Return an arm as a table ``[[arms]]``, with those of the task's learning settings that its learner has."""
         known = keys_of(at_folder(learner, bench_folder()))
         learning = {key: value for key, value in self.track.tasks[self.task].learning.items() if key in known}
         own = {key: value for key, value in settings.items() if not key.startswith("learning.")}

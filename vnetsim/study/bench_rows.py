@@ -62,7 +62,7 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
 
 
 def _track_of(row: BenchRecord) -> Track:
-    """Return a row's track; raise InputError if the row does not match it."""
+    """Load a row's track and return it; raise InputError if the row does not match it."""
     track = load_track(row.track, row.size)
     if (row.version, row.track_sha256) != (track.version, track.sha256):
         raise InputError(
@@ -96,7 +96,7 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def differences(mine: BenchValues, other: BenchValues) -> dict[str, bool]:
-    """Return the names of values that differ, each with whether rounding (``SAME``) does not explain it."""
+    """Return the names of values that differ: True if by more than rounding (``SAME``), or if only one is None."""
     found = {}
     for name, value in asdict(mine).items():
         there = getattr(other, name)
@@ -114,7 +114,7 @@ def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -
 
 
 def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
-    """Refuse a row whose baseline differs from that of the shipped rows by more than ``bench_check`` allows."""
+    """Refuse a row whose baseline differs from the shipped rows', if any, by more than ``bench_check`` allows."""
     shipped = _shipped_baseline(bench_folder() / "rows" / track.name, track.size, row.task, track.sha256)
     if shipped is None:
         return

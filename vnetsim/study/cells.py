@@ -80,7 +80,7 @@ class CellResult:
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
-    """Run or resume a cell.
+    """Run or resume a cell; return how it ended. Every error is in the result, not raised.
 
     torch uses one thread, because the last bits of sums depend on the number of threads, and because several cells at
     once use a machine better than several threads.
@@ -100,6 +100,7 @@ def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
 
 
 def _play(job: CellJob, progress: ProgressDisplay) -> None:
+    """Resume a cell that has a manifest; run any other from the start, after removing what its folder contains."""
     whole = Folder(job.root)
     folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
     if (folder / "manifest.json").is_file():
@@ -114,7 +115,7 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let torch use one thread, so that results do not depend on how many cells run at once."""
+    """Let torch use one thread in the block; set ``CORES``, if unset, to the number that it had before."""
     # vehicles still train in parallel on all cores of the cell (CORES), which changes no bit
     import torch  # noqa: PLC0415 - takes seconds; is_finished does without it
 
@@ -133,7 +134,7 @@ def is_finished(folder: Path) -> bool:
     """Return whether a cell has finished.
 
     Raises:
-        InputError: another version made the cell, or it was damaged or altered.
+        InputError: another version made the cell, or it was damaged or altered; the message says to delete it.
     """
     run = RunDirectory(folder)
     try:

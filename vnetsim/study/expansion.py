@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Expansion:
-    """Arms and conditions of a study, which ``plan`` expands to cells.
+    """Arms and conditions of a study; ``plan`` expands them to cells.
 
     Args:
         values: tables of the study; see ``vnetsim.study.request``.
@@ -141,7 +141,7 @@ class Expansion:
             self._options = [*(one for one in whole if one[0] not in grid), *options]
 
     def _traffic_seed(self, base: Experiment, seed: int) -> int | None:
-        """Return the seed of the traffic that a cell replays; None to use the traffic of the settings."""
+        """Return the seed of the traffic that a cell replays; None if the settings decide it."""
         # traffic_seeds adds the variation of traffic to the paired differences; without training, seeds that share
         # their traffic would not be repetitions
         if self._traffic_seeds:
@@ -231,6 +231,7 @@ class Expansion:
         )
 
     def _refuse_numbers(self, cells: int, limit: int | None) -> None:
+        """Refuse no cells, more than ``limit`` cells (None: any number), and an ``against`` that is no arm."""
         tables, seeds = self._tables, len(self._seeds)
         if not cells:
             raise InputError("[[skip]]: everything is left out.")
@@ -246,7 +247,7 @@ class Expansion:
     def _refuse_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> None:
-        """Refuse settings without effect in every cell that has them, unless only the chosen size took their effect."""
+        """Refuse settings without effect in every cell that sets them, unless they act in the tables of all sizes."""
         lacking = self._find_idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
         with error_context(self._where):
@@ -263,7 +264,7 @@ class Expansion:
     def _find_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> dict[str, str]:
-        """Return the settings without effect in every cell that has them, and why; see ``find_idle``."""
+        """Return the settings without effect in every cell that sets them, and why; see ``find_idle``."""
         cases = []
         for (condition, arm), experiment in zip(pairs, experiments, strict=True):
             made, given = assemble(experiment), self._find_given_keys(condition, arm, experiment).union(options)
@@ -272,14 +273,14 @@ class Expansion:
         return idle_everywhere(cases)
 
     def _find_given_keys(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
-        """Return the keys that the study sets in a cell, without settings that only other learners have."""
+        """Return the keys that the study sets in a cell; no settings of other learners, nor of complete conditions."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
     def _find_common_idle(self, lacking: Mapping[str, str]) -> set[str]:
-        """Return the settings in ``lacking`` that come from the tables of all sizes and have an effect there."""
+        """Return those in ``lacking`` that act in the tables of all sizes; all if these tables alone are no study."""
         if not lacking or self._common is None:
             return set()
         try:
@@ -308,7 +309,7 @@ class Expansion:
             yield TIMED_NOTE
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment of an arm under a condition; its seed is set later."""
+        """Return the experiment of an arm under a condition, without its seed; refuse too few evaluations."""
         own, reference = self._fit_learning(condition, arm), self._reference
         if reference is not None:
             theirs = self._fit_learning(condition, reference)
@@ -330,7 +331,7 @@ class Expansion:
         return own
 
     def _fit_learning(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment; ``learning`` keeps the keys that its learner knows and those that the arm sets."""
+        """Return the experiment of an arm under a condition; ``learning`` has no keys that only other learners know."""
         settings = {**condition.settings, **arm.settings}
         scenario = settings.pop(SCENARIO)
         own = {path[1] for path in arm.settings if path[0] == "learning"}
@@ -348,14 +349,14 @@ class Expansion:
         return self._build_with_options(condition, arm, build)
 
     def _fill_defaults(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
-        """Return an experiment with the defaults of its plug-ins filled in."""
+        """Return an experiment with its plug-ins' defaults; without training, refuse a selection by losses."""
         made = assemble(experiment, learner)
         if self._timing_only:
             refuse_losses(made)
         return made.experiment
 
     def _base(self, condition: Level) -> Experiment:
-        """Return the experiment whose traffic is recorded for a condition."""
+        """Return the experiment whose traffic is recorded for a condition; refuse a scenario that does not exist."""
         settings = [item for item in condition.settings.items() if item[0] not in {SCENARIO, LEARNER}]
 
         def build(options: Sequence[Override]) -> Experiment:
@@ -371,7 +372,7 @@ class Expansion:
         return self._build_with_options(condition, None, build)
 
     def _build_with_options(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
-        """Return ``build(options)``; if ``build(())`` fails too, the error names the study instead of the options."""
+        """Return ``build(options)``; if ``build(())`` fails too, its error is raised, with condition and arm."""
         try:
             return build(self._options)
         except InputError:
@@ -383,7 +384,7 @@ class Expansion:
 
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:
-    """Refuse two arms of one schedule that differ in more than their learners."""
+    """Refuse two arms of one schedule that differ in more than their learners and blur."""
     ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
     differs = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
     apart = [path for path in differs if path[0] != "blur"]  # blur does not change the schedule

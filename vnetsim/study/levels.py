@@ -92,6 +92,8 @@ class _ConditionTable(_Table):
 
 @dataclass(frozen=True, kw_only=True)
 class _SkipTable:
+    """The keys of ``[[skip]]``: labels or patterns of labels (``*``, ``?``), and why they are not run."""
+
     arm: str = "*"
     condition: str = "*"
     reason: str = ""
@@ -143,7 +145,7 @@ def seeds_of(value: object, place: str) -> Sequence[int]:
 
 
 def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
-    """Return the settings of a table ``settings``; relative paths in it start from ``folder``."""
+    """Return the settings of a table ``settings``, paths from ``folder``; refuse keys that a study sets elsewhere."""
     found = leaves(table)
     for path in found:
         _refuse_elsewhere(path, "settings")
@@ -151,6 +153,7 @@ def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
 
 
 def _refuse_elsewhere(path: Key, table: str) -> None:
+    """Refuse a setting that a study sets with another key; see ``ELSEWHERE``."""
     if path[0] in ELSEWHERE:
         raise InputError(f"{table}.{'.'.join(path)}: a study says this with {ELSEWHERE[path[0]][0]}.")
 
@@ -253,7 +256,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
 
 
 def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return an arm; ``learner`` is empty if conditions name it, and ``complete`` says that all of them do."""
+    """Return an arm; ``learner`` is empty if conditions name it; ``complete``: all of them do. Refuse one without."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:
@@ -370,6 +373,7 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
 
 
 def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
+    """Return the label equal to ``pattern``, else all labels that match it as a shell pattern; refuse if none does."""
     labels = [one.label for one in among]
     found = [pattern] if pattern in labels else fnmatch.filter(labels, pattern)
     if not found:

@@ -86,7 +86,7 @@ class Plan:
         last_evaluations: number of a metric's last values whose mean is compared.
         timing_only: play the rounds without training.
         title: title of the page; empty to make one from scenario and arms.
-        notes: shown on the page, for example assumptions.
+        notes: sentences for the page, for example assumptions.
     """
 
     traffics: tuple[Experiment, ...]

@@ -49,7 +49,7 @@ def cluster_of(workers: int, engine: str, address: str | None) -> Cluster | None
 
 
 def _import_ray() -> Any:
-    """Import Ray, with the environment variables that it reads at import; refuse if it is not installed."""
+    """Set the environment variables that Ray reads, import Ray and return it; refuse if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
     # by default Ray gives workers such a low priority that other work on the machine starves them
@@ -87,7 +87,7 @@ def _refuse_unreachable(address: str) -> None:
 
 @contextmanager
 def connect(cluster: Cluster) -> Iterator[None]:
-    """Connect to a cluster or start one, and leave or end it afterwards.
+    """Connect to a cluster or start one for the block; then disconnect, which ends a cluster that was started here.
 
     Raises:
         InputError: no cluster answers.

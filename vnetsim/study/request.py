@@ -53,7 +53,7 @@ def plan_of(
     Args:
         scenario: a study file, or a scenario as for ``vnetsim run``.
         options: settings of all cells.
-        learners: ``a,b,c``; only with a scenario.
+        learners: ``a,b,c``; only with a scenario. None is allowed with ``timing_only``, for the scenario's learner.
         seeds: ``FIRST:END`` or ``a,b,c``; None for those of the study.
         size: a size of the study file; None for its first one.
         equal_schedule: arm or learner whose payload and work all arms get.
@@ -126,7 +126,7 @@ def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[st
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge tables recursively; where both have a value that is not a table, the one of ``above`` is kept."""
+    """Return nested tables merged into a new one; where both have a value, and not both a table, ``above`` counts."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)

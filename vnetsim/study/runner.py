@@ -57,7 +57,7 @@ def compare(
     address: str | None = None,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
-    """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names.
+    """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names, if any.
 
     Args:
         plan: the cells and their traffic.
@@ -171,6 +171,7 @@ def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) ->
 
 
 def _go_on(what: str, command: Sequence[str]) -> str:
+    """Return a message: ``what``, and the command that continues the comparison."""
     return f"{what} What is finished is kept. Go on with the same command: {shlex.join(command)}"
 
 
@@ -192,11 +193,11 @@ class _Study:
         self.known = self.run.comparison()
 
     def play(self, engine: Engine) -> Mapping[str, str]:
-        """Run missing cells; return errors by cell name. The message of a KeyboardInterrupt says where it happened."""
+        """Run missing cells; return errors by cell name. RunError: the disk is full. A KeyboardInterrupt says where."""
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
         self._write()
-        jobs = [self._job(number, name, cell) for number, (name, cell) in enumerate(self.cells.items(), start=1)]
+        jobs = [self._make_job(number, name, cell) for number, (name, cell) in enumerate(self.cells.items(), start=1)]
         missing = {job.name: job for job in jobs if self._is_missing(job)}
         display = StudyProgress(self.progress, total=len(jobs), done=len(jobs) - len(missing))
         try:
@@ -212,6 +213,7 @@ class _Study:
         return self.failed
 
     def _fail(self, job: CellJob, reason: str) -> None:
+        """Record a cell as failed, show the reason, and write ``comparison.json``."""
         self.failed[job.name] = reason
         self.progress.note(f"{job.where} failed: {reason}")
         self._write()
@@ -226,7 +228,8 @@ class _Study:
             self._fail(job, one_line(error))
             return False
 
-    def _job(self, number: int, name: str, cell: Cell) -> CellJob:
+    def _make_job(self, number: int, name: str, cell: Cell) -> CellJob:
+        """Return the job of a cell, the ``number``-th from 1; copies its plug-ins' files into the folder."""
         names = {key: self._copy_plugin(name) for key, name in cell.experiment.plugins().items() if name}
         experiment = cell.experiment.with_values(names)
         return CellJob(
@@ -252,14 +255,14 @@ class _Study:
         return f"{name}:{short_name(plugin)}"
 
     def _before(self) -> list[int]:
-        """Return other values of ``last_evaluations`` in earlier calls, whose results the user may have seen."""
+        """Return the values of ``last_evaluations`` in earlier calls, except this call's; for a warning on the page."""
         declared = list(self.known.get("last_evaluations_before", ()))
         if "cells" in self.known:
             declared.append(self.known.get("last_evaluations", 1))
         return [number for number in dict.fromkeys(declared) if number != self.plan.last_evaluations]
 
     def _write(self) -> None:
-        """Write the record, with the failures so far."""
+        """Write ``comparison.json``, with the failures so far."""
         cells = [
             {
                 "folder": name,

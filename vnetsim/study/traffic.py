@@ -38,15 +38,15 @@ DECIDING = ("traffic", "source")
 def with_one_rsu(
     traffics: Sequence[Experiment], run: RunDirectory, progress: ProgressDisplay
 ) -> tuple[Experiment, ...]:
-    """Return the traffic; all scenarios without an RSU get the one that is chosen for the first of them.
+    """Return the traffic; all SUMO scenarios without an RSU get the one that is chosen for the first of them.
 
-    ``comparison.json`` in ``run`` keeps the choice for later calls.
+    A note shows the choice, and ``comparison.json`` in ``run`` keeps it for later calls.
 
     Raises:
-        InputError: the net of another scenario does not have this junction.
+        InputError: the net of another scenario does not have this junction, or another version made the folder.
         RunError: SUMO cannot be started.
     """
-    record = _record(run)
+    record = _read_record(run)
     chosen = record.get("chosen_rsu") or {}
     for traffic in traffics:
         scenario = scenario_anywhere(traffic.scenario)
@@ -71,12 +71,12 @@ def with_one_rsu(
 
 
 def _may_choose(traffic: Experiment) -> bool:
-    """Return whether the settings leave the RSU to SUMO's scenario."""
+    """Return whether it is a SUMO scenario and the settings name no RSU."""
     return is_sumo(traffic.scenario) and not traffic.traffic.rsu
 
 
 def _choose_rsu(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | None, str]:
-    """Return the RSU that is chosen for a scenario, and the note about it; None and "" if the scenario has RSUs."""
+    """Open a scenario; return the RSU that is chosen for it, and the note about it; None and "" if it has RSUs."""
     progress.stage("opening the traffic")
     with closing(open_traffic(traffic, repeat=False, progress=progress)) as opened:
         note = next((note for note in opened.info.notes if note.startswith(NO_RSU)), "")
@@ -84,7 +84,7 @@ def _choose_rsu(traffic: Experiment, progress: ProgressDisplay) -> tuple[Rsu | N
 
 
 def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
-    """Raise InputError unless this scenario has the chosen junction at the same position."""
+    """Open a scenario; raise InputError unless it has the chosen junction at the same position."""
     named = traffic.with_values({"traffic.rsu": (chosen["id"],)})
     with suppress(InputError), closing(open_traffic(named, repeat=False)) as opened:
         if (opened.rsus[0].x_m, opened.rsus[0].y_m) == (chosen["x_m"], chosen["y_m"]):
@@ -96,8 +96,8 @@ def _refuse_elsewhere(traffic: Experiment, chosen: Mapping[str, Any]) -> None:
     )
 
 
-def _record(run: RunDirectory) -> dict[str, Any]:
-    """Return the record of the comparison, or a new one; raise InputError if another version made it."""
+def _read_record(run: RunDirectory) -> dict[str, Any]:
+    """Return the comparison's record, or the entries of a new one; raise InputError if another version made it."""
     if not run.holds(COMPARISON):
         return {"vnetsim": __version__, "format": FORMAT, "traffic": []}
     record = run.comparison()
@@ -109,7 +109,9 @@ def _record(run: RunDirectory) -> dict[str, Any]:
 def recorded(
     traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay
 ) -> RecordedEntry:
-    """Record traffic unless the folder of the comparison, ``run``, contains it already.
+    """Record traffic unless the folder of the comparison, ``run``, contains it already; return its entry.
+
+    The entry is also written to ``comparison.json``. Remains of an interrupted recording are removed.
 
     Raises:
         InputError: another version made the folder, or the recording or one of its inputs was altered.
@@ -120,7 +122,7 @@ def recorded(
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     name = f"traffic/{digest[:12]}"
     folder = run.path_of(f"{name}/manifest.json").parent
-    record = _record(run)
+    record = _read_record(run)
     for known in record["traffic"]:
         if known["folder"] != name:
             continue
@@ -143,7 +145,7 @@ def recorded(
 
 
 def deciding_settings(traffic: Experiment) -> dict[str, Any]:
-    """Return the settings that decide what is recorded, as plain values."""
+    """Return the settings that decide what traffic is recorded, as plain values: scenario, seed, traffic, source."""
     plain = to_plain(traffic)
     located = scenario_anywhere(traffic.scenario)
     chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}

@@ -25,7 +25,10 @@ SHOW_EVERY_S = 1.0
 def run_on_ray(
     jobs: Sequence[CellJob], display: StudyProgress, *, cluster: Cluster
 ) -> Generator[CellResult, None, None]:
-    """Run cells on a cluster; yield their results in the order in which they end."""
+    """Run cells on a cluster; yield their results in the order in which they end.
+
+    A lost task is a failed cell. When this generator ends, for any reason, running tasks are cancelled.
+    """
     import ray  # noqa: PLC0415
     from ray.util.queue import Queue  # noqa: PLC0415
 
@@ -53,6 +56,7 @@ def run_on_ray(
 
 
 def _show(news: Any, running: Mapping[str, CellJob], display: StudyProgress) -> None:
+    """Take all messages from the queue ``news``, and show the newest of each running cell."""
     import ray  # noqa: PLC0415
 
     with suppress(ray.exceptions.RayError):  # its machine may be gone; the cells go on
@@ -62,7 +66,7 @@ def _show(news: Any, running: Mapping[str, CellJob], display: StudyProgress) -> 
 
 
 def _outcome(job: CellJob, reference: Any) -> CellResult:
-    """Return the result of a finished task."""
+    """Return the result of a task that has ended; a failure if Ray lost the task."""
     import ray  # noqa: PLC0415
 
     try:
@@ -73,7 +77,7 @@ def _outcome(job: CellJob, reference: Any) -> CellResult:
 
 
 def _cell(job: CellJob, version: str, news: Any) -> CellResult:
-    """Run a cell; Ray calls it on a machine of the cluster."""
+    """Run a cell on a machine of the cluster; fail if that has another vnetsim or does not see the folder."""
     if version != __version__:
         where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {version}"
         return CellResult(name=job.name, error=f"{where}; install the same version on all machines.")
