@@ -80,7 +80,7 @@ def bench(
     progress: Show = None,
     command: Sequence[str] | None = None,
 ) -> BenchRow:
-    """Run an arm and the baseline on a benchmark track, and write the row: ``vnetsim bench TRACK``.
+    """Run an arm and the baseline on a benchmark track, write the row and return it: ``vnetsim bench TRACK``.
 
     Args:
         track: ``"intersection"``, ``"expressway"``, ``"corridor"`` or ``"city"``.
@@ -238,7 +238,7 @@ def _run(
     workers: int,
     command: Sequence[str] | None,
 ) -> BenchRecord:
-    """Run the missing cells of baseline and arm, and return the row."""
+    """Run the missing cells of baseline and arm below ``home``, and return the row; RunError if any cell failed."""
     track, task = arm.track, arm.track.tasks[arm.task]
     display.stage("loading")
     plan = arm.plan(seeds, [] if device is None else [(("device",), device)])
@@ -283,7 +283,7 @@ def _run(
 
 
 def _content(row: BenchRecord) -> bytes:
-    """Return a row as JSON, one line per seed."""
+    """Return a row as the content of its file: JSON, one line per seed."""
     plain: dict[str, Any] = dataclasses.asdict(row)
     seeds = ",\n  ".join(json.dumps(one) for one in plain.pop("seeds"))
     head = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in plain.items())

@@ -368,7 +368,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
 @contextmanager
 def display_of(progress: Show) -> Iterator[ProgressDisplay]:
-    """Yield the caller's display, or one for a notebook, a terminal, or silence.
+    """Yield the caller's display; for a bool or None one for a notebook or terminal, or one that shows nothing.
 
     Raises:
         InputError: ``progress`` is neither a bool nor a display.
@@ -383,12 +383,13 @@ def display_of(progress: Show) -> Iterator[ProgressDisplay]:
 
 
 def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list[tuple[tuple[str, ...], Any]]:
+    """Return settings as pairs of path and value, ``rsu`` as ``traffic.rsu``; those that are None are left out."""
     placed = [rsu] if isinstance(rsu, str) else rsu
     return overrides_of(settings, traffic__rsu=placed, **given)
 
 
 def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
-    """Return a call as text, for the record."""
+    """Return the call as the only element of a list, for the manifest's command."""
     what = scenario.scenario if isinstance(scenario, Settings) else str(scenario)
     settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
     where = "" if out is None else f", out={str(out)!r}"

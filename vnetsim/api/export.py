@@ -63,7 +63,10 @@ def export(
 
 
 def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLike] = ()) -> list[str]:
-    """Return BibTeX entries for vnetsim, SUMO, the papers of ``learners``, and those of the learners in ``folders``."""
+    """Return BibTeX entries for vnetsim, SUMO, the papers of ``learners``, and those of the learners in ``folders``.
+
+    ``folders`` are those of runs or comparisons. Each paper is returned once.
+    """
     claim("analysis")
     from analysis.export.paper import runs_of  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.references import references as entries  # noqa: PLC0415

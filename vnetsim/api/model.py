@@ -79,12 +79,13 @@ class TrainedModel(nn.Module):
         return found
 
     def _normalise(self, images: Tensor) -> Tensor:
+        """Return (images in [0, 1] - ``mean``) / ``std``; uint8 images are divided by 255 first."""
         given = images.to(self.mean.dtype) / 255 if images.dtype == torch.uint8 else images
         return (given - self.mean) / self.std
 
 
 def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE) -> TrainedModel:
-    """Return the trained network of a run.
+    """Return the trained network of a run, on the CPU; see ``TrainedModel``.
 
     Args:
         run: the run.

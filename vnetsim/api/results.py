@@ -36,9 +36,9 @@ class Page:
     """A page; a notebook shows it if it is the last line of a cell.
 
     Attributes:
-        path: the file, self-contained.
-        headline: headline numbers: label, and value with unit.
-        tables: for a comparison, its results as text.
+        path: the file, self-contained; a summary's may not exist.
+        headline: the main results: label, and value with unit.
+        tables: for a comparison, its results as text; empty otherwise.
         notes: notes on the results.
         warnings: for a comparison, faults that a reader must know.
     """
@@ -66,6 +66,7 @@ class Folder:
     path: Path
 
     def _repr_html_(self) -> str:
+        """Return path and headline as HTML, which a notebook shows."""
         rows = "".join(
             f"<tr><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>"
             for label, value in self.summary().headline
@@ -74,10 +75,11 @@ class Folder:
 
     @property
     def _files(self) -> RunDirectory:
+        """The folder's files, to read them."""
         return RunDirectory(self.path)
 
     def summary(self) -> Page:
-        """Return the headline of the page without writing the page."""
+        """Return the page's headline without writing the page; ``report`` would write ``path``."""
         raise NotImplementedError
 
 
@@ -106,6 +108,7 @@ class Traffic(Folder):
 
     @cached_property
     def _record(self) -> ManifestRecord:
+        """The manifest with checked types; read once."""
         return self._files.manifest_record()
 
     @cached_property
@@ -149,7 +152,7 @@ class Traffic(Folder):
         return pl.DataFrame(schema={column.name: column.dtype for column in TABLES[name]})
 
     def summary(self) -> Page:
-        """Return the headline and notes of the page without writing the page."""
+        """Return the page's headline and notes without writing the page; ``report`` would write ``path``."""
         claim("analysis")
         from analysis.loading import load  # noqa: PLC0415
         from analysis.report.headline import headline  # noqa: PLC0415

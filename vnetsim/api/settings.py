@@ -87,7 +87,7 @@ def folder_of(out: object) -> Path | None:
 
 
 def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
-    """Return learners, given by name or as classes, in the form of the option ``--learners``.
+    """Return learners, given by name or as classes, in the form of the option ``--learners``; None for None.
 
     Raises:
         InputError: the value is not a list of names and classes.
@@ -101,7 +101,7 @@ def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
 
 
 def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
-    """Return seeds in the form of the option ``--seeds``.
+    """Return seeds in the form of the option ``--seeds``; None for None.
 
     Raises:
         InputError: the value is not a list of numbers.
@@ -137,7 +137,7 @@ def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) ->
 
 
 def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
-    """Return a setting with its full path: ``selection="oort"``, or a class there, means ``selection.name``."""
+    """Return a setting with its full path: ``selection="oort"`` is ``selection.name``; refuse a key without table."""
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
     if kind is not None and isinstance(value, str | type):
@@ -160,7 +160,7 @@ def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value, or a tree of values, with the types that TOML has."""
+    """Return a value, or a tree of values, with TOML's types; other values stay. InputError: a key is not text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = to_plain(value)
     if isinstance(value, Mapping):

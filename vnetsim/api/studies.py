@@ -20,6 +20,8 @@ from vnetsim.storage.tables import COMPARISON_TABLES
 class Study(Folder):
     """A comparison: arms (such as learners with settings) under conditions, at seeds.
 
+    Its tables are polars frames; reading one raises InputError if no cell has finished.
+
     Attributes:
         path: its folder.
     """
@@ -31,11 +33,12 @@ class Study(Folder):
 
     @cached_property
     def _record(self) -> ComparisonRecord:
+        """The record with checked types; read once."""
         return self._files.comparison_record()
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """Errors of failed cells, one line each, by the names of their folders."""
+        """Errors of failed cells, one line each, by the names of their folders; empty if none failed."""
         return self._record.failed
 
     @property
@@ -47,6 +50,7 @@ class Study(Folder):
 
     @cached_property
     def _tables(self) -> Mapping[str, pl.DataFrame]:
+        """All tables of the comparison by name, computed once from the cells that have finished."""
         claim("analysis")
         from analysis.comparison.page import comparison_tables  # noqa: PLC0415
 
@@ -54,7 +58,7 @@ class Study(Folder):
 
     @property
     def values(self) -> pl.DataFrame:
-        """The compared values: one row per cell and metric."""
+        """The compared values: one row per finished cell and metric."""
         return self._tables["comparison"]
 
     @property
@@ -64,12 +68,12 @@ class Study(Folder):
 
     @property
     def targets(self) -> pl.DataFrame:
-        """When each cell reached the worst arm's final value: rounds, simulated seconds, bytes, device-seconds."""
+        """Rounds, simulated seconds, bytes and device-seconds until each cell reached the worst arm's final value."""
         return self._tables["comparison_targets"]
 
     @property
     def measures(self) -> pl.DataFrame:
-        """Cost of uploads, waste and spread of commits: one row per cell, measure and bin."""
+        """Cost of uploads, wasted work, and spread of commits over vehicles: one row per cell, measure and bin."""
         return self._tables["comparison_measures"]
 
     @property

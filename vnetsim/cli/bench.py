@@ -34,19 +34,19 @@ def run(
     workers: Workers = 1,
     out: OutputPath = None,
 ) -> int:
-    """Run what is missing of an arm and of its baseline at ten seeds, print the row, and write its file.
+    """Run the missing cells of an arm and of its baseline at ten seeds, print the row, and write its file.
 
     Args:
         track: intersection, expressway, corridor or city.
         learner: Learner, or path/to/file.py:CLASS; default: the baseline of the first task.
         selection: Selection policy (the baseline's: random).
         aggregation: Aggregation rule (the baseline's: sync).
-        handover: What becomes of who is handed over (the baseline's: drop); of several RSUs.
+        handover: Handover policy, on tracks with several RSUs (the baseline's: drop).
         control: An arm of the track whose effect is known, such as signs-iid; give nothing else.
         size: small, for two CPU cores, or paper, for a GPU.
         set_: A setting that the track leaves open, as table.key=value. Repeatable.
-        device: Of size paper: auto, cpu, cuda or cuda:N.
-        out: Folder of cells and rows; default: bench. It is gone on with.
+        device: For size paper: auto, cpu, cuda or cuda:N.
+        out: Folder of cells and rows; default: bench. Finished cells in it are not run again.
     """
     from vnetsim.cli.terminal import print_results  # noqa: PLC0415 - keeps --help quick
 
@@ -73,7 +73,7 @@ def table(*rows: Path, to: OutputPath = None) -> int:
     """Print all rows as Markdown, each against its baseline.
 
     Args:
-        rows: Rows, or folders of them; default: bench/rows. Shipped ones are added.
+        rows: Files of rows, or folders of them; default: bench/rows. Shipped rows are added.
         to: Folder for bench.md and the page bench.html.
     """
     text, page = vnetsim.bench_table(*rows, to=to)
@@ -91,13 +91,13 @@ def check(
     set_: Settings = (),
     workers: Workers = 1,
 ) -> int:
-    """Run seeds of a row again, traffic and all, and compare what comes out.
+    """Run seeds of a row again, including the traffic, and compare the results with the row.
 
     Args:
-        row: File of a row, one's own or somebody else's.
+        row: File of a row, your own or somebody else's.
         seeds: Seeds to run again, as FIRST:END or a,b,c.
-        learner: The row's learner, where that is a file's (path/to/file.py:CLASS): run its code.
-        set_: Likewise of other code, as selection.name=path/to/file.py:CLASS.
+        learner: The row's learner, if it comes from a file (path/to/file.py:CLASS), whose code is then run.
+        set_: The same for other plug-ins of files, as selection.name=path/to/file.py:CLASS. Repeatable.
     """
     given = dict(text.partition("=")[::2] for text in set_)
     code = given if learner is None else {**given, "learner": learner}

@@ -78,7 +78,7 @@ Seed = Annotated[int | None, Parameter(help="Seed of every random stream (defaul
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
-    """Print the top of a page and its path, or ``last`` instead of the path."""
+    """Print a page's warnings, tables or headline, notes and path; ``last``, if not empty, replaces the path."""
     from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
 
     for line in page.warnings:
@@ -90,6 +90,7 @@ def _show(page: Page, *, title: str, last: str = "") -> None:
 
 
 def _scenario_name(made: Traffic) -> str:
+    """Return the scenario of a run or recording without its folder."""
     return Path(made.settings["scenario"]).name
 
 
@@ -127,7 +128,7 @@ def run(
     Args:
         learner: Learner (default flsimco), or one of a file as path/to/file.py:CLASS.
         data: Data set, one of vnetsim plugins data_sets, or of a file as path/to/file.py:CLASS; default: the learner's.
-        data_root: Folder or file that holds the data.
+        data_root: Folder or file that contains the data.
         data_download: Fetch missing data into --data-root.
         timing_only: Train nobody: play the rounds over all of the traffic and report who could take part, and when.
     """
@@ -221,9 +222,9 @@ def compare(
         engine: Where cells run: here, or on a Ray cluster.
         address: Address of the Ray cluster; default: a cluster of this machine.
         timing_only: Train nobody: compare who could take part over all of the traffic; one learner is enough.
-        out: Folder of the comparison; one that holds it already is gone on with. Default: runs/SCENARIO-compare, or
+        out: Folder of the comparison; an earlier call of it is continued. Default: runs/SCENARIO-compare, or
             runs/STUDY-SIZE.
-        yes: Run it however many runs it takes.
+        yes: Allow any number of runs.
     """
     from vnetsim.api.studies import CellsFailedError  # noqa: PLC0415 - keeps --help quick
 
@@ -271,8 +272,9 @@ def resume(
 
     Args:
         run_directory: Run directory of a run that was interrupted or killed.
-        learner: The run's learner, where that is a file's (path/to/file.py:CLASS): run its code.
-        accept_changed_plugin: Go on although a plug-in's file has changed, as when it was mended; the manifest says so.
+        learner: The run's learner, if it comes from a file (path/to/file.py:CLASS), whose code is then run.
+        accept_changed_plugin: Continue although a plug-in's file has changed, for example after a bug was fixed; the
+            manifest records it.
     """
     done = (run_directory / "manifest.json").is_file() and vnetsim.load(run_directory)
     already_finished = isinstance(done, vnetsim.Traffic) and done.status == "finished"
@@ -317,7 +319,7 @@ def report(*run_directories: Path, beside: Path | None = None) -> int:
 
 @app.command
 def export(folder: Path, /, *, to: OutputPath = None, tensorboard: OutputPath = None, fcd: OutputPath = None) -> int:
-    """Write results for a paper and for other tools; a folder that holds something is left as it is.
+    """Write results for a paper and for other tools; an existing file or a folder that is not empty is refused.
 
     Args:
         folder: Run directory, or folder of a comparison.
@@ -337,10 +339,11 @@ for command in (bench, learners, plugins, check, settings, cite, docs, init):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed run, 2 wrong input, 130 interrupted."""
-    sys.exit(_exit_status(list(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(_run_command(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def _exit_status(tokens: list[str]) -> int:
+def _run_command(tokens: list[str]) -> int:
+    """Run a command and return the exit status; an error is printed, not raised."""
     try:
         claim("analysis")
         status = app([token for token in tokens if token != DEBUG], exit_on_error=False, print_error=False)

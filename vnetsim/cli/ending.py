@@ -19,7 +19,8 @@ _PANIC = "PanicException"
 def status_of(error: BaseException, *, debug: bool) -> int:
     """Print one line that says why a command ended, with ``debug`` also the traceback, and return the exit status.
 
-    A closed pipe prints nothing. Exceptions that are neither errors nor interrupts are raised again.
+    For a closed pipe nothing is printed. A BaseException that is neither an error nor an interrupt nor SystemExit is
+    raised again.
     """
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich sets the context
         drop_output()  # a reader such as head may close the pipe
@@ -33,7 +34,7 @@ def status_of(error: BaseException, *, debug: bool) -> int:
 
 
 def _line_of(error: BaseException) -> tuple[str, int]:
-    """Return the line for an error, and the exit status."""
+    """Return the line for an error, and the exit status; raise any other BaseException. An OSError ends the output."""
     said = one_line(error)
     match error:
         case CycloptsError():

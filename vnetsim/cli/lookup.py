@@ -38,7 +38,7 @@ def word(kind: Kind) -> str:
 
 
 def _find_installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
-    """Return the installed plug-ins of a kind by name; append to ``faults`` for each that cannot be loaded."""
+    """Return the installed plug-ins of a kind by name; append a line to ``faults`` for each that cannot be loaded."""
     found = {}
     for name in kind.names():
         try:
@@ -48,15 +48,15 @@ def _find_installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
     return found
 
 
-def _status(faults: Sequence[str]) -> int:
-    """Print the faults of plug-ins to standard error and return the exit status."""
+def _print_faults(faults: Sequence[str]) -> int:
+    """Print the faults of plug-ins to standard error and return the exit status; 0 if there are none."""
     for fault in faults:
         tell(fault)
     return RunError.exit_code if faults else 0
 
 
 def learners(name: str | None = None, /) -> int:
-    """List the learners there are; with NAME also task, payload, equations, paper, settings and defaults.
+    """List the installed learners; with NAME also task, payload, equations, paper, settings and defaults of one.
 
     Args:
         name: Explain this learner, installed or of a file as path/to/file.py:CLASS.
@@ -65,12 +65,12 @@ def learners(name: str | None = None, /) -> int:
 
 
 def plugins(kind: str | None = None, name: str | None = None, /) -> int:
-    """List what can be swapped, one line each; with KIND and NAME also equations, source and settings.
+    """List the installed plug-ins, one line each; with KIND and NAME also equations, source and settings of one.
 
     Args:
         kind: Only this kind: learners, selections, paces, aggregations, radio_models, data_sets, encoders or
             traffic_sources.
-        name: Explain this one, installed or of a file as path/to/file.py:CLASS.
+        name: Explain this plug-in, installed or of a file as path/to/file.py:CLASS.
     """
     from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
 
@@ -84,7 +84,7 @@ def plugins(kind: str | None = None, name: str | None = None, /) -> int:
     faults: list[str] = []
     for one in wanted:
         print_plugins(one, word(one), _find_installed(one, faults))
-    return _status(faults)
+    return _print_faults(faults)
 
 
 def check(plugin: str, /, *, set_: Set = ()) -> int:  # noqa: D417 - the type of set_ has its text
@@ -137,7 +137,7 @@ def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(nega
     if not sections and not faults:
         raise _unknown_setting(str(key), known)
     print_settings(sections)
-    return _status(faults)
+    return _print_faults(faults)
 
 
 def _sections(*, learner: bool) -> list[Section]:
@@ -162,7 +162,7 @@ def _sections(*, learner: bool) -> list[Section]:
 
 
 def _name_text(kind: Kind) -> SettingText:
-    """Return the setting that chooses a plug-in of this kind."""
+    """Return the setting that chooses a plug-in of this kind, which must have a default."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     meaning = meanings(Experiment)[kind.table]

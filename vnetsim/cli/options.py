@@ -30,11 +30,13 @@ def settings_of(set_: Sequence[str]) -> dict[str, Any]:
 
 
 def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
+    """Convert an option for cyclopts: return all names in its values, separated by commas and without empty ones."""
     texts = (str(getattr(token, "value", token)) for token in tokens)
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 def _columns(_: object, tokens: Sequence[object]) -> dict[str, str]:
+    """Convert ``NAME=COLUMN,...`` for cyclopts: return columns by name; ValueError without an equals sign."""
     pairs = [text.partition("=") for text in _split(_, tokens)]
     if not all(equals for _, equals, _ in pairs):
         raise ValueError("expected NAME=COLUMN, with commas between several, as time=Global_Time,id=Vehicle_ID.")
@@ -59,7 +61,7 @@ TrafficNumber = Annotated[float | None, Parameter(group=TRAFFIC)]
 @Parameter(name="*", help="Where the vehicles come from.")
 @dataclass(frozen=True, kw_only=True)
 class TrafficOptions:
-    """The options that ``run``, ``mobility`` and ``compare`` share; what was not given is None or empty.
+    """The options that ``run``, ``mobility`` and ``compare`` share; options that were not given are None or empty.
 
     Args:
         rsu: Place an RSU at JUNCTION or x,y, with :range_m if wanted, or those of FILE.xml, a SUMO additional file: its

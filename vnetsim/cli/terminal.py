@@ -27,6 +27,7 @@ _TEXT_WIDTH = 100
 
 
 def _text(words: str, style: str = "") -> Text:
+    """Return words as rich's text, with control characters replaced and markup not interpreted."""
     return Text(plain(words), style)
 
 
@@ -45,7 +46,7 @@ def print_headline(headline: Sequence[tuple[str, str]], notices: Sequence[str], 
 def print_results(
     tables: Sequence[TableText], notes: Sequence[str], page: Path, *, title: str, kind: str = "comparison"
 ) -> None:
-    """Print the tables and notes of a comparison and the page's path; without rules and colours in a pipe."""
+    """Print the tables and notes of a comparison, and a last line with ``kind`` and the page's path."""
     console = Console()
     console.print(_text(title, style="bold"))
     for name, head, rows, note in tables:
@@ -62,7 +63,7 @@ def print_results(
 
 
 def _align(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
-    """Return rows as lines with aligned columns; a first cell too long for ``width`` gets its own line."""
+    """Return rows as lines with aligned columns; a first cell that is alone, or too long for ``width``, has a line."""
     others = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[1:]]
     whole = {row[0] for row in rows if not any(row[1:])}  # first cells of headings, whose other cells are empty
     room = max(width - sum(others) - 2 * len(others), 10)
