@@ -162,7 +162,7 @@ class Traffic(Folder):
         return Page(self.path / "report.html", headline=headline(data), notes=notices(data))
 
     def report(self) -> Page:
-        """Write ``report.html`` and its figures, replacing earlier ones, and return the page; a notebook shows it.
+        """Write ``report.html`` and its plots, replacing earlier ones, and return the page; a notebook shows it.
 
         Raises:
             RunError: the folder cannot be written.
@@ -295,5 +295,5 @@ class Run(Traffic):
 
 
 def units_of(columns: tuple[Column, ...]) -> dict[str, str]:
-    """Return the unit of each column."""
+    """Return the unit of each column by its name; empty for a column without a unit."""
     return {column.name: column.unit for column in columns}

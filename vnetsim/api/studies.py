@@ -100,7 +100,7 @@ class Study(Folder):
         return Page(self.path / "comparison.html", headline=headline)
 
     def report(self) -> Page:
-        """Write ``comparison.html`` and its figures, replacing earlier ones, and return the page; a notebook shows it.
+        """Write ``comparison.html`` and its plots, replacing earlier ones, and return the page; a notebook shows it.
 
         Raises:
             RunError: the folder cannot be written.

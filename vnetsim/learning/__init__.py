@@ -19,9 +19,10 @@ from vnetsim.random_streams import Streams
 __all__ = ["AGGREGATOR", "Cost", "Exchange", "ModelCost", "Series"]
 
 SIMILARITY, GRADIENT_NORM = "similarity", "gradient norm"
-"""Figures of an update that selection policies may ask for, over the parameters: MIDDLE's U(w_c, w_n - w_c) =
-max(0, cos), w_c the cloud's newest model or else the downloaded one; and |w_n - w_base| / (learning rate x local
-steps)."""
+"""Names of the values of an update that a selection policy may request, both over the trained parameters.
+
+Similarity is MIDDLE's U(w_c, w_n - w_c) = max(0, cos), where w_c is the cloud's newest model, or without a cloud the
+downloaded one. Gradient norm is |w_n - w_base| / (learning rate x local steps)."""
 
 
 class ModelKey(NamedTuple):

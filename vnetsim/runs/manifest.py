@@ -113,6 +113,7 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
         return {}
 
     def counts(use: RateUse) -> dict[str, Any]:
+        """Return how many rates were looked up, reached the cap, and were of links in each state."""
         return {"looked_up": use.looked_up, "capped": use.capped, "states": dict(use.states.most_common())}
 
     return {

@@ -189,7 +189,7 @@ class Training:
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return and pass the next recorded round, None if there is none; refuse other participants than recorded."""
+        """Return the next recorded round and count it as replayed; None if there is none; refuse other participants."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]

@@ -280,7 +280,7 @@ class _Session:
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
     def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then new rows of tables (not while replaying): none may be newer than the former."""
+        """Write the checkpoint, then new rows of tables (not while replaying); no row may be newer than it."""
         training.save()
         with self.clock.part("tables"):
             self.tables.append(log, training.metric_rows)
@@ -312,6 +312,7 @@ class _Session:
         progress.stage("running")
 
         def on_round(log: SimulationLog) -> bool:
+            """Save every ``SAFE_EVERY_S``, and call the user's ``on_round``; False ends the run."""
             nonlocal seen, safe_s
             self.log = log
             if time.monotonic() - safe_s >= SAFE_EVERY_S:
@@ -386,6 +387,7 @@ class _TimedTraffic:
         return getattr(self._traffic, name)
 
     def events(self) -> Iterator[CoverageEvent]:
+        """Yield the events of the traffic; the time of reading them counts as the stage "traffic"."""
         events = self._traffic.events()
         while True:
             with self._clock.part("traffic"):

@@ -109,6 +109,7 @@ def window_pieces(run: RunDirectory, experiment: Experiment) -> TablePieces[Wind
     """Return the table ``windows`` of a run, for appending rows."""
 
     def values(window: Window) -> int:
+        """Return the number of values in the lists of a window's row, for ``TablePieces``."""
         return 4 * len(window.path_time_s)
 
     return TablePieces(run, "windows", lambda rows, first: windows_frame(rows, experiment.camera, first), values)

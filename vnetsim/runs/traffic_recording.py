@@ -61,6 +61,7 @@ def record_mobility(
         windows = window_pieces(run, experiment)
 
         def close(status: str) -> None:
+            """Save the windows so far, and write ``status`` to the manifest."""
             run.put(windows.unsaved())
             manifest.close(status, time_s=traffic.time_s, wall_s=clock.stages)
 

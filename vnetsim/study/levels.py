@@ -73,7 +73,7 @@ class StudyTables:
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """The keys of ``[[arms]]`` and ``[[conditions]]``."""
+    """The keys that ``[[arms]]`` and ``[[conditions]]`` share."""
 
     name: str = ""
     learner: str = ""
@@ -82,11 +82,15 @@ class _Table:
 
 @dataclass(frozen=True, kw_only=True)
 class _ArmTable(_Table):
+    """The keys of ``[[arms]]``."""
+
     learning: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ConditionTable(_Table):
+    """The keys of ``[[conditions]]``."""
+
     scenario: str = ""
 
 
@@ -256,7 +260,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
 
 
 def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return an arm; ``learner`` is empty if conditions name it; ``complete``: all of them do. Refuse one without."""
+    """Return an arm; ``learner`` is empty if conditions name it, all of them if ``complete``; refuse it without one."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:

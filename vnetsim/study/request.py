@@ -53,7 +53,7 @@ def plan_of(
     Args:
         scenario: a study file, or a scenario as for ``vnetsim run``.
         options: settings of all cells.
-        learners: ``a,b,c``; only with a scenario. None is allowed with ``timing_only``, for the scenario's learner.
+        learners: ``a,b,c`` for a scenario; None for a study file, or with ``timing_only`` for the scenario's learner.
         seeds: ``FIRST:END`` or ``a,b,c``; None for those of the study.
         size: a size of the study file; None for its first one.
         equal_schedule: arm or learner whose payload and work all arms get.

@@ -57,7 +57,7 @@ def compare(
     address: str | None = None,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
-    """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names, if any.
+    """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names.
 
     Args:
         plan: the cells and their traffic.
