@@ -54,7 +54,10 @@ _MOST_DRAWN, _MOST_NARROW = 40, 8
 
 
 class Compared:
-    """A comparison with its targets, pairs and measures, from which sections are drawn."""
+    """The content of a comparison's page.
+
+    All pairs are compared when it is made; methods return sections, tables and lines.
+    """
 
     def __init__(self, data: ComparisonData) -> None:
         conditions = data.conditions
@@ -79,16 +82,20 @@ class Compared:
         """The metric of the first picture."""
 
     def _main_families(self) -> list[Family]:
+        """Return the families with pairs in the main metric; empty without a main metric."""
         main = self.main
         return [one for one in self.in_metrics if main is not None and one.metric.same(main) and one.pairs]
 
     def _in_first_picture(self, metric: Metric) -> bool:
-        """Return whether the first picture shows all differences in a metric."""
+        """Return whether a metric is the main one and the first picture shows all its differences."""
         few = sum(len(one.pairs) for one in self._main_families()) <= _MOST_DRAWN
         return few and self.main is not None and metric.same(self.main)
 
     def lead(self) -> Section | None:
-        """Return the first picture: values and differences in the main metric; None without a metric."""
+        """Return the first picture, the main metric's values and differences; None if no pair was compared.
+
+        It shows at most 40 differences, and its caption says if there are more.
+        """
         data, metric, families = self.data, self.main, self._main_families()
         if metric is None:
             return None
@@ -128,16 +135,26 @@ class Compared:
         }
 
     def first_words(self) -> list[str]:
-        """Return lines on the vehicles that drove past, and on what decided who took part."""
+        """Return sentences on the vehicles that drove past and on the outcomes of invitations.
+
+        Empty if there were neither.
+        """
         learning = not self.data.record.timing_only
         return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
 
     def unmet(self) -> list[str]:
-        """Return lines on runs that did not meet the traffic, with settings that would change it."""
+        """Return lines on arms whose runs did not meet the traffic, with settings that would change it.
+
+        See ``analysis.comparison.traffic_met``.
+        """
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:
-        """Return the verdicts of every condition in its main metric; without training, those in each metric."""
+        """Return verdicts in sentences, at most six and the number of others, then lines on equal and untested metrics.
+
+        The verdicts are on each condition's main metric; with a single arm, on its conditions in the main metric;
+        without training, on all metrics.
+        """
         data, lines, main = self.data, [], self.main
         mains = {one.name: one.main for one in data.conditions}
         verdict_families = [
@@ -164,7 +181,7 @@ class Compared:
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
-        """Return all conditions side by side; None if there is only one."""
+        """Return all conditions side by side; None if there is only one condition or no metric."""
         data, metrics = self.data, overview_metrics(self.data)
         if len(data.conditions) < 2 or not metrics:
             return None
@@ -185,9 +202,10 @@ class Compared:
         )
 
     def conditions_compared(self) -> list[Section]:
-        """Return one section per arm: one table per metric, and figures of differences.
+        """Return one section per arm: one table per metric, and figures of differences between conditions.
 
-        Drawn are the metrics with one value per run that differ, else the first metric.
+        Figures show the metrics with one value per run that differ, else the first metric. Empty if there is only one
+        condition.
         """
         sections = []
         for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):
@@ -210,7 +228,12 @@ class Compared:
         return sections
 
     def sections(self, data: ConditionData, prefix: str) -> list[Section]:
-        """Return the sections of a condition; ``prefix`` makes the names of its figures unique on the page."""
+        """Return the sections of a condition, without empty ones; an empty list if no cell of it has finished.
+
+        ``prefix`` begins the names of anchors and figures, to make them unique on the page. It is empty if the study
+        has only one condition; curves that the first picture shows are then left out. With a prefix and a single arm,
+        the table of final values is left out, because the overview has it.
+        """
         noun, target = self.data.arm_word, self.targets[data.name]
         if not data.cells:
             return []
@@ -286,7 +309,10 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Draw first picture and overview; the comparison of conditions; and one list of sections per condition."""
+        """Return [first picture, overview], the comparison of conditions, and a list of sections per condition.
+
+        First picture and overview may be None.
+        """
         several = len(self.data.conditions) > 1
         with styled():
             return (
@@ -297,6 +323,7 @@ class Compared:
 
 
 def _not_compared_words(data: ConditionData, noun: str) -> str:
+    """Return sentences on what is not compared under a condition, and why; empty if there is nothing to say."""
     lines = []
     if len(data.present) < 2 <= len(data.looks) and all(metric.known is None for metric in data.metrics):
         lines.append(f"Of one {noun} only cells have finished here: there is nothing to compare with it.")

@@ -41,12 +41,15 @@ _ROUNDING = 1e-12
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]]) -> pl.DataFrame:
-    """Return rows as a data frame with the given columns."""
+    """Return rows as a data frame with the given columns; rows may be empty."""
     return pl.DataFrame(rows, schema={column.name: column.dtype for column in columns}, orient="row")
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
-    """Return the table ``comparison``: one row per finished cell and metric."""
+    """Return the table ``comparison``: one row per finished cell and metric.
+
+    Metrics equal for all arms are included if they have one value per run.
+    """
     rows = [
         (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
          cell.final(metric), metric.last,
@@ -59,7 +62,11 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
 
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
-    """Return the table ``comparison_differences``: one row per pair and metric."""
+    """Return the table ``comparison_differences``: one row per pair and metric.
+
+    NaN and infinite values become null. The last column is the arm or condition resolved to be higher; empty if none
+    is.
+    """
 
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None
@@ -76,7 +83,7 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
 
 
 def spread(values: NDArray[np.float64]) -> str:
-    """Return mean and standard deviation of the finite values as text; a dash if there are none."""
+    """Return mean and standard deviation of the finite values as text; the mean alone of one, a dash of none."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return NONE
@@ -88,7 +95,7 @@ def spread(values: NDArray[np.float64]) -> str:
 
 
 def compared_words(metrics: Sequence[Metric]) -> str:
-    """Return in words which values of a run are averaged for the comparison."""
+    """Return in words which values of a run are compared; metrics measured less often are named."""
     if not metrics:
         return "last value of each run"
     most = max(metrics, key=lambda metric: metric.last)
@@ -98,7 +105,11 @@ def compared_words(metrics: Sequence[Metric]) -> str:
 
 
 def final_values(data: ConditionData, noun: str) -> Table:
-    """Return the table of final values by arm, also those equal for all arms, with rounds, time and data."""
+    """Return the table of final values, rounds, simulated time and data by arm; ``noun`` is the word for an arm.
+
+    Metrics equal for all arms are included if they have a preferred direction or one value per run. An arm without
+    finished cells keeps its row.
+    """
     rows = []
     metrics = [*data.metrics, *(metric for metric in data.alike if metric.better or metric.known is not None)]
     for arm in data.arms:
@@ -124,7 +135,10 @@ def final_values(data: ConditionData, noun: str) -> Table:
 
 
 def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: str, note: str) -> Table:
-    """Return the table of differences in a metric: one row per pair."""
+    """Return the table of differences in a metric: one row per pair.
+
+    ``noun`` is the word for what is compared; ``note`` is added below the table.
+    """
     unit = unit_of_difference(metric, brackets=True)
     rows = []
     for pair in pairs:
@@ -159,7 +173,7 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
 def _arms_by_condition(
     data: ComparisonData, metric: Metric, cell: Callable[[ConditionData, str], str], *, terminal: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table: the longer of arms and conditions becomes rows; ``cell`` gives a text."""
+    """Return head and rows of ``cell`` texts: the longer list as rows; both as rows if a terminal fits neither."""
     conditions, arms = data.measuring(metric)
     most = _MOST_COLUMNS if terminal else len(arms)
     of_arms = [shortened(arm, _LABEL if terminal else 60) for arm in arms]
@@ -177,7 +191,10 @@ def _arms_by_condition(
 
 
 def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
-    """Return the table of arms by condition: mean, deviation, and verdict against the reference or first arm."""
+    """Return the table of arms by condition: mean and standard deviation over seeds, and the verdict.
+
+    Verdicts compare with the reference arm, or with the first arm if there is none.
+    """
     first = data.against or data.arms[0]
 
     def cell(one: ConditionData, arm: str) -> str:
@@ -195,7 +212,13 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
 
 
 def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
-    """Return the table of metrics by condition, for one arm; the longer list becomes rows."""
+    """Return the table of mean and standard deviation of metrics by condition, if the study has exactly one arm.
+
+    The longer of conditions and metrics becomes rows.
+
+    Raises:
+        ValueError: there are several arms.
+    """
     (arm,) = data.arms
     lines = [
         (shortened(one.name), count(len(one.cells)), *(spread(one.values(metric, arm)) for metric in metrics))
@@ -209,7 +232,7 @@ def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
 
 
 def traffic_table(data: ComparisonData) -> Table:
-    """Return the table of recorded traffics, with the conditions whose cells replayed each."""
+    """Return the table of recorded traffics, with the conditions and the number of cells that replayed each."""
     rows = []
     for one in data.traffics:
         cells = [cell for cell in data.cells if cell.traffic.sha256 == one.sha256]
@@ -225,7 +248,11 @@ def traffic_table(data: ComparisonData) -> Table:
 def terminal_tables(
     data: ComparisonData, families: Sequence[Family], runs: Sequence[ArmRuns], unmet: Sequence[str]
 ) -> list[Table]:
-    """Return the tables for the terminal: outcomes of invitations with ``unmet`` as its note, then metrics."""
+    """Return the tables for the terminal: outcomes of invitations, then values and differences by metric.
+
+    ``unmet`` are lines for the note of the first table, which is missing if nobody was invited. At most
+    ``MOST_METRICS`` metrics and ``MOST_PAIRS`` pairs per metric are shown.
+    """
     tables = []
     if any(one.invitations.total for one in runs):
         title = f"{who_drove_past(data)} What became of invitations:".strip()
@@ -247,7 +274,7 @@ def terminal_tables(
 
 
 def _terminal_differences(metric: Metric, families: Sequence[Family], of: str) -> list[Table]:
-    """Return one table of differences; an empty list if there are none."""
+    """Return a list with one table of at most ``MOST_PAIRS`` differences; empty if there are no pairs."""
     rows: list[tuple[str, ...]] = []
     left = MOST_PAIRS
     for compared, within, _, family in families:
@@ -268,7 +295,10 @@ def _terminal_differences(metric: Metric, families: Sequence[Family], of: str) -
 
 
 def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
-    """Return notes on the terminal's tables: equal metrics, tests used, and how much more the page has."""
+    """Return notes on the terminal's tables, one line each.
+
+    They are on equal and untested metrics, on the tests used, and on metrics that only the page has.
+    """
     lines = equal_of(data) + untested_of(data)
     if pairs := [pair for family in families for pair in family.pairs]:
         corrected = any(pair.tests > 1 for pair in pairs)

@@ -1,4 +1,8 @@
-"""Vehicles that drove past, outcomes of invitations, and whether the runs of an arm met the traffic at all."""
+"""Vehicles that drove past, outcomes of invitations, and whether the runs of an arm met the traffic.
+
+Runs meet the traffic if they last at least a median dwell and lose at least ``LEAST_LOST`` of the invitations to the
+road: the vehicle left coverage, or went on at another RSU.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ class ArmRuns:
 
     @property
     def name(self) -> str:
-        """The arm, with its condition if there are several."""
+        """The arm, with its condition if there are several conditions."""
         return f"{shortened(self.arm)}, {shortened(self.condition)}" if self.condition else shortened(self.arm)
 
     @property
@@ -58,24 +62,30 @@ class ArmRuns:
 
     @property
     def dwell(self) -> Dwell | None:
-        """Dwell in the recorded traffic (median traffic of several); None if unknown or if nobody leaves coverage."""
+        """Dwell in the recorded traffic; None if it is unknown, or if no vehicle leaves coverage.
+
+        If the cells replayed several recordings, it is that of the middle one, in order of dwell.
+        """
         known = [cell.traffic.dwell for cell in self.cells if cell.traffic.dwell is not None]
         left = sorted((one for one in known if one.cut < one.windows), key=lambda one: one.at_least_s)
         return left[len(left) // 2] if left else None
 
     @property
     def short(self) -> bool:
-        """Whether the runs lasted less than the median dwell."""
+        """Whether the runs lasted less than the median dwell; False without a dwell."""
         return self.dwell is not None and self.lasted_s < _bound_s(self.dwell)
 
     @property
     def hardly_lost(self) -> bool:
-        """Whether the road decided fewer than ``LEAST_LOST``; False if nobody was invited or nobody can leave."""
+        """Whether less than ``LEAST_LOST`` of the invitations were lost to the road.
+
+        False without invitations, or if no vehicle leaves coverage.
+        """
         return self.dwell is not None and self.invitations.road_share < LEAST_LOST
 
     @property
     def figures(self) -> str:
-        """The arm with the figures that show that its runs did not meet the traffic."""
+        """The arm's name with, in brackets, why its runs did not meet the traffic; only for arms that did not."""
         words = []
         if self.hardly_lost:
             lost = share_words(self.invitations.road_share)
@@ -91,7 +101,10 @@ def _bound_s(dwell: Dwell) -> float:
 
 
 def arm_runs(data: ComparisonData) -> list[ArmRuns]:
-    """Return the runs of every arm with finished cells, by condition."""
+    """Return the runs of each arm with finished cells, by condition.
+
+    ``condition`` is empty if there is only one condition.
+    """
     several = len(data.conditions) > 1
     return [
         ArmRuns(
@@ -106,7 +119,10 @@ def arm_runs(data: ComparisonData) -> list[ArmRuns]:
 
 
 def who_drove_past(data: ComparisonData) -> str:
-    """Return a sentence on the number of vehicles in a run and their time in range; empty if there were none."""
+    """Return a sentence on the number of vehicles in a run and their median time in range.
+
+    Empty if there were no vehicles, or if no dwell is known.
+    """
     vehicles = [cell.vehicles for cell in data.cells if cell.vehicles]
     dwells = [cell.traffic.dwell for cell in data.cells if cell.traffic.dwell is not None]
     if not vehicles or not dwells:
@@ -120,11 +136,15 @@ def who_drove_past(data: ComparisonData) -> str:
 
 
 def _span(ends: Sequence[str]) -> str:
+    """Return "a to b" for a pair of texts; one of them if both are equal."""
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
-    """Return what decided who took part: one sentence per arm, or one for all if there are many."""
+    """Return sentences on the outcomes of invitations: one per arm, or one for all if there are more than four.
+
+    Arms without invitations are left out; ``learning`` adds how many updates came from blurred images.
+    """
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
         lines = []
@@ -146,7 +166,11 @@ def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
 
 
 def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: bool) -> Table:
-    """Return the table of outcomes of invitations, by arm over all its cells."""
+    """Return the table of outcomes of invitations by arm, over all its cells.
+
+    Outcomes that never occurred have no column, except committed, left and rule. ``learning`` adds columns on blur;
+    ``noun`` is the word for an arm.
+    """
     ends = {"committed": ("committed",), "left": ROAD, "exchange": EXCHANGE, "rule": RULE,
             "at end": ("unfinished",), "rejected": ("rejected",)}  # fmt: skip
     always = ("committed", "left", "rule")
@@ -178,7 +202,7 @@ def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: b
 
 
 def _blur_words(made: Invitations) -> tuple[str, str]:
-    """Return the number of blurred committed updates, and their median motion kernel."""
+    """Return the number of blurred committed updates and their median motion kernel (px); dashes if there are none."""
     total, blurred = len(made.kernels_px), made.blurred
     if not total:
         return NONE, NONE
@@ -186,9 +210,10 @@ def _blur_words(made: Invitations) -> tuple[str, str]:
 
 
 def not_met(data: ComparisonData, runs: Sequence[ArmRuns]) -> list[str]:
-    """Return lines on runs that did not meet the traffic, with figures and settings that would change it.
+    """Return lines on the runs that did not meet the traffic, and settings that would change it; empty if all did.
 
-    Empty without training, where it is a result like any other that no vehicle left.
+    A further line tells under which conditions no vehicle leaves coverage. Empty without training, where such runs are
+    results like any others.
     """
     if data.record.timing_only:
         return []
@@ -215,11 +240,12 @@ def not_met(data: ComparisonData, runs: Sequence[ArmRuns]) -> list[str]:
 
 
 def _has_equal_schedule(one: ArmRuns) -> bool:
+    """Return whether ``schedule.learner`` gives all cells the payload and work of one learner."""
     return all(cell.settings.get("schedule.learner") for cell in one.cells)
 
 
 def _cures(found: Sequence[ArmRuns]) -> list[str]:
-    """Return settings that would make the road decide more invitations, with their present values."""
+    """Return settings, with their present values, that would make more invitations be lost to the road."""
     cells = [cell for one in found for cell in one.cells]
     made = add_invitations(one.invitations for one in found)
     cures = []
@@ -245,20 +271,23 @@ def _cures(found: Sequence[ArmRuns]) -> list[str]:
 
 
 def _cure_words(cells: Sequence[CellData], words: str, key: str) -> str:
+    """Return ``words`` and a setting's key, with its value if all cells that have the setting agree."""
     values = {str(cell.settings[key]) for cell in cells if key in cell.settings}
     return f"{words} {key}{f' (now {values.pop()})' if len(values) == 1 else ''}"
 
 
 def withhold(data: ComparisonData, runs: Sequence[ArmRuns], families: Sequence[Family]) -> list[Family]:
-    """Return the families, with the verdicts withheld on pairs that did not meet the traffic.
+    """Return the families, with verdicts withheld on pairs whose runs did not meet the traffic.
 
-    A verdict is withheld if a run of either side was too short, or if the road decided too little on both sides. If it
-    decided too little on one side only, as for a policy that avoids losses, the road causes the difference.
+    A verdict is withheld if a run of either side was too short, or if too few invitations were lost to the road on both
+    sides. If too few were lost on one side only, as for a policy that avoids losses, the road causes the difference.
+    Nothing is withheld without training. Arms whose cells all have one schedule (``schedule.learner``) are exempt.
     """
     several = len(data.conditions) > 1
     found = {(one.arm, one.condition): one for one in runs if not _has_equal_schedule(one)}
 
     def is_unmet(family: Family, pair: ComparedPair) -> bool:
+        """Return whether a pair's verdict is to be withheld."""
         sides = [
             (name, family.within if several else "") if family.compared == "arms" else (family.within, name)
             for name in (pair.first, pair.second)

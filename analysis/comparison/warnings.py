@@ -14,14 +14,14 @@ _FIGURES = re.compile(rf"\d[\d.,{THIN}]*")
 
 
 def equal_words(metrics: Sequence[Metric], noun: str) -> str:
-    """Return the sentence that all arms are equal in some metrics."""
+    """Return the sentence that all arms are equal in some metrics; ``noun`` is the word for an arm."""
     return f"Equal for all {noun}s at every seed: {named([metric.words for metric in metrics])}."
 
 
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
     """Return the warnings, each one or two sentences; a warning for several conditions appears once.
 
-    ``families`` are all compared pairs.
+    ``families`` are all compared pairs; without them, seeds and differences are not checked.
     """
     failed = list(data.record.failed.items())
     lines = [
@@ -44,14 +44,18 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
 
 
 def notices_of(data: ComparisonData) -> list[str]:
-    """Return the notices of the runs' own pages, each kind of line once."""
+    """Return the notices of the runs' own pages; lines that differ only in numbers appear once per condition."""
     return _by_condition(data, _run_notices)
 
 
 def equal_of(data: ComparisonData) -> list[str]:
-    """Return lines on metrics equal for all arms; only those with a preferred direction if a main metric exists."""
+    """Return lines on metrics that are equal for all arms; empty if there are none.
+
+    If a condition has a main metric, only those with a preferred direction.
+    """
 
     def say(condition: ConditionData) -> list[str]:
+        """Return the line on one condition, if any."""
         results = [metric for metric in condition.alike if metric.better or condition.main is None]
         return [equal_words(results, data.arm_word)] if results else []
 
@@ -59,7 +63,7 @@ def equal_of(data: ComparisonData) -> list[str]:
 
 
 def untested_of(data: ComparisonData) -> list[str]:
-    """Return a line on the metrics that were not tested because no seed changes them."""
+    """Return a line on the metrics that no seed changes, which are not tested; empty if there are none."""
     found: dict[str, bool] = {}
     for one in data.conditions:
         for metric in one.metrics:
@@ -69,7 +73,7 @@ def untested_of(data: ComparisonData) -> list[str]:
 
 
 def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
-    """Collect the lines of all conditions; a line that is not common to all names its conditions."""
+    """Return the lines of all conditions, each once; a line that is not common to all names its conditions."""
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
         for line in say(condition):
@@ -96,6 +100,7 @@ def _warn_unchanged_traffic(data: ComparisonData) -> list[str]:
 
 
 def _warn_condition(data: ConditionData, families: Sequence[Family], noun: str) -> list[str]:
+    """Return the warnings on one condition: seeds left out, short traffic, few seeds, different settings."""
     lines = []
     if data.mixed_seeds:
         seeds = named([str(seed) for seed in data.mixed_seeds])
@@ -109,7 +114,7 @@ def _warn_condition(data: ConditionData, families: Sequence[Family], noun: str) 
 
 
 def _run_notices(data: ConditionData) -> list[str]:
-    """Return the runs' notices under a condition; lines that differ in figures only count as one."""
+    """Return the runs' notices under a condition; of lines that differ only in numbers, the first with a count."""
     found: dict[str, list[tuple[CellData, str]]] = {}
     for cell in data.cells:
         for line in cell.notices:
@@ -126,6 +131,7 @@ def _run_notices(data: ConditionData) -> list[str]:
 
 
 def _warn_short(data: ConditionData, noun: str) -> list[str]:
+    """Warn of cells whose recorded traffic ended before all rounds were done; empty if there are none."""
     short = [cell for cell in data.cells if cell.ended_by == "traffic" and cell.rounds < cell.wanted_rounds]
     if not short:
         return []
@@ -141,7 +147,7 @@ def _warn_short(data: ConditionData, noun: str) -> list[str]:
 
 
 def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
-    """Warn if no pair has enough common seeds to be resolved; quotes the family with most seeds."""
+    """Warn if no pair has enough common seeds to be resolved, for the family with most seeds; empty without pairs."""
     found = [family.pairs for family in families if family.pairs]
     if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
         return []
@@ -153,7 +159,7 @@ def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") ->
 
 
 def _warn_two_groups(families: Sequence[Family]) -> list[str]:
-    """Warn of intervals that are too narrow because the differences form two groups."""
+    """Warn of intervals that are too narrow because the differences form two groups; empty if there are none."""
     found = [
         f"{pair.words} in {decapitalised(metric.label)}{f' ({shortened(within)})' * bool(within)}"
         for _, within, metric, pairs in families
@@ -171,14 +177,17 @@ def _warn_two_groups(families: Sequence[Family]) -> list[str]:
 
 
 def _warn_other_settings(data: ConditionData, noun: str) -> list[str]:
-    """Warn of general settings that differ between arms because of learners' defaults."""
+    """Warn of settings outside ``learning`` that differ between cells; empty if none do. ``noun``: word for an arm."""
     keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
     different = [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
     return [f"Not the same for all {noun}s, besides their own settings: {named(different)}."] if different else []
 
 
 def what_differs(data: ComparisonData, across: Family) -> str:
-    """Return what differs between the compared conditions: settings, traffic and RSUs."""
+    """Return a sentence on the settings, traffic and RSUs in which the compared conditions differ.
+
+    ``across`` is the family of conditions of one arm. Pairs without a common seed are left out.
+    """
     entries = ((cell.entry, cell) for cell in data.cells)
     cells = {(entry.condition, entry.seed): cell for entry, cell in entries if entry.arm == across.within}
     found: dict[str, list[str]] = {}
@@ -193,6 +202,7 @@ def what_differs(data: ComparisonData, across: Family) -> str:
 
 
 def _difference_words(common: Sequence[tuple[CellData, CellData]], *, timing_only: bool) -> str:
+    """Return settings, traffic and RSUs that differ within pairs of cells, in words; "no setting" if none does."""
     keys: dict[str, None] = {}
     for first, second in common:
         ours, theirs = first.settings, second.settings
