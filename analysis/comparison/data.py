@@ -66,7 +66,7 @@ class Metric:
 
     @property
     def dimension(self) -> str:
-        """The unit to write after a number."""
+        """The unit to write after a number; empty for measures such as RMSE."""
         return "MB" if self.unit == "B" else dimension(self.unit)
 
     @property
@@ -89,9 +89,11 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A recorded traffic.
+    """A traffic recording that cells replayed.
 
     Args:
+        scenario: file name of the scenario.
+        seed: seed of the traffic; a dash if it had none.
         rsus: positions of the RSUs, in words.
         sha256: hash of its coverage windows.
         dwell: dwell of its windows; None if there are none.
@@ -111,17 +113,22 @@ class CellData:
     Args:
         entry: entry of the cell in the record of the comparison.
         traffic: the traffic that the cell replayed.
+        ended_by: what ended the run: ``rounds``, ``time``, ``traffic`` or ``caller``.
+        rounds: number of closed rounds, over all aggregators.
+        wanted_rounds: rounds that were asked for, over all aggregators; ``rounds`` if no number was.
         empty_rounds: number of rounds without a commit.
         simulated_s: simulated time to the end of the run.
         metrics: the table ``metrics``, finite values only, in order of rounds.
-        figures: metrics with one value per run, by name; None if there is no value.
+        figures: values of metrics with one value per run, by name; a metric without a value is missing.
         outcomes: number of participations by outcome.
         invitations: outcomes of the invitations, and blur of the committed images.
         vehicles: number of vehicles in coverage.
         spent: see ``analysis.loading.RunData.spent``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
+        series: declared series as metrics, by name; without training, ``TIMING_METRICS``.
         settings: settings of experiment and learner by dotted key, without those of the arm, the cell and the
             traffic.
+        notices: notices of the run's own page.
     """
 
     entry: CellEntry
@@ -153,13 +160,14 @@ class CellData:
         return float(self.spent["bytes"].sum())
 
     def measured(self, metric: str) -> pl.DataFrame:
-        """Return ``round``, ``time_s`` and ``value`` of a series."""
+        """Return ``round``, ``time_s`` and ``value`` of a series; without rows if it was not measured."""
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
     def final(self, metric: Metric) -> float | None:
         """Return the value to compare: one value per run, or the mean of the last ``metric.last`` values of a series.
 
-        None if the series has too few values. A mean of several values never includes the untrained model.
+        None if there is no value, or if the series has too few. A mean of several values never includes the untrained
+        model.
         """
         if metric.known is not None:
             return self.figures.get(metric.name)
@@ -168,7 +176,7 @@ class CellData:
 
     @property
     def evaluations(self) -> int:
-        """Number of evaluations after training began."""
+        """Number of rounds after which a series was evaluated that was also evaluated before training."""
         asked = self.metrics.filter(pl.col("round") == 0)["name"].unique()
         found = self.metrics.filter((pl.col("round") > 0) & pl.col("name").is_in(asked.implode()))
         return found["round"].n_unique()
@@ -221,12 +229,12 @@ class ConditionData:
 
     @cached_property
     def present(self) -> tuple[str, ...]:
-        """The arms with a finished cell."""
+        """The arms with a finished cell, in the study's order."""
         found = {cell.entry.arm for cell in self.cells}
         return tuple(arm for arm in self.arms if arm in found)
 
     def own(self, metric: Metric) -> Metric | None:
-        """Return this condition's version of a metric of another condition; None if it is not measured here."""
+        """Return this condition's version of a metric of another condition; None if it is not compared here."""
         return next((one for one in (*self.metrics, *self.alike) if one.same(metric)), None)
 
     @property
@@ -235,7 +243,7 @@ class ConditionData:
         return next((metric for metric in self.metrics if metric.better), None)
 
     def of(self, arm: str) -> list[CellData]:
-        """Return the cells of an arm."""
+        """Return the finished cells of an arm; empty if there are none."""
         return [cell for cell in self.cells if cell.entry.arm == arm]
 
     def finals(self, metric: Metric) -> NDArray[np.float64]:
@@ -273,7 +281,7 @@ class ComparisonData:
 
     @property
     def cells(self) -> tuple[CellData, ...]:
-        """All compared cells."""
+        """The compared cells of all conditions."""
         return tuple(cell for condition in self.conditions for cell in condition.cells)
 
     @property
@@ -283,7 +291,7 @@ class ComparisonData:
         return "learner" if named else "arm"
 
     def measuring(self, metric: Metric) -> tuple[list[ConditionData], list[str]]:
-        """Return the conditions and the arms that have a value of a metric."""
+        """Return the conditions that compare a metric, and the arms with a finite value of it in any of these."""
         conditions = [one for one in self.conditions if one.own(metric)]
         arms = [arm for arm in self.arms if any(np.isfinite(one.values(metric, arm)).any() for one in conditions)]
         return conditions, arms

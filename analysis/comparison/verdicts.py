@@ -1,4 +1,4 @@
-"""Paired comparison of arms or of conditions, in figures and in words."""
+"""Paired comparison of arms or of conditions, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ComparedPair:
 
     @property
     def words(self) -> str:
-        """Name of the pair in figures and tables."""
+        """Name of the pair, first minus second, for figures and tables; long labels are shortened."""
         return f"{shortened(self.first)} \u2212 {shortened(self.second)}"
 
     @property
@@ -69,12 +69,12 @@ class ComparedPair:
 
     @property
     def equal(self) -> bool:
-        """Whether all differences are 0."""
+        """Whether all differences are 0; False for fewer than two seeds."""
         return self.found.mean == 0 and self.found.deviation == 0
 
     @property
     def verdict(self) -> str:
-        """The verdict in words, without figures."""
+        """The verdict in words without the difference, for example "A higher" or "not resolved; 12 seeds needed"."""
         if self.found.count < self.least and not _sign(self.found, self.p_value):
             return "too few seeds"
         if self.equal:
@@ -88,7 +88,7 @@ class ComparedPair:
 
     @property
     def brief(self) -> str:
-        """The verdict in two or three words; higher and lower refer to the first."""
+        """The verdict in a few words, for the terminal; "higher" means that the first is higher."""
         if self.resolved:
             return "higher" if self.resolved > 0 else "lower"
         if self.verdict == "too few seeds":
@@ -99,13 +99,18 @@ class ComparedPair:
 
 
 def _sign(found: PairedDifference, p_value: float | None) -> int:
+    """Return the sign of the mean difference if p is at most ``LEVEL``; 0 if it is not, or is None."""
     if p_value is None or p_value > LEVEL * (1 + 1e-9) or not found.mean:
         return 0
     return 1 if found.mean > 0 else -1
 
 
 class Family(NamedTuple):
-    """Pairs of one section: ``compared`` is ``arms`` (``within`` a condition) or ``conditions`` (``within`` an arm)."""
+    """The pairs compared in one metric, under one condition or for one arm.
+
+    ``compared`` is ``arms``, and ``within`` is their condition (empty if there is only one); or it is ``conditions``,
+    and ``within`` is their arm.
+    """
 
     compared: str
     within: str
@@ -120,18 +125,24 @@ def pairs_in(families: Sequence[Family], condition: str, metric: Metric) -> Sequ
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
-    """Return the unit of a difference, with a space or brackets to append it; differences of per cent are points."""
+    """Return the unit of a difference, with a space in front and, if asked, in brackets; empty without a unit.
+
+    Differences of percentages are in points.
+    """
     unit = "points" if metric.unit == "%" else metric.dimension
     return unit and (f" ({unit})" if brackets else f" {unit}")
 
 
 def p_words(p_value: float) -> str:
-    """Return a p-value as text, with ``=`` or ``<``."""
+    """Return a p-value as text, with a sign in front: ``= 0.012``, or ``< 0.001``."""
     return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
 
 
 def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
-    """Return mean difference, interval, corrected p-value and smallest resolved difference, as text."""
+    """Return mean difference, interval, corrected p-value and smallest resolved difference, as texts.
+
+    Differences are in the unit shown. A dash is an unknown value; an infinite interval is "unbounded".
+    """
     found, interval = pair.found, "unbounded"
     if found.bounded:
         interval = f"{number(found.low * metric.factor, 2)} to {number(found.high * metric.factor, 2)}"
@@ -141,13 +152,16 @@ def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
 
 
 def level_words(pairs: Sequence[ComparedPair]) -> str:
-    """Return the name of the pairs' intervals: simultaneous if several pairs were tested."""
+    """Return the name of the pairs' intervals, "95 % interval"; simultaneous if several pairs were tested."""
     several = any(pair.tests > 1 for pair in pairs)
     return f"{'simultaneous ' * several}95 % interval"
 
 
 def corrected_words(pairs: Sequence[ComparedPair]) -> str:
-    """Return what p-values and intervals are corrected for; empty if fewer than two pairs were tested."""
+    """Return sentences on the number of tests for which p-values and intervals are corrected.
+
+    Empty if fewer than two pairs were tested.
+    """
     tests = max((pair.tests for pair in pairs), default=0)
     if tests < 2:
         return ""
@@ -163,7 +177,7 @@ RESOLVES = "the smallest true difference that these seeds resolve with 80 % powe
 
 
 def spread_words(seeds: int) -> str:
-    """Return how uncertain the observed deviation, and so the resolved difference, is; empty below two seeds."""
+    """Return a sentence on the uncertainty of the observed standard deviation; empty for fewer than two seeds."""
     spread = spread_of_deviation(seeds)
     if spread is None:
         return ""
@@ -175,7 +189,7 @@ def spread_words(seeds: int) -> str:
 
 
 def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
-    """Return the range of differences that the pairs' seeds resolve; empty if none."""
+    """Return sentences on the smallest true differences that the pairs' seeds resolve; empty if none is known."""
     resolves = sorted(pair.resolves * metric.factor for pair in pairs if pair.resolves is not None)
     if not resolves:
         return ""
@@ -186,7 +200,11 @@ def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int = 3) -> list[str]:
-    """Return verdicts in words: at most ``most`` resolved pairs first, then the number of unresolved ones."""
+    """Return verdicts in sentences: resolved pairs, at most ``most``, then the numbers of all others.
+
+    The others are further resolved, withheld and unresolved pairs; a single unresolved pair is named, with its
+    difference. Empty without pairs.
+    """
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -231,9 +249,10 @@ class Columns(NamedTuple):
 
 
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare the arms under each condition in a metric; all pairs are corrected together.
+    """Compare the arms under each condition with its metric; return one family per item of ``shown``.
 
-    The pairs are empty where no seed changes the metric.
+    P-values and intervals are corrected over the pairs of all families. A family has no pairs if no seed changes its
+    metric, see ``varies``.
     """
     columns = []
     for one, metric in shown:
@@ -246,8 +265,9 @@ def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metri
 def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at common seeds; empty if there is only one condition.
 
-    All arms' pairs in one metric are corrected together. Only metrics with a preferred direction are compared, or all
-    if none has one; not those that a condition measures differently or that no seed changes.
+    P-values and intervals are corrected over all arms' pairs in one metric. Compared are the metrics with a preferred
+    direction, or all if none has one. Metrics that a condition measures differently, or that no seed changes, are left
+    out.
     """
     if len(data.conditions) < 2:
         return []
@@ -276,8 +296,8 @@ def across_conditions(data: ComparisonData) -> list[Family]:
 def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
     """Return whether seeds change a metric; a test over seeds is meaningless if they do not.
 
-    Only checks metrics with one value per run and no preferred direction; True for all others. ``values`` has shape
-    (seeds, columns), NaN for a missing value.
+    Only metrics with one value per run and no preferred direction are checked, and only if a column has two values;
+    True for all others. ``values`` has shape (seeds, columns), NaN for a missing value.
     """
     several = np.isfinite(values).sum(axis=0) > 1
     if metric.known != 0 or not several.any():
@@ -286,7 +306,7 @@ def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
 
 
 def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
-    """Return the columns to compare: all pairs, or each other column with ``against`` if it is one of them."""
+    """Return pairs of column numbers to compare: all, or each other with ``against`` if it is one of the labels."""
     if not against or against not in labels:
         return list(combinations(range(len(labels)), 2))
     last = labels.index(against)
@@ -296,15 +316,18 @@ def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
 def compare_columns(
     labels: Sequence[str], values: NDArray[np.float64], method: Interval, against: str = ""
 ) -> list[ComparedPair]:
-    """Compare all pairs of columns, or each with ``against``, as one family; see ``compare_together``."""
+    """Compare all pairs of columns, or each with ``against``, as one family.
+
+    For the arguments see ``Columns``, for the corrections ``compare_together``.
+    """
     return compare_together([Columns(labels, values, against)], method)[0]
 
 
 def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[ComparedPair]]:
-    """Compare the columns of each table in pairs, at common rows; all pairs of all tables are one family.
+    """Compare the columns of each table in pairs, at common rows; return the pairs by table.
 
-    P-values (Holm) and intervals (Bonferroni) are corrected over the pairs that have enough seeds to be tested. Pairs
-    with fewer seeds cannot be resolved, and do not count.
+    All pairs of all tables are one family. P-values (Holm) and intervals (Bonferroni) are corrected over the pairs that
+    have enough seeds to be tested. Pairs with fewer seeds cannot be resolved, and do not count.
     """
     pairs = [(place, i, j) for place, one in enumerate(tables) for i, j in _pairs_of(one.labels, one.against)]
     columns = [(tables[place].values[:, i], tables[place].values[:, j]) for place, i, j in pairs]
@@ -340,7 +363,10 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
 
 
 def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Correct the p-values of pairs from separate tests over all of them (Holm); intervals are unchanged."""
+    """Return pairs from separate tests with their p-values corrected over all of them (Holm).
+
+    Intervals are unchanged, and so is a p-value of None.
+    """
     corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 
@@ -348,8 +374,8 @@ def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
     """Return the verdict on an arm against ``first``: higher, lower, not resolved or withheld.
 
-    The number of seeds if these are too few for a test; empty if the two were not compared. ``seeds`` is the planned
-    number.
+    If the seeds are too few for a test, return their number and ``seeds``, the planned one. Empty if the two were not
+    compared, or are the same arm.
     """
     pair = next((one for one in pairs if {one.first, one.second} == {first, arm} and arm != first), None)
     if pair is None:
@@ -362,11 +388,12 @@ def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: 
 
 
 def _least_seeds(level: float, method: Interval) -> int:
+    """Return the fewest seeds at which a test of this method can reach a p-value of ``level``."""
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
 
 
 def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
-    """Return the seeds needed, more than ``found.count`` if not resolved; None if no number is enough."""
+    """Return the seeds that would resolve the observed difference; None if no number is known."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")

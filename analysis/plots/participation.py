@@ -1,4 +1,4 @@
-"""Figures of participations: times, outcomes, costs and weights."""
+"""Plots of participations: times, outcomes, costs and weights."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ def outcome_order(participations: pl.DataFrame) -> list[str]:
 
 
 def _look(outcome: str) -> tuple[str, str]:
+    """Return words and colour of an outcome; an unknown outcome is grey."""
     return OUTCOMES.get(outcome, (clean(outcome, 24), GREY))
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return the participations of the first windows with an invitation, with ``exit_s`` and ``row``."""
+    """Return the participations of the first windows, with ``exit_s`` and ``row``; only invited ones, if any were."""
     parts = run.participations if run.invited.is_empty() else run.invited
     exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
@@ -74,7 +75,7 @@ def _row_names(rows: pl.DataFrame) -> list[str]:
 
 
 class Bar(NamedTuple):
-    """A bar: the column of its seconds or bytes, its label and its colour."""
+    """A kind of bar: the column with its values (s or bytes), its label and its colour."""
 
     column: str
     words: str
@@ -82,7 +83,11 @@ class Bar(NamedTuple):
 
 
 def phases(run: RunData) -> tuple[Bar, ...]:
-    """Return the phases of a participation in this run's order; waiting and exchange only if they occurred."""
+    """Return the phases of a participation as bars, in the order in which this run has them.
+
+    Waiting and exchange are only included if a participation spent time on them. They come after the download if the
+    learner exchanges before training, else between training and upload.
+    """
     download = Bar("download_s", "download", BLUE)
     training, upload = Bar("train_s", "training", ORANGE), Bar("upload_s", "upload", SKY)
     if not run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item():
@@ -94,6 +99,7 @@ def phases(run: RunData) -> tuple[Bar, ...]:
 
 
 def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeAxis) -> None:
+    """Draw each participation as a bar divided by phases, over a line for its coverage; no bar if not selected."""
     for row in rows.iter_rows(named=True):
         y, colour = row["row"], _look(row["outcome"])[1]
         ax.plot([axis.of(row["enter_s"]), axis.of(row["exit_s"])], [y, y], color=GREY, linewidth=1.0, zorder=2)
@@ -151,7 +157,7 @@ def timeline_panel(run: RunData) -> Drawn:
 
 @panel("outcomes", "Outcome by speed")
 def outcome_panel(run: RunData) -> Drawn:
-    """Draw the shares of outcomes by speed at entry."""
+    """Draw the shares of outcomes by speed at entry; participations without a known speed are left out."""
     rows = run.participations.filter(pl.col("speed_mps").is_finite())
     if rows.is_empty():
         return None, NO_PARTICIPATION
@@ -196,7 +202,10 @@ def outcome_panel(run: RunData) -> Drawn:
 
 @panel("weights", "Aggregation weight against speed")
 def weight_panel(run: RunData) -> Drawn:
-    """Draw each update's weight, relative to equal weights, against speed at entry."""
+    """Draw each update's weight, relative to equal weights, against speed at entry.
+
+    Not drawn if all updates of each round have equal weights.
+    """
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
     rows = rows.with_columns(n=pl.len().over("aggregator", "round")).with_columns(
         relative=pl.col("weight") * pl.col("n")
@@ -230,7 +239,7 @@ def weight_panel(run: RunData) -> Drawn:
 def _draw_sums(
     ax: Axes, names: Sequence[str], rows: Sequence[Mapping[str, float]], bars: Sequence[Bar], divisor: float, label: str
 ) -> None:
-    """Draw one row of stacked bars per outcome."""
+    """Draw one row of stacked bars per outcome; values are divided by ``divisor``."""
     layers = ((np.array([row[bar.column] for row in rows]) / divisor, bar.words, bar.colour) for bar in bars)
     ax.set(xlim=(0, max(stacked_rows(ax, names, layers) * 1.05, 1e-9)), xlabel=label)
     legend(ax, 3)
@@ -238,7 +247,7 @@ def _draw_sums(
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
-    """Draw the bytes and the vehicle time used, by outcome."""
+    """Draw the bytes and the vehicle time used, by outcome; the time alone if no bytes were moved."""
     rows = run.invited
     if rows.is_empty():
         nobody = "Not drawn: no vehicle was invited."

@@ -44,7 +44,10 @@ _STATUS = {
 
 
 def notices(run: RunData) -> list[str]:
-    """Return the notices, one line each, for the top of the page and the end of the terminal."""
+    """Return the notices, one line each, for the top of the page and the end of the terminal.
+
+    What is missing (traffic, exchanges, commits) is only reported of a finished run.
+    """
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # before its end, a run may still write what is missing
         lines += [*_warn_silent_rsus(run), *_warn_no_exchange(run), *_warn_ended_early(run), *_warn_outcomes(run)]
@@ -82,7 +85,10 @@ TIMED = "Timed as "
 
 
 def on_the_clock(run: RunData) -> Iterator[str]:
-    """Yield lines if times and bytes are those of a model other than the trained one."""
+    """Yield lines on what the times are based on, if it is not the trained model or the images.
+
+    One tells which model was timed instead of the trained one, one what was assumed without reading images.
+    """
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
         timed = run.experiment.cost.on_the_clock
@@ -100,7 +106,7 @@ def on_the_clock(run: RunData) -> Iterator[str]:
 
 
 def _report_model_ages(run: RunData) -> Iterator[str]:
-    """Report the age, in rounds, of neighbours' models when they were averaged."""
+    """Report how many rounds old neighbours' models were when averaged, or that none arrived; only among peers."""
     rules = run.experiment.topology
     if rules.kind != "peers" or run.merges.is_empty():
         return
@@ -128,6 +134,7 @@ def _report_model_ages(run: RunData) -> Iterator[str]:
 
 
 def _warn_silent_rsus(run: RunData) -> Iterator[str]:
+    """Warn of the first ten RSUs without a window, with possible causes, and of the number of others."""
     seen = set(run.windows["rsu_id"].unique())
     silent = [rsu for rsu in run.rsus if rsu.id not in seen]
     traffic = run.manifest.traffic
@@ -155,6 +162,7 @@ def _warn_silent_rsus(run: RunData) -> Iterator[str]:
 
 
 def _warn_no_exchange(run: RunData) -> Iterator[str]:
+    """Warn if the learner exchanges models, but no exchange took place, or none completed."""
     if run.exchange_plan and run.exchanges.is_empty():
         yield (
             "No exchange between vehicles took place, though this learner has one: no two vehicles of a round were in "
@@ -169,12 +177,13 @@ def _warn_no_exchange(run: RunData) -> Iterator[str]:
 
 
 def not_finite(run: RunData) -> tuple[int, int]:
-    """Return the number of updates rejected as not finite, and the number of all updates."""
+    """Return the number of updates rejected as not finite, and the number of updates, committed or rejected."""
     of = {name: run.participations.filter(outcome=name).height for name in ("rejected", "committed")}
     return of["rejected"], sum(of.values())
 
 
 def _warn_not_finite(run: RunData) -> Iterator[str]:
+    """Warn of updates that were rejected as not finite."""
     rejected, updates = not_finite(run)
     if rejected:
         learner = run.manifest.learner
@@ -183,7 +192,7 @@ def _warn_not_finite(run: RunData) -> Iterator[str]:
 
 
 def _warn_ended_early(run: RunData) -> Iterator[str]:
-    """Warn if the rounds were over before most vehicles could have crossed the disc."""
+    """Warn if rounds ended before most vehicles left coverage; not if most updates were not finite."""
     found = dwell(run.windows)
     rejected, updates = not_finite(run)
     if 2 * rejected > updates:  # more simulated time would not help
@@ -198,7 +207,7 @@ def _warn_ended_early(run: RunData) -> Iterator[str]:
 
 
 def _warn_outcomes(run: RunData) -> Iterator[str]:
-    """Warn if nobody was invited or committed, and of outcomes that ended many participations."""
+    """Warn if a training run invited nobody or had no commit, and of outcomes that ended many participations."""
     if not run.learning or run.windows.is_empty():
         return
     ended, total = dict(run.invited.group_by("outcome").len().iter_rows()), run.invited.height
@@ -232,7 +241,7 @@ def _warn_outcomes(run: RunData) -> Iterator[str]:
 
 
 def _cure_for_links(run: RunData) -> str:
-    """Return the cure for slow links; only the built-in radio models have settings for it."""
+    """Return the cure for slow links; for a radio model of the user's own, a hint to check its rates."""
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
@@ -240,7 +249,7 @@ def _cure_for_links(run: RunData) -> str:
 
 
 def _warn_no_streets(run: RunData) -> Iterator[str]:
-    """Warn if the radio should use streets, but the traffic has no lanes."""
+    """Warn if ``radio.state`` is ``streets``, but the traffic has no lanes."""
     radio = run.manifest.plugins.get("radio")
     if radio and radio.name == "tr37885" and radio.settings.get("state") == "streets" and run.lanes.is_empty():
         yield (
@@ -259,7 +268,7 @@ def _warn_unused_computers(run: RunData) -> Iterator[str]:
 
 
 def _warn_uneven_silos(run: RunData) -> Iterator[str]:
-    """Warn if silos differ in size, which the built-in learners' weights ignore."""
+    """Warn if silos differ in size, which built-in learners ignore; never for a learner of the user's own."""
     images = run.silos.group_by("silo").agg(pl.col("images").sum())["images"].to_list()
     own = ":" in run.experiment.learner  # a user's learner may weigh by size
     if run.learning and not own and images and max(images) > _UNEVEN * min(images) + 1:
@@ -270,7 +279,7 @@ def _warn_uneven_silos(run: RunData) -> Iterator[str]:
 
 
 def _warn_too_fast(run: RunData) -> Iterator[str]:
-    """Warn if the median entry speed is implausible: positions and speeds may be in feet."""
+    """Warn if the median entry speed is above ``_FASTEST_KMH``: positions and speeds may be in feet."""
     entered = entries(run.windows)["entry_speed_mps"]
     if len(entered) and (median_kmh := 3.6 * float(np.median(entered.to_numpy()))) > _FASTEST_KMH:
         yield (
@@ -280,7 +289,7 @@ def _warn_too_fast(run: RunData) -> Iterator[str]:
 
 
 def _warn_sharp_images(run: RunData) -> Iterator[str]:
-    """Warn if hardly any vehicle's images were blurred, although the settings allow it."""
+    """Warn if hardly any vehicle was fast enough for blur; never of training with ``blur.fraction`` 0."""
     if run.learning and run.experiment.blur.fraction == 0:
         return
     entered = entries(run.windows)["entry_speed_mps"]
