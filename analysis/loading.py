@@ -117,7 +117,10 @@ class RunData:
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return ``WINDOW_KEY``, ``exit_s`` and other columns of windows, to join with participations."""
+    """Return ``WINDOW_KEY``, ``exit_s`` and other columns of windows, to join with participations.
+
+    Each key has one row, that of its first window.
+    """
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
@@ -189,8 +192,9 @@ def load(run: Path) -> RunData:
 class Curve:
     """One declared metric over rounds; ``value`` is in the declared unit (a fraction for ``%``).
 
-    ``group`` is the title of the figure that it shares with others; ``result`` is True for a headline number.
-    ``time_s`` is the simulated time of each value (s), not finite if unknown.
+    ``group`` is the title of the figure that it shares with others, or empty; ``result`` is True for a headline number.
+    ``round`` is the number of rounds before each value, and ``time_s`` its simulated time (s), not finite if unknown.
+    ``low`` and ``high`` are the range over the RSUs' models; NaN for a single model.
     """
 
     label: str
@@ -214,14 +218,17 @@ class Curve:
 
 
 def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes over the air of everything that had ended by each time (s); ``spent`` is ``RunData.spent``."""
+    """Return the bytes over the air of all that had ended by each time (s); ``spent`` is ``RunData.spent``."""
     rows = spent.sort("end_s")
     sums = np.concatenate([[0.0], rows["bytes"].cum_sum().to_numpy()])
     return np.asarray(sums[np.searchsorted(rows["end_s"].to_numpy(), time_s, side="right")], np.float64)
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return the declared series that were measured, and the training loss by round unless a series is that loss."""
+    """Return the declared series with a finite value, and the training loss by round unless a series is that loss.
+
+    Empty if nothing was measured yet.
+    """
     result = []
     names = set()
     for series in run.manifest.series:
@@ -241,6 +248,7 @@ def curves(run: RunData) -> list[Curve]:
 
 
 def _curve(series: Series, rows: pl.DataFrame) -> Curve:
+    """Return a series as a curve; names from outside are cleaned for display."""
     points = ("round", "time_s", "value", "low", "high")
     return Curve(
         label=clean(series.label or series.name, 40),

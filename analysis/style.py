@@ -90,7 +90,7 @@ class Figure(matplotlib.figure.Figure):
 
 @contextmanager
 def print_style() -> Iterator[dict[str, bytes]]:
-    """Context in which figures are drawn for print; yields the dictionary that collects their PDFs by name."""
+    """Context in which figures are drawn for print; yields a dictionary to which ``to_svg`` adds each figure as PDF."""
     pdfs: dict[str, bytes] = {}
     token = _PDFS.set(pdfs)
     try:
@@ -130,7 +130,7 @@ class Panel:
 
     @property
     def drawings(self) -> dict[str, str]:
-        """All figures of the panel, by file name without suffix."""
+        """SVG documents of the panel by file name without suffix; the first is empty if there is no figure."""
         return {self.name: self.svg} | {f"{self.name}-{what}": svg for what, svg in self.against}
 
 
@@ -141,7 +141,10 @@ Drawn = tuple[matplotlib.figure.Figure | None, str]
 def panel(
     name: str, title: str, *, wide: bool = False, dpi: int = 200
 ) -> Callable[[Callable[[Source], Drawn]], Callable[[Source], Panel]]:
-    """Decorate a function that draws a figure to return its ``Panel``; for the arguments see ``Panel``."""
+    """Decorate a function that draws a figure from a source, so that it returns a ``Panel``.
+
+    For ``name``, ``title`` and ``wide`` see ``Panel``; ``dpi`` is the resolution of what is drawn as pixels.
+    """
 
     def decorate(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
         @wraps(draw)
@@ -195,14 +198,18 @@ def legend(ax: Axes, columns: int = 4, handles: Sequence[Any] | None = None) -> 
 
 
 def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
-    """Label rows 0, 1, ... at the left, with the first at the top."""
+    """Label rows 0, 1, ... at the left, the first at the top; ``top`` is the upper end of the axis."""
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.5, top)
     ax.tick_params(axis="y", length=0)
 
 
 def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
-    """Draw stacked horizontal bars; each layer has values by row, a label and a colour. Return the longest row."""
+    """Draw stacked horizontal bars, and return the length of the longest row.
+
+    Each layer has values, shape (rows,), a label and a colour. ``names`` are the labels of the rows, the first at the
+    top.
+    """
     before = np.zeros(len(names))
     for values, words, colour in layers:
         ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)
@@ -222,13 +229,16 @@ def histogram(ax: Axes, values: NDArray[np.float64], edges: NDArray[np.float64],
 
 
 def group_digits(ax: Axes, axis: str = "y") -> None:
-    """Format the axis' whole numbers in groups of three digits."""
+    """Format the whole numbers of one axis, ``x`` or ``y``, in groups of three digits."""
     target = ax.yaxis if axis == "y" else ax.xaxis
     target.set_major_formatter(lambda value, _: count(value) if value == round(value) else f"{value:g}")
 
 
 def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
-    """Return the figure as an SVG document, always with the same bytes; ``name`` makes its ids unique on a page."""
+    """Return the figure as an SVG document, always with the same bytes; ``name`` makes its ids unique on a page.
+
+    Within ``print_style``, the figure is also kept as PDF under ``name``.
+    """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         # the reader's fonts draw the glyphs that DejaVu lacks

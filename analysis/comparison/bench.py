@@ -41,6 +41,7 @@ CENSORED = "a run that never met it counts with all of its time, so that differe
 
 
 def _metric_of(row: BenchRecord, track: Track) -> Metric:
+    """Return the metric that the row's task compares."""
     task = track.tasks[row.task]
     return Metric(name=task.metric, label=task.label, unit=task.unit, caption="")
 
@@ -51,7 +52,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
     Args:
         folder: run directory of the cell.
         metric: name of the compared series.
-        target: in the metric's unit; None for no target.
+        target: in the metric's unit; None for no target, and so no time to it.
 
     Raises:
         InputError: the cell does not report the metric, or its files are damaged.
@@ -83,6 +84,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
 
 
 def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
+    """Return a value per seed of ``who`` (row or baseline); if the target was never met, the time of the whole run."""
     found = []
     for one in row.seeds:
         values = getattr(one, who)
@@ -92,14 +94,14 @@ def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
 
 
 def paired(row: BenchRecord, name: str = "final") -> ComparedPair:
-    """Compare a row with its baseline, in the metric (``final``) or in one of ``MEASURES``."""
+    """Compare a row with its baseline at common seeds, in the metric (``final``) or in one of ``MEASURES``, by name."""
     values = np.stack([_column(row, "row", name), _column(row, "baseline", name)], axis=1)
     (pair,) = compare_columns((row.arm, "baseline"), values, "sign-flip")
     return pair
 
 
 def row_table(row: BenchRecord, track: Track) -> Table:
-    """Return a table of one row: one line per measure, paired with the baseline."""
+    """Return a table of one row: one line per measure, each compared with the baseline."""
     lines = []
     shown = _compared_metrics(row, track)
     pairs = correct_together([paired(row, name) for _, name in shown])
@@ -118,17 +120,19 @@ def row_table(row: BenchRecord, track: Track) -> Table:
 
 
 def _compared_metrics(row: BenchRecord, track: Track) -> list[tuple[Metric, str]]:
-    """Return the compared metrics with their names in ``BenchValues``; the track's own metric is first."""
+    """Return metrics and names in ``BenchValues``: the track's own first; time to target only if it has one."""
     measured = MEASURES if track.tasks[row.task].target is not None else MEASURES[1:]
     return [(_metric_of(row, track), "final"), *((one, one.name) for one in measured)]
 
 
 def _count_met(row: BenchRecord, who: str) -> str:
+    """Return in words at how many seeds ``who`` (row or baseline) met the target."""
     met = sum(getattr(one, who).time_to_target_s is not None for one in row.seeds)
     return f"{met} of {len(row.seeds)}"
 
 
 def _target_words(row: BenchRecord, track: Track) -> str:
+    """Return a sentence on the target of a row's task, or that there is none."""
     metric, target = _metric_of(row, track), track.tasks[row.task].target
     if target is None:
         return "No target is set."
@@ -138,7 +142,7 @@ def _target_words(row: BenchRecord, track: Track) -> str:
 
 
 def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str:
-    """Return an arm's mean, and its difference with interval; a star if it is resolved."""
+    """Return an arm's mean, and its difference with interval, starred if resolved; the mean alone if equal."""
     value = number(mean * metric.factor)
     if pair.equal or not pair.found.count:
         return value
@@ -147,7 +151,7 @@ def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str
 
 
 def _line(row: BenchRecord, track: Track, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
-    """Return one line of the overview; ``pairs`` are in the order of ``_compared_metrics``."""
+    """Return a row's texts in the overview; ``pairs`` are in the order of ``_compared_metrics``."""
     cells = []
     for (metric, name), pair in zip(_compared_metrics(row, track), pairs, strict=True):
         cells.append(_mean_and_difference(pair, metric, float(_column(row, "row", name).mean())))
@@ -160,12 +164,12 @@ def _line(row: BenchRecord, track: Track, pairs: Sequence[ComparedPair]) -> tupl
 
 
 def _short(arm: str, baseline: str) -> str:
-    """Return an arm's name without the baseline's name in front."""
+    """Return an arm's name for display, without the baseline's name in front."""
     return clean(arm.removeprefix(f"{baseline}, "), 90)
 
 
 def derived(row: BenchRecord) -> list[ComparedPair]:
-    """Return two controls from every baseline: the untrained model, and the model at half of the time."""
+    """Return the baseline's two controls, compared with it: the untrained model, and the model at half of the time."""
     final = _column(row, "baseline", "final")
     names = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
     found = []
@@ -176,7 +180,10 @@ def derived(row: BenchRecord) -> list[ComparedPair]:
 
 
 def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[ComparedPair]]:
-    """Return the table of all rows and controls of one task, best first, and the pairs to draw."""
+    """Return the table of all rows and controls of one task, best first, and the pairs to draw.
+
+    All rows must have the task of the first. Pairs without any difference are not drawn.
+    """
     shown, base = _compared_metrics(rows[0], track), _column(rows[0], "baseline", "final")
     task, metric = track.tasks[rows[0].task], shown[0][0]
     controls = [bool(row.control) for row in rows]
@@ -233,7 +240,7 @@ Groups = Sequence[tuple[Track, Sequence[BenchRecord]]]
 
 
 def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the notes common to all tracks, and per track its title and its other notes."""
+    """Return the notes common to all tracks, and by track its title and other notes."""
     tracks = {track.name: track for track, _ in groups}
     common = [note for note in groups[0][0].notes if all(note in one.notes for one in tracks.values())]
     own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in tracks.items()}
@@ -258,10 +265,12 @@ def markdown(groups: Groups) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
+    """Return a row of a Markdown table, escaped; a cell of hyphens only, as under a head, is not."""
     return f"| {' | '.join(cell if set(cell) == {'-'} else _escape(cell) for cell in cells)} |"
 
 
 def _escape(text: str) -> str:
+    """Return text with the special characters of HTML and Markdown escaped, and plain spaces for thin ones."""
     plain = text.replace(THIN, " ").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#!])", r"\\\1", plain)
 

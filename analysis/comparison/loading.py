@@ -32,7 +32,7 @@ _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", 
 
 
 def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
-    """Load a finished cell; ``own`` are the keys of the arms' settings. Raises InputError, also for other traffic."""
+    """Load a finished cell without settings in ``own`` (keys of arms); InputError also if it replayed other traffic."""
     run = load(folder)
     manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
     if timed:  # without training there are no weights: every commit counts
@@ -91,7 +91,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
 
 
 def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
-    """Add ``commits``: the updates committed in the rounds closed by then, over all aggregators."""
+    """Return metrics with ``commits``: updates in all rounds closed by ``time_s``, over all aggregators."""
     closed = rounds.group_by(time_s="close_s").agg(pl.col("committed").sum()).sort("time_s")
     counted = closed.select("time_s", commits=pl.col("committed").cum_sum())
     found = metrics.sort("time_s", maintain_order=True).join_asof(counted, on="time_s")
@@ -99,7 +99,7 @@ def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rsu_words(rsus: Sequence[RsuEntry]) -> str:
-    """Return the positions of the RSUs in words."""
+    """Return positions and ranges of the first three RSUs in words, and the number of others."""
     shown = [f"{clean(one.id, 40)} ({one.x_m:g}, {one.y_m:g}), {one.range_m:g} m" for one in rsus[:3]]
     return "; ".join([*shown, *([f"{len(rsus) - 3} more"] if len(rsus) > 3 else [])])
 
@@ -114,7 +114,7 @@ _LEFT_OUT_LINES = {
 def _load_cells(
     folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
 ) -> tuple[list[CellData], list[str]]:
-    """Return the finished cells, and lines on those left out; failed cells are in the record."""
+    """Return finished cells and lines on those left out; failed cells are skipped. InputError if none is left."""
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
     others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}
@@ -172,7 +172,7 @@ def _load_record(folder: Path) -> ComparisonRecord:
 
 
 def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraffic]:
-    """Return the recorded traffics by the folder names in the record."""
+    """Load the recorded traffics, by their folder in the record."""
     result = {}
     for entry in record.traffic:
         run = RunDirectory(folder / "traffic" / Path(entry.folder).name)
@@ -192,6 +192,8 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
 
 def load_comparison(folder: Path) -> ComparisonData:
     """Read the finished cells of a comparison.
+
+    Cells that are unfinished, altered or of another version of vnetsim are named in ``left_out``.
 
     Raises:
         InputError: ``folder`` is no comparison, no cell has finished, or a file is damaged.
@@ -216,7 +218,7 @@ def load_comparison(folder: Path) -> ComparisonData:
 def _condition_data(
     name: str, arms: Sequence[str], record: ComparisonRecord, cells: Sequence[CellData]
 ) -> ConditionData:
-    """Return one condition, without the seeds at which its cells replayed different traffic."""
+    """Return a condition with its metrics, without the seeds at which its cells replayed different traffic."""
     planned = [entry for entry in record.cells if entry.condition == name]
     ours = [cell for cell in cells if cell.entry.condition == name]
     seeds = tuple(dict.fromkeys(entry.seed for entry in planned))
@@ -236,7 +238,11 @@ def _condition_data(
 
 
 def with_metrics(data: ConditionData, last: int = 1) -> ConditionData:
-    """Return the condition with the metrics that can be compared, each by the mean of its ``last`` last values."""
+    """Return the condition with its series sorted into ``metrics``, ``alike``, ``fixed`` and ``other_meanings``.
+
+    Each is compared by the mean of its ``last`` last values. Series without a value for some arm are left out. Without
+    cells, the condition is unchanged.
+    """
     if not data.cells:
         return data
     same, others = common_series(data.cells, last)

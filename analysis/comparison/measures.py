@@ -23,6 +23,7 @@ from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
 
 
 def _metric(name: str, label: str, unit: str, better: int, caption: str = "") -> Metric:
+    """Return a metric with one value per run; ``better`` is 1, -1, or 0 if neither direction is."""
     return Metric(name=name, label=label, unit=unit, caption=caption, known=better)
 
 
@@ -65,7 +66,7 @@ TIMING_METRICS = (
 
 
 def timing_figures(run: RunData) -> dict[str, float | None]:
-    """Return ``TIMING_METRICS`` of a run without training, by name; None or not finite if unknown."""
+    """Return the values of ``TIMING_METRICS`` of a run without training, by name; None or not finite if unknown."""
     takes = needed(run)
     needed_s = math.nan if takes is None else takes.median_s
     one_each = vehicles(run)
@@ -84,11 +85,11 @@ def timing_figures(run: RunData) -> dict[str, float | None]:
 
 
 def with_equal_commits(data: ConditionData) -> ConditionData:
-    """Add the main metric at equal numbers of committed updates, if arms differ in these numbers.
+    """Return the condition with its main metric also at equal numbers of committed updates, if arms differ in these.
 
     The new metric is taken at N updates, linear between two evaluations; N is the smallest number of any arm at that
-    seed. If several evaluations are averaged, so are their numbers of updates. Conditions whose runs did not all end by
-    traffic or time are returned unchanged.
+    seed. If several evaluations are averaged, so are their numbers of updates. Conditions without a main metric, or
+    whose runs did not all end by traffic or time, are returned unchanged.
     """
     main = data.main
     if main is None or any(cell.ended_by not in ("traffic", "time") for cell in data.cells):
@@ -109,13 +110,13 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
 
 
 def _curve_over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
-    """Return ``commits`` and ``value``, both rolling means over ``metric.last`` evaluations."""
+    """Return ``commits`` and ``value``, rolling means over ``metric.last`` evaluations; empty if there are fewer."""
     rows = cell.metrics.filter(pl.col("name") == metric.name, (pl.col("round") > 0) | (metric.last == 1))
     return rows.select(pl.col("commits", "value").rolling_mean(metric.last)).drop_nulls()
 
 
 def _with_value_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
-    """Return the cell with its curve's value at a number of committed updates."""
+    """Return the cell with ``EQUAL_COMMITS``: its curve's value at a number of committed updates."""
     value = float(np.interp(commits, curve["commits"], curve["value"]))
     return dataclasses.replace(cell, figures={**cell.figures, EQUAL_COMMITS: value})
 
@@ -128,7 +129,7 @@ def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
 
 
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
-    """Return the measures of each arm; None if no run has any."""
+    """Return the measures of each arm, with verdicts; None if no run has any. ``noun`` is the word for an arm."""
     shown = [(metric, data.finals(metric)) for metric in MEASURES]
     rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # every arm has a rate
     shown = [
@@ -164,7 +165,10 @@ def measure_table(data: ConditionData, families: Sequence[Family], noun: str) ->
 
 
 def measure_rows(data: ConditionData) -> pl.DataFrame:
-    """Return the rows of the table ``comparison_measures`` of a condition."""
+    """Return the rows of the table ``comparison_measures`` of a condition.
+
+    They are the measures of each cell, and the shares of its updates by speed and direction, null without updates.
+    """
     rows: list[tuple[object, ...]] = []
     spreads = {}
     if any(cell.windows.height for cell in data.cells):
@@ -214,7 +218,10 @@ def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float 
 
 
 def target_of(data: ConditionData) -> Target | None:
-    """Return the target: the worst arm's mean final value; None if no metric has a preferred direction."""
+    """Return the target, the worst arm's mean final value of the main metric, and when each cell reached it.
+
+    None if no metric has a preferred direction.
+    """
     metric = data.main
     if metric is None:
         return None
@@ -231,7 +238,10 @@ def target_of(data: ConditionData) -> Target | None:
 
 
 def target_rows(target: Target, noun: str) -> Table:
-    """Return the table of when each arm reached the target: medians over the seeds that reached it."""
+    """Return the table of when each arm reached the target: medians over the seeds that reached it.
+
+    Dashes if none did; ``noun`` is the word for an arm.
+    """
     metric = target.metric
     rows = []
     for (arm,), found in target.reached.group_by("arm", maintain_order=True):

@@ -1,4 +1,4 @@
-"""Figures of a comparison: values by condition, curves, paired differences and outcomes."""
+"""Plots of a comparison: values by condition, curves, paired differences and outcomes."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def look(data: ConditionData, arm: str) -> tuple[str, str]:
 
 
 def _left_margin_in(labels: Sequence[str]) -> float:
-    """Return the width that labels at the left need (in)."""
+    """Return the width of the left margin for labels (in), from 0.55 to 3.2."""
     longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
     return min(max(0.55, 0.3 + 0.066 * longest), 3.2)
 
 
 def _pair_label(pair: ComparedPair) -> str:
-    """Return the words of a pair, on two lines if they are long."""
+    """Return the name of a pair, on two lines if it is long."""
     if len(pair.words) <= _LABEL:
         return pair.words
     return f"{shortened(pair.first, _LABEL - 2)}\n\u2212 {shortened(pair.second, _LABEL - 2)}"
@@ -77,7 +77,10 @@ def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64],
 
 
 def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rounds at which all cells of an arm measured a metric, and the values, shape (seeds, rounds)."""
+    """Return the rounds at which all cells of an arm measured a metric, and the values, shape (seeds, rounds).
+
+    Both are empty if there is no such round.
+    """
     tables = [cell.measured(metric.name) for cell in data.of(arm)]
     found = [dict(table.select("round", "value").iter_rows()) for table in tables]
     rounds = sorted(set.intersection(*(set(values) for values in found))) if found else []
@@ -86,7 +89,10 @@ def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int
 
 
 def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.int64]) -> tuple[Reals, Reals]:
-    """Return simulated time (s) and bytes over the air when a metric was measured, means over seeds, per round."""
+    """Return simulated time (s) and bytes over the air at which a metric was measured, means over seeds.
+
+    ``rounds`` are those of ``curve``; both results have shape (rounds,).
+    """
     seconds, moved = [], []
     for cell in data.of(arm):
         measured = cell.measured(metric.name).filter(pl.col("round").is_in(rounds.tolist()))
@@ -96,7 +102,10 @@ def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.i
 
 
 def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
-    """Draw a metric over rounds, time and bytes: one line per arm, the mean over seeds with its 95 % interval."""
+    """Draw a metric over rounds, time and bytes: one line per arm, the mean over seeds with its 95 % interval.
+
+    Not drawn if it was measured only once. ``noun`` is the word for an arm.
+    """
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
@@ -192,7 +201,8 @@ def difference_panel(
 ) -> Panel:
     """Draw paired differences: one row per pair with one dot per seed, the mean and its interval.
 
-    ``labels`` replace the pairs' own names. They are written above the rows if the figure is not ``wide``.
+    ``labels`` replace the pairs' own names. They are written above the rows if the figure is not ``wide``. ``noun`` is
+    the word for what is compared.
     """
     labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
     row_in = _ROW_IN if wide else 0.5
@@ -227,7 +237,10 @@ def difference_panel(
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
-    """Draw the outcomes of participations, one bar per arm."""
+    """Draw the shares of participations by outcome, one bar per arm; arms without any are left out.
+
+    ``noun`` is the word for an arm.
+    """
     totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
               for arm in data.present}  # fmt: skip
     kept = [arm for arm in data.present if totals[arm]]

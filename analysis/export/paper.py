@@ -53,7 +53,7 @@ Files = dict[str, bytes]
 
 
 def runs_of(folder: Path) -> Runs:
-    """Return a run, or one finished cell per arm and condition of a comparison.
+    """Return a run, or one finished cell per arm and condition of a comparison, by label.
 
     Raises:
         InputError: ``folder`` is neither a run nor a comparison, no cell has finished, or a file is damaged.
@@ -66,6 +66,7 @@ def runs_of(folder: Path) -> Runs:
 
 
 def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
+    """Load the first finished cell of each arm and condition, by arm and, if there are several, condition."""
     several = len(compared.conditions) > 1
     names = [(one.entry.arm, one.entry.condition, one.name) for one in reversed(compared.cells)]
     cells = {f"{arm}, {condition}" if several else arm: name for arm, condition, name in names}
@@ -88,6 +89,7 @@ def export_paper(folder: Path, to: Path) -> Path:
 
 
 def _run_files(folder: Path) -> Files:
+    """Return the files of a run's paper; its figures are drawn for print."""
     run = load(folder)
     with print_style() as pdfs:
         parts = sections(run)
@@ -106,6 +108,7 @@ def _run_files(folder: Path) -> Files:
 
 
 def _comparison_files(folder: Path) -> Files:
+    """Return the files of a comparison's paper; its figures are drawn for print."""
     data = load_comparison(folder)
     found = Compared(data)
     with print_style() as pdfs:
@@ -134,7 +137,7 @@ def _all_files(
     inputs: Files,
     input_lines: Sequence[str],
 ) -> Files:
-    """Return all files; ``input_lines`` describe the inputs."""
+    """Return all files; ``compared`` is None for a run, ``input_lines`` describe the inputs."""
     settings = Section(id="settings", title="", tables=settings_tables(runs))
     text, first = methods(runs, traffics, compared), next(iter(runs.values()))
     papers = [(one.name, one.paper) for run in runs.values() if (one := run.manifest.learner)]
@@ -158,7 +161,7 @@ def refuse_what_is_there(to: Path) -> None:
 
 
 def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
-    """Return figures, tables, and a two-column document that contains them all."""
+    """Return figures (SVG, PDF), tables (LaTeX, CSV), and a two-column document with all of them."""
     files, lines = Files(), []
     for section in parts:
         for panel in section.panels:
@@ -192,7 +195,7 @@ def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
 
 
 def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
-    """Return unchanged inputs by path, each with new name and content, and one line per input."""
+    """Return unchanged inputs by path, with new name and content, and lines on all inputs; view files become empty."""
     # an untrusted folder may name any file of this machine: copy only files with the recorded hash
     found: dict[str, bytes] = {}
     lines = []
@@ -221,7 +224,7 @@ def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[
 
 
 def _files(folder: Path, below: str, *names: str) -> Files:
-    """Return the contents of those named files that exist."""
+    """Return the contents of those named files that exist in ``folder / below``, by path below ``folder``."""
     run = RunDirectory(folder / below)
     found = {name: (run.path / name).read_bytes() if name == RECORD else run.read_bytes(name)
              for name in names if name == RECORD or run.holds(name)}  # fmt: skip
@@ -229,6 +232,7 @@ def _files(folder: Path, below: str, *names: str) -> Files:
 
 
 def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
+    """Return settings with paths of inputs replaced, at any depth; also the file of ``FILE:CLASS``."""
     if isinstance(value, Mapping):
         return {key: _replace_paths(one, names) for key, one in value.items()}
     if isinstance(value, list):
@@ -240,6 +244,7 @@ def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]) -> bytes:
+    """Return the text on how to get the results again; ``inputs`` has one line per input."""
     machine = [row for facts in record(run) if facts.title == "Machine and packages" for row in facts.rows]
     lines = [
         "# How to get these results again", "", f"    {clean(' '.join(command), 4000)}", "",
@@ -251,7 +256,7 @@ def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]
 
 
 def _crate(run: RunData, files: Files) -> bytes:
-    """Return RO-Crate 1.1 metadata: the type of each file, and the run that made them."""
+    """Return RO-Crate 1.1 metadata (JSON): the type and size of each file, and the run that made them."""
     manifest = run.manifest
     parts = [
         {"@id": quote(name), "@type": "File", "name": name, "contentSize": str(len(content)),

@@ -53,7 +53,7 @@ class Playback:
 
     @property
     def caption(self) -> str:
-        """Limits of the playback, in words."""
+        """Sentences on the limits of the playback."""
         words = f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
         if self.handovers:
             words += (
@@ -63,7 +63,10 @@ class Playback:
 
 
 def playback(run: RunData) -> Playback | None:
-    """Pack a run; None if no vehicle was in coverage."""
+    """Return a run's data for the playback; None if no vehicle was in coverage.
+
+    Paths are thinned with the first tolerance that keeps the text within ``LIMIT_BYTES``, or with the last one.
+    """
     if run.paths is None or run.windows.is_empty():
         return None
     # of many windows, a sixteenth shows which tolerances are far too small
@@ -96,6 +99,9 @@ def thin_paths(
         y_m: y of the points (m), shape (n,).
         first: index of each path's first point; each path has at least two points.
         tolerance_m: largest distance of a removed point from the interpolated path (m).
+
+    Returns:
+        shape (n,); True for the first and the last point of each path.
     """
     keep = np.zeros(len(time_s), bool)
     keep[first] = keep[np.append(first[1:], len(time_s)) - 1] = True
@@ -121,7 +127,7 @@ def thin_paths(
 
 
 def _pack(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> str:
-    """Return the packed text of the run, with the given batches of windows and paths."""
+    """Return the packed text of the run, with the windows and paths of the given batches."""
     west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
     origin = (west + east) / 2, (south + north) / 2
@@ -171,7 +177,7 @@ def _pack(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> 
 
 
 def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
-    """Yield windows with their paths in batches: the first ``of_each`` windows of each batch."""
+    """Yield windows with their paths, batch by batch; only the first ``of_each`` windows of a batch."""
     assert run.paths is not None
     for begin in range(0, run.windows.height, _BATCH):
         yield run.paths.collect(
@@ -182,14 +188,14 @@ def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
 
 
 def _differences(numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each number minus the one before; the first number of each path is unchanged."""
+    """Return each number minus the one before; the first number of each path, at ``first``, is unchanged."""
     result = np.diff(numbers, prepend=0)
     result[first] = numbers[first]
     return result
 
 
 def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
-    """Return the lanes as polylines [x, y, x, y, ...] in whole metres."""
+    """Return the lanes as polylines [x, y, x, y, ...] in whole metres from ``origin``."""
     lanes = []
     for xs, ys in run.lanes.select("x_m", "y_m").iter_rows():
         line = np.rint(np.column_stack((np.subtract(xs, origin[0]), np.subtract(ys, origin[1])))).astype(int)
@@ -198,7 +204,7 @@ def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
 
 
 def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
-    """Return per invitation: vehicle, RSU, round, outcome, begin, end, and [index in ``STAGES``, seconds] pairs."""
+    """Return vehicle, RSU, round, outcome, begin, end (s) and [index in ``STAGES``, seconds] pairs per invitation."""
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
     result = []
@@ -223,7 +229,7 @@ def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int])
 
 
 def _curve(run: RunData) -> dict[str, Any] | None:
-    """Return the first headline metric over simulated time; None without one."""
+    """Return label, unit and points of one headline metric over simulated time, accuracy first; None without one."""
     found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
     if not found:
         return None

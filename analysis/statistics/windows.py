@@ -32,7 +32,7 @@ class StepCurve:
 
     @property
     def peak(self) -> int:
-        """The largest value."""
+        """The largest value; 0 without steps."""
         return int(self.value.max(initial=0))
 
     def at(self, instants_s: Floats) -> NDArray[np.int64]:
@@ -40,14 +40,14 @@ class StepCurve:
         return np.append(self.value, 0)[np.searchsorted(self.time_s, instants_s, "right") - 1]
 
     def means(self, edges_s: Floats) -> Floats:
-        """Return the mean between every two neighbouring ``edges_s``."""
+        """Return the mean between every two neighbouring ``edges_s``, shape (edges - 1,)."""
         integral = np.concatenate([[0.0], np.cumsum(self.value[:-1] * np.diff(self.time_s))])
         result: Floats = np.diff(np.interp(edges_s, self.time_s, integral)) / np.diff(edges_s)
         return result
 
 
 def in_coverage(windows: pl.DataFrame) -> StepCurve:
-    """Return the number of half-open intervals from ``enter_s`` to ``exit_s`` that contain each instant."""
+    """Return the number of windows that contain each instant; they contain ``enter_s``, but not ``exit_s``."""
     times = np.concatenate([windows["enter_s"].to_numpy(), windows["exit_s"].to_numpy()])
     change = np.repeat([1, -1], windows.height)
     instants, index = np.unique(times, return_inverse=True)
@@ -57,7 +57,10 @@ def in_coverage(windows: pl.DataFrame) -> StepCurve:
 
 
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals in which vehicles were covered by any RSU: ``vehicle_id``, ``enter_s``, ``exit_s``."""
+    """Return the intervals in which vehicles were covered by any RSU, in order of vehicle and time.
+
+    The columns are ``part`` (number of the interval, from 1), ``vehicle_id``, ``enter_s`` and ``exit_s``.
+    """
     rows = windows.select("vehicle_id", "enter_s", "exit_s").sort("vehicle_id", "enter_s")
     before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
     new = (pl.col("enter_s") > before).fill_null(value=True)
@@ -89,6 +92,8 @@ _MAP_WINDOWS = 256
 
 def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
     """Return the space-mean speed on the map; each path is drawn three cells wide.
+
+    Of more than about ``MAX_MAP_SAMPLES`` points, only every k-th window is used.
 
     Args:
         windows: the table ``windows``, or a scan that reads it.
@@ -202,6 +207,9 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
     Args:
         values: times seen (s), shape (N,).
         cut: True for values that are only a lower bound, shape (N,).
+
+    Returns:
+        the share by time; its steps are at the values that are not cut.
     """
     at, index = np.unique(values, return_inverse=True)
     ended = np.bincount(index, ~cut, len(at))
@@ -223,7 +231,10 @@ def lasting(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell by the Kaplan-Meier estimate (1958); a cut window counts as longer."""
+    """Return the median dwell by the Kaplan-Meier estimate (1958); a cut window counts as longer.
+
+    Windows whose entry was not seen are left out, see ``lasting``, and so are those without a finite length.
+    """
     whole = lasting(windows)
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
@@ -237,7 +248,10 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 
 
 def entries(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows with known entry speed that began by crossing the rim; all with known speed if none did."""
+    """Return the windows that began at the rim of a disc and have a known entry speed.
+
+    If none did, return all windows with a known entry speed.
+    """
     known = windows.filter(pl.col("entry_speed_mps").is_finite())
     crossing = known.filter(pl.col("entry_cause") == "crossing")
     return known if crossing.is_empty() else crossing
