@@ -56,7 +56,7 @@ def pairs(exchanges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
-    """Return each edge as an arc, shape (edges, points, 2); arcs keep pairs along one road distinguishable."""
+    """Return an arc per row, shape (rows, points, 2) in m; arcs keep pairs along one road distinguishable."""
     ends = edges.select(*_POSITION).to_numpy().reshape(-1, 2, 2)
     backwards = (ends[:, 0, 0] > ends[:, 1, 0]) | ((ends[:, 0, 0] == ends[:, 1, 0]) & (ends[:, 0, 1] > ends[:, 1, 1]))
     ends = np.where(backwards[:, None, None], ends[:, ::-1], ends)
@@ -67,7 +67,7 @@ def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
 
 
 def _extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
-    """Return x_min, x_max, y_min and y_max around pairs (m)."""
+    """Return x_min, x_max, y_min and y_max (m) around the arcs of pairs, with a margin."""
     points = _arcs(edges)
     (left, low), (right, high) = points.min(axis=(0, 1)), points.max(axis=(0, 1))
     margin = max(0.08 * max(right - left, high - low), _LEAST_MARGIN_M)
@@ -75,6 +75,7 @@ def _extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
+    """Draw an arc per pair by state, marks of relayed pairs, the vehicles, and a legend."""
     raster = edges.height > _MOST_VECTOR_EDGES
     width = 1.4 if edges.height <= 60 else 0.6
     marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)
@@ -117,7 +118,7 @@ def _words(edges: pl.DataFrame) -> str:
 
 @panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
 def contact_graph_panel(run: RunData) -> Drawn:
-    """Draw vehicles and exchanging pairs on the map, for the round with most pairs."""
+    """Draw vehicles and exchanging pairs on the map, for the round with most pairs with known positions."""
     edges = pairs(run.exchanges)
     overall = f"{plural(edges['round'].n_unique(), 'round')} with exchanges: {_words(edges)}."
     known = edges.filter(pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False)))

@@ -1,4 +1,4 @@
-"""Figures of exchanges between vehicles: number by round, time in contact, and the learner's own value."""
+"""Plots of exchanges between vehicles: number by round, time in contact, and the learner's own value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_BARS = 120
 
 
 def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
-    """Return the bars' edges, the rounds per bar, and each bar's means per round, over rounds without exchange too."""
+    """Return the bars' edges, rounds per bar, and means per round of each bar; rounds without exchange count as 0."""
     numbers = run.exchanges["round"]
     ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
     rounds = max(ends) + 1
@@ -71,7 +71,7 @@ def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> No
 
 @panel("exchange-rounds", "Exchanges by round")
 def rounds_panel(run: RunData) -> Drawn:
-    """Draw the number of completed and of cut exchanges by round, and the bytes they moved."""
+    """Draw the number of completed and of cut exchanges by round, and the bytes they moved; needs an exchange."""
     edges, width, bars = _bars_by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)
@@ -108,6 +108,7 @@ def rounds_panel(run: RunData) -> Drawn:
 
 
 def _percentile_words(seconds: Floats) -> str:
+    """Return median and 10th to 90th percentile of times (s) in words; the median alone of fewer than ten."""
     low, middle, high = np.percentile(seconds, [10, 50, 90])
     if len(seconds) < 10:
         return f"{quantity(float(middle), 's')} in the median"
@@ -116,7 +117,7 @@ def _percentile_words(seconds: Floats) -> str:
 
 @panel("exchange-contact", "Time in contact")
 def contact_time_panel(run: RunData) -> Drawn:
-    """Draw the time in contact (s) of completed and of cut exchanges."""
+    """Draw the time in contact (s) of completed and of cut exchanges; pairs that never met are left out."""
     met = run.exchanges.filter((pl.col("via") != "") & pl.col("contact_s").is_finite())
     never = run.exchanges.height - met.height
     if met.is_empty():
@@ -143,7 +144,7 @@ def contact_time_panel(run: RunData) -> Drawn:
 
 
 def _value_words(run: RunData) -> str:
-    """Return the learner's own value of completed exchanges, in words; empty if it has none."""
+    """Return mean and range of the value that the learner gave to completed exchanges; empty without values."""
     series, found = run.manifest.exchange, run.exchanges["value"]
     values = found.filter(found.is_finite()).to_numpy()
     if not series or not len(values):

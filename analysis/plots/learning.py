@@ -1,4 +1,4 @@
-"""Figures of the learner's metrics by round, and of the data in the silos. Independent of any learner."""
+"""Plots of the learner's metrics by round, and of the data in the silos; for any learner."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
 
 
 def _title(group: list[Curve]) -> str:
+    """Return a figure's title: the name of the group or the labels of its curves, with their unit."""
     if (shared := {curve.group for curve in group}) != {""} and len(shared) == 1:
         unit = f" ({clean(group[0].unit, 12)})" if group[0].unit not in ("", "%") else ""
         return shared.pop() + unit if len(group) > 1 else sentence_case(group[0].label) + unit
@@ -50,7 +51,7 @@ def _round_words(aggregated: int) -> str:
 
 
 def _change_words(group: list[Curve]) -> str:
-    """Return first and last value of each curve in words; the rounds only once if all curves share them."""
+    """Return first and last value of each curve in words; the rounds once if all curves have the same."""
     spans = {(int(curve.round[0]), int(curve.round[-1])) for curve in group}
     if len(group) > 1 and len(spans) == 1:
         first, last = spans.pop()
@@ -66,6 +67,7 @@ def _change_words(group: list[Curve]) -> str:
 
 
 def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
+    """Draw curves over rounds and, if times are known, over time and bytes; a sentence if each has one value."""
     title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
         words = [f"{curve.words(float(curve.value[0]))} {_round_words(int(curve.round[0]))}" for curve in group]
@@ -92,6 +94,7 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
 
 
 def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
+    """Draw each curve at its array in ``x``, whose axis has the label; the range over RSUs is shaded."""
     columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
     height = 2.9 + 0.16 * max(legend_rows - 2, 0)
@@ -113,7 +116,10 @@ def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: st
 
 
 def series_panels(run: RunData) -> list[Panel]:
-    """Draw every declared series; series with the same unit and group share a figure."""
+    """Draw every declared series; series with the same unit and group share a figure.
+
+    If nothing was measured, return one panel without a figure.
+    """
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves(run):
         groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)
@@ -144,7 +150,7 @@ def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
 
 @panel("silos", "Data distribution over silos", wide=True)
 def silo_panel(run: RunData) -> Drawn:
-    """Draw the number of images of each class in each silo."""
+    """Draw the number of images of each class in each silo; not drawn if all numbers are equal."""
     silos = run.silos
     if silos.is_empty():
         return None, "Not drawn: this learner's data have no classes."

@@ -33,6 +33,7 @@ def covered_extent(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
 
 
 def _extent(run: RunData) -> tuple[float, float, float, float]:
+    """Return x_min, x_max, y_min and y_max of all discs with a margin (m)."""
     west, east, south, north = covered_extent(run.rsus)
     margin = 0.06 * max(east - west, north - south)
     return west - margin, east + margin, south - margin, north + margin
@@ -109,7 +110,7 @@ def map_axes(
 
 
 def map_panel(run: RunData, ids: str = "map") -> Panel:
-    """Draw lanes, RSU discs and mean speeds in equal scale; ``ids`` is the name for ``to_svg``."""
+    """Draw lanes, RSU discs and mean speeds in equal scale; ``ids`` makes the ids in the SVG unique on a page."""
     title = "Where vehicles drove in coverage, and how fast"
     if run.windows.is_empty() and run.lanes.is_empty():
         return Panel(name="map", title=title, caption="There is neither a road net nor a vehicle to draw.")

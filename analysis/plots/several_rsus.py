@@ -1,4 +1,4 @@
-"""Figures of several RSUs: RSUs per vehicle, gaps and overlaps, updates and models by RSU, handovers."""
+"""Plots of several RSUs: RSUs per vehicle, gaps and overlaps, updates and models by RSU, handovers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def met_panel(run: RunData) -> Drawn:
 
 @panel("successions", "From one RSU to the next")
 def succession_panel(run: RunData) -> Drawn:
-    """Draw the distribution of the gaps (negative: overlaps) between two RSUs."""
+    """Draw the distribution of the gaps (s) between the discs of one RSU and the next; overlaps are negative."""
     gaps_s = np.sort(successions(run.windows)["gap_s"].to_numpy())
     if not len(gaps_s):
         return None, "Not drawn: no vehicle came from one RSU to another."
@@ -113,7 +113,7 @@ def succession_panel(run: RunData) -> Drawn:
 
 @panel("commits", "Updates by RSU", wide=True)
 def commits_panel(run: RunData) -> Drawn:
-    """Draw the number of committed updates by RSU on the map."""
+    """Draw the number of committed updates by RSU on the map; an update counts where it was uploaded."""
     committed = run.participations.filter(outcome="committed")
     if committed.is_empty():
         return None, "Not drawn: nobody committed."
@@ -142,7 +142,10 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw the main result of each RSU's model over time, and below the models' distance from their mean."""
+    """Draw the main result of each RSU's model over time, and below the models' distance from their mean.
+
+    Only for runs with several models; not drawn if none of these was evaluated.
+    """
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])
@@ -173,6 +176,7 @@ def apart_panel(run: RunData) -> Drawn:
     last = {str(name): float(of["value"][-1]) for name, of in lines.items()}
 
     def words(pick: Callable[..., str]) -> str:
+        """Return the value and the RSU of the model that ``pick`` (min or max) picks."""
         name = pick(last, key=last.__getitem__)
         value = percent(last[name]) if shown.unit == "%" else quantity(last[name], shown.unit)
         return f"{value} (RSU {shortened(name, 30)})"
@@ -188,7 +192,7 @@ def apart_panel(run: RunData) -> Drawn:
 
 @panel("handovers", "Handovers by what the vehicle did")
 def handover_panel(run: RunData) -> Drawn:
-    """Draw the outcomes of participations with a handover, by their stage at the handover."""
+    """Draw the outcomes of participations with a handover, by the stage in which they were at the handover."""
     found = run.handovers
     if found.is_empty():
         return None, "Not drawn: nobody was handed over while it took part."

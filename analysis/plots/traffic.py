@@ -1,4 +1,4 @@
-"""Figures of traffic: vehicles in coverage over time, their speeds and dwell times."""
+"""Plots of traffic: vehicles in coverage over time, their speeds and dwell times."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _BINS, _BINS_OF_SEVERAL = 600, 200
 
 
 def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
-    """Return the step curve of each RSU with traffic, the RSU with most windows first."""
+    """Return the number of vehicles in coverage by RSU with traffic; the RSU with most windows is first."""
     ids = windows.group_by("rsu_id").len().sort("len", "rsu_id", descending=[True, False])["rsu_id"]
     return {name: in_coverage(windows.filter(pl.col("rsu_id") == name)) for name in ids}
 
 
 def _span(run: RunData) -> tuple[float, float]:
+    """Return begin and end (s) of the time axis: the run's, or an earlier entry and a later exit."""
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
     enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
     last = float(leave.max())
@@ -50,7 +51,7 @@ def _span(run: RunData) -> tuple[float, float]:
 
 
 def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
-    """Return times (s) and values to draw: all steps, or means over ``bins`` equal times if there are too many."""
+    """Return times (s) and values to draw: all steps, or means of ``bins`` equal spans if there are over ``most``."""
     if len(curve.time_s) <= most:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
     edges = np.linspace(begin, end, bins + 1)
@@ -110,6 +111,7 @@ def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
+    """Return a sentence on the fit, and how good it is; or why there is none."""
     if fit is None:
         return "Too few different speeds to fit a distribution."
     bounds = f"{number(fit.low)}\u2013{number(fit.high)} km/h ({'declared' if declared else 'observed'})"
@@ -128,7 +130,7 @@ def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
 
 @panel("speeds", "Speed at entry")
 def speed_panel(run: RunData) -> Drawn:
-    """Draw the histogram of entry speeds with the fitted truncated Gaussian."""
+    """Draw the histogram of entry speeds, and a truncated Gaussian if one can be fitted."""
     speeds = entries(run.windows)["entry_speed_mps"].to_numpy() * 3.6
     left_out = run.windows.height - len(speeds)
     if len(speeds) == 0:

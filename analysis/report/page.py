@@ -74,17 +74,17 @@ class Section:
 
     @property
     def switched(self) -> bool:
-        """Whether its curves are also drawn over time and bytes."""
+        """Whether a figure has the same curves over other axes, between which readers can switch."""
         return any(panel.against for panel in self.panels)
 
     @property
     def missing(self) -> list[Panel]:
-        """The panels without a figure, which have a sentence instead."""
+        """The panels without a figure; their captions say why."""
         return [panel for panel in self.panels if not panel.svg]
 
 
 def sections(run: RunData) -> list[Section]:
-    """Draw all figures for this kind of run, by section."""
+    """Return the sections of a run's page, with all figures that its kind of run has."""
     with styled():
         traffic = [draw(run) for draw in (occupancy_panel, speed_panel, dwell_panel)]
         found = [
@@ -132,14 +132,14 @@ _TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def script(*names: str) -> tuple[Markup, str]:
-    """Return scripts as one, and its SHA-256 (base64), for a page's policy to allow only this script."""
+    """Return scripts of the templates as one, and its SHA-256 (base64), so that a page's policy allows no other."""
     text = "\n".join((_TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return Markup(text), base64.b64encode(sha256(text.encode()).digest()).decode()  # noqa: S704 - our own
 
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return the templates of pages; names from users are escaped."""
+    """Return the Jinja environment of all pages, made once; names from users are escaped."""
     result = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -162,12 +162,13 @@ _KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility"
 
 
 def tile(label: str, value: str) -> tuple[str, str, str]:
-    """Return label, headline value without its brackets, and the text in brackets, which is shown smaller."""
+    """Return label, headline value without its brackets, and the text in brackets; that is empty without brackets."""
     main, bracket, detail = value.partition(" (")
     return label, main, detail.removesuffix(")") if bracket else ""
 
 
 def _title(run: RunData) -> str:
+    """Return the page's title: scenario, and the learner or, without training, what the run shows."""
     scenario = clean(Path(run.experiment.scenario.replace("\\", "/")).name or "run", 60)
     if not run.takes_part:
         return f"{scenario}: traffic and blur"
@@ -177,7 +178,7 @@ def _title(run: RunData) -> str:
 
 
 def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
-    """Write ``figures/*.svg``, and remove those of panels that have no figure now."""
+    """Write ``figures/*.svg`` of all panels, and remove the file of a panel that has no figure now."""
     for section in parts:
         for panel in section.panels:
             for name, svg in panel.drawings.items():

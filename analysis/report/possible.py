@@ -87,7 +87,11 @@ def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
 
 
 def tables(run: RunData) -> list[Table]:
-    """Return a table of the vehicles that could take part and did, in all and by RSU, approach, type and speed."""
+    """Return a list with a table of the vehicles that could take part and did.
+
+    Its rows are all vehicles, and those by RSU, approach, type and speed. Empty if it is not known how long a
+    participation takes.
+    """
     found = needed(run)
     if found is None or run.windows.is_empty():
         return []
@@ -120,6 +124,7 @@ def tables(run: RunData) -> list[Table]:
 
 
 def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
+    """Return a row: number, share covered long enough, invited, committed; a dash if a share is unknown."""
     total, share = members.height, long_enough(members, needed_s)
     sums = [int(members[column].sum()) for column in ("invited", "committed")]
     seen = members.filter(pl.col("longest_s") > needed_s)["committed"]
@@ -146,7 +151,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 @panel("survival", "How long windows last, and how long a participation takes")
 def survival_panel(run: RunData) -> Drawn:
-    """Draw the survival curve of windows, with the duration of a participation."""
+    """Draw the survival curve of windows and, if known, how long a participation takes."""
     found = needed(run)
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
@@ -186,7 +191,7 @@ def survival_panel(run: RunData) -> Drawn:
 
 @panel("failed", "Where participations failed")
 def failed_panel(run: RunData) -> Drawn:
-    """Draw the positions at which participations were cut, by outcome."""
+    """Draw where vehicles were when their participation was cut, by outcome."""
     failed = run.participations.filter(pl.col("outcome").is_in(_FAILED))
     if failed.is_empty() or run.paths is None:
         return None, "Not drawn: no participation was cut." if failed.is_empty() else "Not drawn: no paths are known."
@@ -208,7 +213,7 @@ def failed_panel(run: RunData) -> Drawn:
 
 
 def _places(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
-    """Return ``outcome`` and the position ``x_m``, ``y_m`` at the end of each failed participation."""
+    """Return ``outcome`` and position ``x_m``, ``y_m`` at the end of each failed participation with a known path."""
     assert run.paths is not None
     keys = failed.select(WINDOW_KEY).unique()
     path = ("path_time_s", "path_x_m", "path_y_m")

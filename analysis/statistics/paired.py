@@ -76,10 +76,10 @@ class PairedDifference:
 def paired_difference(
     first: ArrayLike, second: ArrayLike, *, level: float = LEVEL, method: Interval = "sign-flip"
 ) -> PairedDifference:
-    """Compare paired values.
+    """Compare paired values; equal to rounding means equal.
 
     Args:
-        first: shape (n,), finite.
+        first: shape (n,), finite; n may be 0.
         second: shape (n,), paired with ``first``.
         level: level of the test; LEVEL / k for one of k tests.
         method: ``sign-flip`` assumes symmetric differences, ``t`` (Student's) normal ones.
@@ -139,7 +139,7 @@ def power_of(effect: float, count: int, level: float, *, student: bool = False) 
 
 @cache
 def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
-    """Return, sorted, the effect from which on each of many normal samples is rejected: minus its lower limit."""
+    """Return the effect (d_z) from which on a test rejects each of ``_DRAWS`` normal samples, in ascending order."""
     samples = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return np.sort(-lower_limits(samples, rejected))
 
@@ -156,7 +156,10 @@ def smallest_effect(count: int, level: float, *, student: bool = False) -> float
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's corrected p-values: the k-th smallest of m times m - k + 1, not decreasing, at most 1."""
+    """Return Holm's corrected p-values, in the order given.
+
+    The k-th smallest of m is multiplied by m - k + 1; results do not decrease with k and are at most 1.
+    """
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -165,7 +168,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float] | None:
-    """Return the 90 % range of observed over true deviation of ``count`` normal values; None for fewer than two."""
+    """Return the range that contains observed over true standard deviation in 90 % of samples.
+
+    ``count`` is the number of normal values; None for fewer than two.
+    """
     if count < 2:
         return None
     low, high = np.sqrt(stats.chi2.ppf((0.05, 0.95), count - 1) / (count - 1))

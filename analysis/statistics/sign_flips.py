@@ -94,17 +94,20 @@ def splits_of(count: int) -> int:
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many splits may be as far out as the data if the test is to reject at a level."""
+    """Return how many splits may be as far out as the data if the test is to reject at a level.
+
+    0 means that the splits are too few to reject anything.
+    """
     return math.floor(level * splits * (1 + 1e-9))
 
 
 def attained_level(level: float, count: int) -> float:
-    """Return the attained level: the greatest possible p-value that is not above ``level``."""
+    """Return the greatest possible p-value that is not above ``level``; 0 if there is none."""
     return most_rejected(level, splits_of(count)) / splits_of(count)
 
 
 def _split_means(differences: Floats) -> tuple[Floats, Floats, int]:
-    """Return the smaller and the larger mean of each split's two parts, and the number of splits (one more)."""
+    """Return the smaller and larger mean of the two parts of each split but the data's, and the number with it."""
     # the data's own split has an empty part and is left out; a random split equal to it is always as far out: +-inf
     count = len(differences)
     if count <= MOST_EXACT:
