@@ -22,7 +22,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u20
 
 
 def count(value: float) -> str:
-    """Return a whole number with its digits in groups of three."""
+    """Return a value rounded to a whole number, with its digits in groups of three."""
     return f"{round(value):,}".replace(",", THIN).replace("-", "\u2212")
 
 
@@ -50,7 +50,7 @@ def si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def byte_scale(most: float) -> tuple[float, str]:
-    """Return divisor and unit for an axis up to ``most`` (B)."""
+    """Return divisor and unit for an axis up to ``most`` (B): from B to TB."""
     return next(((10.0**k, u) for k, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if most >= 10**k), (1.0, "B"))
 
 
@@ -122,12 +122,13 @@ def shortened(text: object, limit: int = 60) -> str:
 
 
 def named(names: Sequence[str], between: str = ", ") -> str:
-    """Return up to five names, and the number of others."""
+    """Return up to five names, joined by ``between``, and the number of others."""
     more = f" and {count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
     return between.join(shortened(name, 90) for name in names[:MOST_NAMED]) + more
 
 
 def _printable(text: object) -> str:
+    """Return text with each unprintable character replaced by U+FFFD."""
     shown = str(text)
     return shown if shown.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in shown)
 

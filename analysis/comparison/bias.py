@@ -27,6 +27,8 @@ _COMPASS = ("north", "east", "south", "west")
 class Spread:
     """Shares of the windows, dwell and updates of a condition, by bin.
 
+    ``by_arm`` has those of each arm with a finished cell, ``together`` those of all cells; both as returned by ``of``.
+
     Args:
         data: the condition.
         labels: labels of the bins.
@@ -42,11 +44,12 @@ class Spread:
         self.together = self.of(pl.concat([cell.windows for cell in data.cells]))
 
     def of(self, table: pl.DataFrame) -> dict[str, Floats]:
-        """Return the shares of a table from ``windows_with_updates``."""
+        """Return the shares of a table from ``windows_with_updates``; see ``statistics.participation.shares``."""
         return shares(table, self._bins_of(table), len(self.labels))
 
 
 def _speeds_kmh(table: pl.DataFrame) -> Floats:
+    """Return the speeds at entry (km/h) of a table from ``windows_with_updates``."""
     return table["speed_kmh"].to_numpy().astype(np.float64)
 
 
@@ -58,7 +61,10 @@ def spread_over_speeds(data: ConditionData) -> Spread:
 
 
 def spread_over_directions(data: ConditionData) -> Spread:
-    """Return shares by the direction from which vehicles first came."""
+    """Return shares by the direction from which vehicles first came.
+
+    There is a bin for each direction that the settings plan or that occurs; at least one.
+    """
     planned = [int(cell.settings.get("silos.approaches", 0)) for cell in data.cells]
     seen = [int(cell.windows["approach"].max()) + 1 for cell in data.cells if cell.windows.height]  # type: ignore[arg-type]
     bins = max(*planned, *seen, 1)
@@ -68,7 +74,10 @@ def spread_over_directions(data: ConditionData) -> Spread:
 
 
 def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, axis: str) -> Panel:
-    """Draw the spread over bins: bars for windows, lines for time in coverage, dots for each arm's updates."""
+    """Draw the spread over bins: bars for windows, lines for time in coverage, dots for each arm's updates.
+
+    ``what`` names the bins in the title, ``axis`` labels them. Not drawn if no update was aggregated.
+    """
     title = f"Updates against traffic, by {what}"
     if not any(one["updates"].any() for one in spread.by_arm.values()):
         return Panel(name=name, title=title, caption="Not drawn: no update was aggregated.")

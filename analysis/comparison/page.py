@@ -27,7 +27,7 @@ _FIGURE = re.compile(r"(c\d+-)?(overview|conditions|differences|curves|outcomes|
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """Path of the page, tables for the terminal, and notes and warnings on them."""
+    """Path of the page, tables for the terminal, notes on these tables, and warnings with the runs' notices."""
 
     path: Path
     tables: list[Table]
@@ -36,6 +36,7 @@ class ComparisonResult:
 
 
 def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
+    """Return the numbers of arms, conditions (if several), seeds, cells and rounds as tiles."""
     rounds = sorted({cell.wanted_rounds for cell in data.cells})
     several = [("Conditions", count(len(data.conditions)))] if len(data.conditions) > 1 else []
     pairs = [
@@ -60,7 +61,7 @@ def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
 def build_comparison(folder: Path) -> ComparisonResult:
     """Write ``comparison.html``, its tables as Parquet and CSV, and ``figures/*.svg`` into a comparison's folder.
 
-    The same cells give the same bytes.
+    The same cells give the same bytes. Figures of conditions and metrics that no longer exist are removed.
 
     Raises:
         InputError: ``folder`` is no comparison, no cell has finished, or a file is damaged.

@@ -47,7 +47,7 @@ def export_fcd(folder: Path, to: Path) -> Path:
 
 
 def _samples(folder: Path) -> pl.DataFrame:
-    """Return one row per vehicle and step, in order of time; a vehicle that several RSUs cover appears once."""
+    """Return one row per vehicle and step, in order of time; InputError if the traffic has no steps."""
     run = RunDirectory(folder)
     traffic = run.manifest_record().traffic
     if not traffic.step_s:
@@ -64,6 +64,8 @@ def _samples(folder: Path) -> pl.DataFrame:
 
 
 def _xml(samples: pl.DataFrame) -> bytes:
+    """Return samples as SUMO's FCD output in XML."""
+
     def lines() -> Iterator[str]:
         yield '<?xml version="1.0" encoding="UTF-8"?>\n<fcd-export>\n'
         for (time_s,), rows in samples.group_by("timestep_time", maintain_order=True):
@@ -78,6 +80,7 @@ def _xml(samples: pl.DataFrame) -> bytes:
 
 
 def _parquet(samples: pl.DataFrame) -> bytes:
+    """Return samples as a Parquet file."""
     samples.write_parquet(buffer := io.BytesIO())
     return buffer.getvalue()
 

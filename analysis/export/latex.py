@@ -43,6 +43,7 @@ def escape_latex(text: object) -> str:
 
 
 def _letter(letter: str) -> str:
+    """Return a character as LaTeX sets it; its code point if T1 lacks it, ? if it is unprintable."""
     if letter in _COMMANDS:
         return _COMMANDS[letter]
     if letter in _LATIN:
@@ -98,7 +99,7 @@ def booktabs(table: Table, label: str) -> str:
 
 
 def _wrap_limit(letters: Sequence[int], room: int) -> int:
-    """Return the number of letters at which columns must wrap to fit; the longest column's if none must."""
+    """Return the number of letters at which columns wrap to fit into ``room``; the longest column's if all fit."""
     most = max(letters)
     while most > 1 and sum(min(one, most) for one in letters) > room:
         most -= 1
@@ -106,13 +107,14 @@ def _wrap_limit(letters: Sequence[int], room: int) -> int:
 
 
 def _row(row: Sequence[str], most: int) -> str:
+    """Return a table row in LaTeX; for ``most`` see ``_cell``."""
     text = " & ".join(_cell(cell, most) for cell in row)
     # the command before would read a bracket as its argument, and a star as its starred form
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
 def _cell(text: str, most: int) -> str:
-    """Return a cell; words of more than ``most`` letters may break over lines."""
+    """Return a cell in LaTeX; words of more than ``most`` letters may break over lines."""
     words = (
         r"\allowbreak{}".join(escape_latex(word[at : at + 8]) for at in range(0, len(word), 8))
         if len(word) > most

@@ -31,7 +31,10 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def settings_tables(runs: Runs) -> list[Table]:
-    """Return tables of the settings that all runs share and of those that differ, except scenario, seed and RSU."""
+    """Return tables of the settings that all runs share and, if there are any, of those that differ.
+
+    Scenario, seed and RSU may differ without being listed.
+    """
     settings = {label: settings_of(run) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
     rows = {key: [_value_words(one.get(key, "")) for one in settings.values()] for key in keys}
@@ -43,7 +46,10 @@ def settings_tables(runs: Runs) -> list[Table]:
 
 
 def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | None) -> str:
-    """Return the paragraph; ``traffics`` are the recordings that a comparison replayed, or the only run itself."""
+    """Return the paragraph on traffic, learners, settings and the comparison.
+
+    ``traffics`` are the recordings that a comparison replayed, or the only run itself; ``compared`` is None for a run.
+    """
     first = next(iter(runs.values()))
     lines = [f"Simulated with vnetsim {first.manifest.vnetsim} [@vnetsim]."]
     for run in traffics[:_MOST_TRAFFICS]:
@@ -76,12 +82,13 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
 
 
 def _facts(run: RunData, title: str) -> str:
-    """Return the facts that the page lists under a title of "What was run"."""
+    """Return the facts under a title of the page's "What was run" in words; empty if there are none."""
     rows = [row for facts in record(run) if facts.title == title for row in facts.rows]
     return "; ".join(f"{name} {value}" for name, value, _ in rows if not name.startswith(_OMITTED))
 
 
 def _comparison_words(data: ComparisonData) -> str:
+    """Return sentences on simulated time, seeds, arms and the test of a comparison."""
     test = "a sign-flip test" if data.record.interval == "sign-flip" else "Student's t"
     last = data.record.last_evaluations
     value = "the last value" if last == 1 else f"the mean of the last {last} evaluations"
@@ -95,6 +102,7 @@ def _comparison_words(data: ComparisonData) -> str:
 
 
 def _value_words(value: Any) -> str:
+    """Return a setting's value in words: yes or no, lists joined by commas, "none" if empty."""
     if isinstance(value, list):
         return ", ".join(map(_value_words, value)) or "none"
     if isinstance(value, bool):

@@ -32,14 +32,17 @@ def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str
 
 
 def _mentions(paper: str, entry: str) -> bool:
+    """Return whether a learner's ``paper`` contains the arXiv number or the title of a BibTeX entry."""
     eprint, title = _field(entry, "eprint"), _field(entry, "title")
     return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
 
 
 def _field(entry: str, name: str) -> str:
+    """Return the value of a field of a BibTeX entry; empty if it has none."""
     found = re.search(rf"^  {name} = \{{(.*)\}},?$", entry, re.MULTILINE)
     return found[1] if found else ""
 
 
 def _letters(text: str) -> str:
+    """Return only the letters and digits of a text, in lower case."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

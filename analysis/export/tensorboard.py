@@ -18,9 +18,10 @@ _SHOWN = (bool, int, float, str)
 
 
 def export_tensorboard(folder: Path, to: Path) -> Path:
-    """Write event files of a run, or of each cell of a comparison that has cell_names, and return ``to``.
+    """Write event files of a run, or of each started cell of a comparison, and return ``to``.
 
-    The step is the number of aggregated rounds; the wall time is the simulated time (s).
+    Each cell gets a folder in ``to``. The step is the number of aggregated rounds; the wall time is the simulated time
+    (s).
 
     Raises:
         InputError: ``folder`` is neither a run nor a comparison, or is damaged; ``to`` is not empty; or tensorboardX
@@ -43,6 +44,7 @@ def export_tensorboard(folder: Path, to: Path) -> Path:
 
 
 def _write_events(to: Path, run_folder: Path) -> None:
+    """Write metrics and commits by round, and settings with final metrics, of a run into the folder ``to``."""
     from tensorboardX import SummaryWriter  # noqa: PLC0415 - optional
     from tensorboardX.summary import hparams  # noqa: PLC0415 - optional
 

@@ -25,7 +25,7 @@ _RARE_ENDINGS = {"round closed first": ("deadline",), "run ended first": ("unfin
 
 
 def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
-    """Return the columns of ``_TRAFFIC``."""
+    """Return the texts of the columns ``_TRAFFIC``; a dash for an unknown speed or dwell."""
     speeds = entries(windows)["entry_speed_mps"]
     speed = NONE if speeds.is_empty() else quantity(float(np.median(speeds.to_numpy())) * 3.6, "km/h")
     stayed = NONE if windows.is_empty() else dwell(windows).median
@@ -33,7 +33,7 @@ def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the number of invitations, and the share of each ending; dashes without invitations."""
+    """Return the number of invitations, and the share of each way to end; dashes without invitations."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)
@@ -43,7 +43,10 @@ def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[s
 
 
 def by_type(run: RunData) -> list[Table]:
-    """Return a table of entry speed, dwell, windows and outcomes by vehicle type; empty if there is only one type."""
+    """Return a list with a table of windows, entry speed, dwell and outcomes by vehicle type.
+
+    Empty if there is only one type; the rarest of more than 15 types share a row.
+    """
     windows = run.windows.with_columns(pl.col("vehicle_type").fill_null(""))
     sizes = windows.group_by("vehicle_type").len().sort("len", "vehicle_type", descending=[True, False])
     names = sizes["vehicle_type"].to_list()
@@ -68,7 +71,7 @@ def by_type(run: RunData) -> list[Table]:
 
 
 def _link_bytes(run: RunData) -> Mapping[str, float]:
-    """Return the bytes over each RSU's link; those of a participation with handovers are divided by serving RSU."""
+    """Return the bytes over each RSU's link, by RSU; with handovers, each serving RSU has its part."""
     whole = pl.col("download_bytes") + pl.col("upload_bytes")
     last = run.handovers.group_by("participation", maintain_order=True).agg(
         pl.col("link_bytes").sum(), pl.col("to_rsu_id").last()
@@ -87,7 +90,10 @@ def _natural_order(rsu: Rsu) -> list[tuple[int, str]]:
 
 
 def by_rsu(run: RunData) -> list[Table]:
-    """Return a table of traffic, occupancy, commits and bytes by RSU; empty if there is only one RSU."""
+    """Return a list with a table of traffic, occupancy, commits and bytes by RSU.
+
+    Empty if there is only one RSU; of more than 100, the first by name are shown.
+    """
     if len(run.rsus) < 2:
         return []
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s or 0.0

@@ -17,6 +17,7 @@ _MONTH_S = 30 * 24 * 3600.0
 
 
 def _traffic(run: RunData) -> list[tuple[str, str]]:
+    """Return rows on simulated time, vehicles, dwell, speed and blur; without windows, that there were no vehicles."""
     windows, end = run.windows, run.manifest.time_s
     rows = [("Simulated time", duration(end - run.manifest.traffic.begin_s))] if end is not None else []
     if windows.is_empty():
@@ -41,7 +42,7 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
 
 
 def _data(run: RunData) -> list[tuple[str, str]]:
-    """Return the bytes over the RSUs' links, and those between vehicles if these exchange."""
+    """Return rows on the bytes over the RSUs' links and, if vehicles exchange, on those between vehicles."""
     links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
     if run.exchanges.is_empty():
         return [("Data moved", si(links, "B"))]
@@ -60,7 +61,7 @@ def _data(run: RunData) -> list[tuple[str, str]]:
 
 
 def _backhaul(run: RunData) -> list[tuple[str, str]]:
-    """Return the bytes over the backhaul, and those of the busiest RSU, per month if the run was long enough."""
+    """Return a row on the bytes over the backhaul and those of the busiest RSU; empty if nothing was sent."""
     sent = run.backhaul.with_columns(bytes=pl.col("down_bytes") + pl.col("up_bytes"))
     total, took_s = float(sent["bytes"].sum()), (run.manifest.time_s or 0.0) - run.manifest.traffic.begin_s
     if not total or took_s <= 0:
@@ -73,7 +74,7 @@ def _backhaul(run: RunData) -> list[tuple[str, str]]:
 
 
 def _energy(run: RunData) -> list[tuple[str, str]]:
-    """Return the energy on board of participations with known power; empty if none is known."""
+    """Return a row on the energy on board of participations with known power; empty if none is known."""
     known = run.invited.filter(pl.col("train_j").is_not_null())
     if known.is_empty():
         return []
@@ -88,6 +89,7 @@ def _energy(run: RunData) -> list[tuple[str, str]]:
 
 
 def _learning(run: RunData) -> list[tuple[str, str]]:
+    """Return rows on rounds, commits, bytes and energy, trained or not."""
     parts = run.participations
     wanted = (run.experiment.rounds or 0) * run.aggregators if run.learning else 0
     done = f"{count(run.rounds.height)} of {count(wanted)}" if wanted else count(run.rounds.height)
@@ -107,12 +109,13 @@ def _learning(run: RunData) -> list[tuple[str, str]]:
 
 
 def _result_curves(run: RunData) -> list[Curve]:
+    """Return the curves of headline metrics, losses last."""
     found = [curve for curve in curves(run) if curve.result]
     return sorted(found, key=lambda curve: "loss" in curve.label.lower())
 
 
 def _results(run: RunData) -> list[tuple[str, str]]:
-    """Return the last value of each result series, losses last."""
+    """Return rows with the last value of each headline metric, losses last; the first value is in brackets."""
     rows = []
     for curve in _result_curves(run):
         value = curve.quantity(float(curve.value[-1]))
@@ -122,7 +125,7 @@ def _results(run: RunData) -> list[tuple[str, str]]:
 
 
 def _fluctuation(run: RunData) -> list[tuple[str, str]]:
-    """Return the fluctuation of the training loss, or why it is not known; empty without losses."""
+    """Return a row with the fluctuation of the training loss, or why it is unknown; empty without losses."""
     if (value := fluctuation(run.rounds)) is not None:
         return [("Fluctuation of the loss", f"{number(value, 2)} (from round to round, trend removed)")]
     losses = int(run.rounds["loss"].is_finite().sum())
@@ -131,7 +134,7 @@ def _fluctuation(run: RunData) -> list[tuple[str, str]]:
 
 
 def _reach(run: RunData) -> list[tuple[str, str]]:
-    """Return who could take part; empty for a run that trains or has no rounds."""
+    """Return rows on who could take part; empty for a run that trains or has no rounds."""
     if run.learning or not run.takes_part:
         return []
     from analysis.report import possible  # noqa: PLC0415 - imports matplotlib, half of a short recording's time
@@ -140,7 +143,7 @@ def _reach(run: RunData) -> list[tuple[str, str]]:
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return labels and values with units, results first."""
+    """Return labels and values with units, results first; they depend on the kind of run."""
     rows = [*_results(run), *_fluctuation(run)] if run.learning else _reach(run)
     rows += [*(_learning(run) if run.takes_part else ()), *_traffic(run)]
     wall = sum(run.manifest.wall_s.values())
@@ -183,7 +186,7 @@ _MOST_LEADING = 4
 
 
 def leading(run: RunData, rows: list[tuple[str, str]]) -> set[str]:
-    """Return the labels that a page shows large: results and commits, or traffic if the run does not learn."""
+    """Return the labels of up to four rows to show large: results and commits, or traffic if the run does not learn."""
     results = [label for label, _ in _results(run)][: _MOST_LEADING - 1] if run.learning else []
     others = [label for label, _ in rows if label in _LEADING_LABELS and label not in results]
     return {*results, *others[: 1 if run.learning else _MOST_LEADING]}

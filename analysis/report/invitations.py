@@ -57,12 +57,12 @@ class Invitations:
 
     @property
     def road_share(self) -> float:
-        """Share lost because the vehicle left, or continued at another RSU; NaN without invitations."""
+        """Share lost to the road: the vehicle left, or went on at another RSU; NaN without invitations."""
         return self.share(*ROAD, *EXCHANGE) + self.handed_over / self.total if self.total else np.nan
 
     @property
     def blurred(self) -> NDArray[np.float64]:
-        """The kernels above one pixel (px); shorter ones change no image."""
+        """The kernels above 1 px (px); shorter ones change no image."""
         return self.kernels_px[self.kernels_px > 1]
 
     @property
@@ -91,7 +91,10 @@ class Invitations:
 
 
 def invitations_of(run: RunData) -> Invitations:
-    """Return the outcomes of a run's invitations."""
+    """Return the outcomes of a run's invitations, and the blur of its committed updates.
+
+    Handed over are participations that continued and were not lost later. Updates without a known speed have no kernel.
+    """
     speeds_mps = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls().to_numpy()
     blurs = (speeds_mps * 3.6 > run.experiment.blur.threshold_kmh) & (run.experiment.blur.fraction > 0)
     lost = pl.col("fate").is_in([*ROAD, *EXCHANGE])
@@ -104,7 +107,7 @@ def invitations_of(run: RunData) -> Invitations:
 
 
 def add_invitations(runs: Iterable[Invitations]) -> Invitations:
-    """Return the invitations of several runs as one; ``image_px`` is that of the first."""
+    """Return the invitations of several runs as one, also of none; ``image_px`` is that of the first."""
     found = list(runs)
     return Invitations(
         outcomes=sum((one.outcomes for one in found), Counter()),

@@ -32,7 +32,10 @@ class Facts:
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return the tables of what was run; those of radio, computers and learner only if there is a learner."""
+    """Return the tables of what was run, without facts that have no value and without empty tables.
+
+    Those of radio, computers and learner are only included if the run had a learner.
+    """
     tables: dict[str, list[Row]] = {"Run": _run(run), "Traffic": _traffic(run)}
     if run.manifest.learner:
         tables["Radio"] = [(f"rates between {between}", words) for between, words, _ in rates(run)]
@@ -53,6 +56,7 @@ def record(run: RunData) -> list[Facts]:
 
 
 def _value(value: Any) -> str:
+    """Return a value as text: yes or no, lists and mappings joined by commas, "none" for None or empty ones."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
@@ -63,10 +67,12 @@ def _value(value: Any) -> str:
 
 
 def _settings(values: Mapping[str, Any]) -> list[Row]:
+    """Return settings as facts in a fixed-width font."""
     return [(clean(key, 40), _value(value), True) for key, value in values.items()]
 
 
 def _run(run: RunData) -> list[Row]:
+    """Return facts on command, seed, status and times of the run."""
     manifest = run.manifest
     ending = _ENDINGS.get(manifest.ended_by or "")
     return [
@@ -87,6 +93,7 @@ def _seconds(value: float) -> str:
 
 
 def _traffic(run: RunData) -> list[Row]:
+    """Return facts on the simulator, simulated time, RSUs and input files."""
     traffic, end = run.manifest.traffic, run.manifest.time_s
     rows: list[Row] = [
         ("source", traffic.kind),
@@ -110,6 +117,7 @@ def _traffic(run: RunData) -> list[Row]:
 
 
 def _computers(run: RunData) -> list[Row]:
+    """Return a fact per computer (share or type of the vehicles, speed, power), and one on the radio unit's power."""
     rows: list[Row] = []
     for one in run.manifest.computers:
         power = "power not known, no energy reckoned" if one.watts is None else f"{one.watts:g} W while it trains"
@@ -126,6 +134,7 @@ def _computers(run: RunData) -> list[Row]:
 
 
 def _machine(run: RunData) -> list[Row]:
+    """Return facts on the machine, its memory use and the versions of packages."""
     host, device, peak = run.manifest.host, run.manifest.device, run.manifest.peak_memory_bytes
     return [
         ("machine", ", ".join(str(host[key]) for key in ("machine", "os") if host.get(key))),
@@ -154,6 +163,7 @@ def _exchange_words(run: RunData) -> str:
 
 
 def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
+    """Return facts on the learner: model, costs of a participation, exchange, its own notes and settings."""
     cost = learner.cost
     costs = f"{si(cost.download_bytes, 'B')} down, {si(cost.upload_bytes, 'B')} up, {si(cost.work_flop, 'FLOP')}"
     return [

@@ -33,7 +33,7 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
 
     Returns:
         ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s``, and ``updates``,
-        the number of aggregated updates.
+        the number of updates that were aggregated with a weight above 0.
     """
     return (
         participations.group_by(WINDOW_KEY, maintain_order=True)
@@ -71,7 +71,10 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str
 
 
 def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
-    """Return edges of at most eight equally wide bins that contain all speeds; one bin without speeds."""
+    """Return the edges (km/h) of at most eight equally wide bins that contain all speeds.
+
+    Without speeds, return those of one bin.
+    """
     if not len(speeds_kmh):
         return np.array([0.0, _WIDTHS_KMH[0]])
     low, high = float(speeds_kmh.min()), float(speeds_kmh.max())
@@ -84,7 +87,7 @@ def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
 
 
 def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
-    """Return the bin of each speed; the edges must enclose all speeds."""
+    """Return the bin of each speed, from 0, shape (n,); the edges must enclose all speeds."""
     return np.clip(np.digitize(speeds_kmh, edges_kmh) - 1, 0, len(edges_kmh) - 2).astype(np.int64)
 
 

@@ -87,7 +87,7 @@ def _fit(moments: Floats) -> Floats:
 
 
 def _distance(sorted_t: Floats, eta: Floats) -> float:
-    """Return the Kolmogorov-Smirnov distance between the values and the fit."""
+    """Return the Kolmogorov-Smirnov distance between sorted values, scaled to [-1, 1], and the fit."""
     exponent = _POWERS[:, :2] @ eta
     density = np.exp(exponent - exponent.max())
     rising = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
