@@ -102,7 +102,7 @@ def _run_files(folder: Path) -> Files:
     names |= {Path(path).name: names[path] for path in run.manifest.plugin_files.values() if path in names}
     moved = _replace_paths(tomllib.loads(run.experiment_text), names)
     input_lines.append("\n`vnetsim run experiment.toml` in this folder runs with the inputs that were copied.")
-    files = dict(inputs.values()) | _files(folder, ".", "manifest.json")
+    files = dict(inputs.values()) | _read_files(folder, ".", "manifest.json")
     files["experiment.toml"] = tomli_w.dumps(moved).encode()
     return _all_files({"": run}, [run], None, run.manifest.command, [results, *parts], pdfs, frames, files, input_lines)
 
@@ -117,11 +117,11 @@ def _comparison_files(folder: Path) -> Files:
     names = [f"traffic/{Path(one.folder).name}" for one in data.record.traffic]
     traffics = [load(folder / name) for name in names]
     inputs, input_lines = _inputs(folder, traffics)
-    files = dict(inputs.values()) | _files(folder, ".", COMPARISON)
+    files = dict(inputs.values()) | _read_files(folder, ".", COMPARISON)
     for cell in data.cells:
-        files |= _files(folder, f"cells/{cell.name}", "experiment.toml", "manifest.json")
+        files |= _read_files(folder, f"cells/{cell.name}", "experiment.toml", "manifest.json")
     for name in names:  # each is a run directory that the cells' experiments replay
-        files |= _files(folder, name, "experiment.toml", "manifest.json", "windows.parquet", "map.parquet", RECORD)
+        files |= _read_files(folder, name, "experiment.toml", "manifest.json", "windows.parquet", "map.parquet", RECORD)
     runs = _one_cell_each(folder, data)
     return _all_files(runs, traffics, data, data.record.command, parts, pdfs, found.tables(), files, input_lines)
 
@@ -223,7 +223,7 @@ def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[
     return copied, lines
 
 
-def _files(folder: Path, below: str, *names: str) -> Files:
+def _read_files(folder: Path, below: str, *names: str) -> Files:
     """Return the contents of those named files that exist in ``folder / below``, by path below ``folder``."""
     run = RunDirectory(folder / below)
     found = {name: (run.path / name).read_bytes() if name == RECORD else run.read_bytes(name)

@@ -88,7 +88,7 @@ def _energy(run: RunData) -> list[tuple[str, str]]:
     return [("Energy on board", f"{si(total, 'J')} ({', '.join(details)})" if details else si(total, "J"))]
 
 
-def _learning(run: RunData) -> list[tuple[str, str]]:
+def _round_rows(run: RunData) -> list[tuple[str, str]]:
     """Return rows on rounds, commits, bytes and energy, trained or not."""
     parts = run.participations
     wanted = (run.experiment.rounds or 0) * run.aggregators if run.learning else 0
@@ -145,7 +145,7 @@ def _reach(run: RunData) -> list[tuple[str, str]]:
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return labels and values with units, results first; they depend on the kind of run."""
     rows = [*_results(run), *_fluctuation(run)] if run.learning else _reach(run)
-    rows += [*(_learning(run) if run.takes_part else ()), *_traffic(run)]
+    rows += [*(_round_rows(run) if run.takes_part else ()), *_traffic(run)]
     wall = sum(run.manifest.wall_s.values())
     return [*rows, ("Wall time", duration(wall))] if wall > 0 else rows
 
