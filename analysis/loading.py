@@ -79,7 +79,7 @@ class RunData:
 
     @property
     def aggregators(self) -> int:
-        """Number of aggregators, each with its own model and rounds; at least 1."""
+        """Number of aggregators that closed a round, each with its own model; 1 if there is none."""
         return max(self.rounds["aggregator"].n_unique(), 1)
 
     @cached_property
@@ -94,14 +94,17 @@ class RunData:
 
     @cached_property
     def spent(self) -> pl.DataFrame:
-        """One row per participation and per exchange between vehicles: ``end_s``, ``bytes`` and ``train_s``."""
+        """Resources with one row per participation and per exchange between vehicles, in no order.
+
+        The columns are ``end_s`` (s), ``bytes`` (B, over the air) and ``train_s`` (s, training time on board).
+        """
         moved = pl.col("download_bytes") + pl.col("upload_bytes")
         exchanges = self.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64), train_s=pl.lit(0.0))
         return pl.concat([self.participations.select("end_s", moved.alias("bytes"), "train_s"), exchanges])
 
     @property
     def invited(self) -> pl.DataFrame:
-        """The participations of vehicles that were invited."""
+        """The participations of vehicles that were invited; others have the outcome ``not_selected``."""
         return self.participations.filter(pl.col("outcome") != "not_selected")
 
     @property
@@ -111,7 +114,7 @@ class RunData:
 
     @property
     def image_px(self) -> int:
-        """Side of a training thumbnail (px)."""
+        """Side of a training image (px); 32 if the run had no learner or no images."""
         learner = self.manifest.learner
         return learner.image_shape[-1] if learner and learner.image_shape else 32
 
@@ -152,7 +155,7 @@ def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def load(run: Path) -> RunData:
-    """Read the run directory ``run``.
+    """Read the run directory ``run``, of a finished run or not; paths of windows are not read.
 
     Raises:
         InputError: ``run`` is no run directory, or one of its files is damaged.

@@ -193,7 +193,7 @@ def drawing(width: float, height: float, **margins: float) -> tuple[Figure, Axes
 
 
 def legend(ax: Axes, columns: int = 4, handles: Sequence[Any] | None = None) -> None:
-    """Put a legend above the axes; ``handles`` replace the entries of the drawn objects."""
+    """Put a legend with a number of columns above the axes; ``handles`` replace the entries of the drawn objects."""
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)
 
 
@@ -267,7 +267,7 @@ def clock(seconds: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeAxis:
-    """An axis of simulated time since ``begin_s`` (s), in a unit of ``seconds``."""
+    """An axis of simulated time from ``begin_s`` (s) on; ``seconds`` is the length of its unit (s)."""
 
     seconds: float
     unit: str

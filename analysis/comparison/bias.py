@@ -54,7 +54,7 @@ def _speeds_kmh(table: pl.DataFrame) -> Floats:
 
 
 def spread_over_speeds(data: ConditionData) -> Spread:
-    """Return shares by speed at entry; all arms of the condition have the same bins."""
+    """Return shares by speed at entry (km/h); all arms of the condition have the same bins."""
     edges = speed_edges_kmh(_speeds_kmh(pl.concat([cell.windows for cell in data.cells])))
     labels = [f"{low:g}\u2013{high:g}" for low, high in pairwise(edges)]
     return Spread(data, labels, lambda table: speed_bins(_speeds_kmh(table), edges))

@@ -21,7 +21,9 @@ from vnetsim.storage.records import CellEntry, ComparisonRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A series that all arms report and measure in the same way; for shared fields see ``vnetsim.learning.Series``.
+    """A number in which arms are compared: a series that all measure in the same way, or one value per run.
+
+    For shared fields see ``vnetsim.learning.Series``.
 
     Args:
         name: name of the series.
@@ -186,7 +188,8 @@ def common_series(cells: Sequence[CellData], last: int) -> tuple[list[Metric], l
     """Return the series that all cells measure in the same way, and those that share only the name.
 
     Each series is compared by the mean of its ``last`` last values, or by its last value if no cell measured it so
-    often. Series with other labels, units or captions measure different things, as losses do.
+    often. Series with other labels, units or captions measure different things, as losses do. Both lists are empty
+    without cells.
     """
     series = cells[0].series.values() if cells else ()
     common = [one for one in series if all(one.name in cell.series for cell in cells)]

@@ -42,7 +42,7 @@ _LABEL = 40  # most characters of a label at the left of a figure
 
 
 def look(data: ConditionData, arm: str) -> tuple[str, str]:
-    """Return colour and line style of an arm; they are the same under all conditions."""
+    """Return colour and line style of an arm, which are the same under all conditions; dashed if colours repeat."""
     place = data.looks[arm]
     return CYCLE[place % len(CYCLE)], "-" if place < len(CYCLE) else "--"
 
@@ -155,7 +155,10 @@ def _curves(
 
 
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
-    """Draw the compared values of a metric: one row per condition, one dot per arm, with the 95 % interval."""
+    """Draw the compared values of a metric: one row per condition, one dot per arm, with the 95 % interval.
+
+    An arm has no dot under a condition where it has no finished cell.
+    """
     conditions, arms = data.measuring(metric)
     labels = [shortened(condition.name, _LABEL) for condition in conditions]
     columns = 4 if max(map(len, arms)) < 16 else 2

@@ -123,7 +123,7 @@ class Compared:
         return Section(id="lead", title="", panels=[*panels, forest])
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return the tables to write, by file name without suffix."""
+        """Return the tables to write, by file name without suffix; a table may have no rows."""
         conditions = self.data.conditions
         targets = [target.reached for target in self.targets.values() if target]
         return {

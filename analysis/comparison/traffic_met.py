@@ -31,7 +31,7 @@ from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, add_i
 from analysis.statistics.windows import Dwell
 
 LEAST_LOST = 0.05
-"""Least share of invitations decided by the road for which a run has met the traffic."""
+"""Least share of invitations lost to the road for which a run has met the traffic."""
 _MANY = 0.2
 _MOST_SENTENCES = 4
 _ABOUT_ENDS = (
@@ -43,7 +43,10 @@ _BANDWIDTH = {"tr37885": "radio.bandwidth_hz", "constant": "radio.rate_bps"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRuns:
-    """The finished cells of an arm under a condition, and the outcomes of their invitations."""
+    """The finished cells of an arm under a condition, and the outcomes of all their invitations.
+
+    ``condition`` is empty if there is only one.
+    """
 
     arm: str
     condition: str

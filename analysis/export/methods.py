@@ -26,7 +26,7 @@ Runs = Mapping[str, RunData]
 
 
 def settings_of(run: RunData) -> dict[str, Any]:
-    """Return the settings of a run, by dotted key."""
+    """Return all settings of a run, by dotted key."""
     return flat(tomllib.loads(run.experiment_text))
 
 

@@ -65,7 +65,7 @@ def _timeline_rows(run: RunData) -> pl.DataFrame:
 
 
 def _row_names(rows: pl.DataFrame) -> list[str]:
-    """Return each row's vehicle, and its RSU if the vehicle has rows at several."""
+    """Return the label of each row: its vehicle, and its RSU if the vehicle has rows at several RSUs."""
     first = rows.group_by("row", maintain_order=True).first()
     several = pl.col("rsu_id").n_unique().over("vehicle_id") > 1
     return [
@@ -120,7 +120,10 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw the first windows as rows: coverage, participation by outcome, borders between its phases."""
+    """Draw the first 40 windows as rows: coverage, participation by outcome, and borders between phases.
+
+    They are windows with an invitation, or any windows if nobody was invited.
+    """
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)

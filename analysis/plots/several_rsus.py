@@ -66,7 +66,7 @@ def multiplicity(windows: pl.DataFrame) -> float:
 
 @panel("rsus-met", "RSUs that a vehicle meets")
 def met_panel(run: RunData) -> Drawn:
-    """Draw the share of vehicles by the number of RSUs they met."""
+    """Draw the share of vehicles by the number of RSUs that covered them."""
     if run.windows.is_empty():
         return None, "Not drawn: no coverage window was recorded."
     met = run.windows.group_by("vehicle_id").agg(pl.col("rsu_id").n_unique())["rsu_id"].to_numpy()

@@ -1,4 +1,4 @@
-"""Outcomes of invitations and blur of committed images, for one run or several runs together."""
+"""Outcomes of invitations and blur of committed images, for one run or for several runs as one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ class Invitations:
 
     @property
     def what_decided(self) -> str:
-        """Shares of commits and of the other outcomes, largest first, in words; not capitalised."""
+        """Shares of commits and of the other outcomes, largest first, in words; not capitalised.
+
+        Only meaningful if there was an invitation.
+        """
         of = f"of {plural(self.total, 'invitation')}"
         if self.outcomes["committed"] == self.total:
             return f"{of} all ended in a committed update"

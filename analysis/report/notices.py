@@ -259,7 +259,7 @@ def _warn_no_streets(run: RunData) -> Iterator[str]:
 
 
 def _warn_unused_computers(run: RunData) -> Iterator[str]:
-    """Warn of types in ``compute.by_type`` without any vehicle in coverage."""
+    """Warn of vehicle types in ``compute.by_type`` that had no vehicle in coverage."""
     drove = set(run.windows["vehicle_type"].unique())
     for one in run.manifest.computers:
         if one.vehicle_type and one.vehicle_type not in drove:
@@ -327,8 +327,8 @@ def rates(run: RunData) -> list[tuple[str, str, str]]:
     """Return how often rates were at the radio's cap, where distance, path loss and shadowing do not matter.
 
     Returns:
-        for each kind of link: the connected parties; the share at the cap, in words; and a warning if all rates were
-        at the cap, else an empty text. Empty if no rate is known or the radio has no cap.
+        one item per kind of link with known rates: what it connects; the share of rates at the cap, in words; and a
+        warning, empty unless all rates were at the cap. No item if the radio has no cap.
     """
     radio, model = run.manifest.radio, run.manifest.plugins.get("radio")
     own = model is not None and model.name != "tr37885"

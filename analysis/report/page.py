@@ -191,7 +191,7 @@ def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
 def build_report(run: Path) -> ReportResult:
     """Write ``report.html`` and ``figures/*.svg`` into the run directory ``run``, each atomically.
 
-    The same directory gives the same bytes.
+    The same directory gives the same bytes. Files of figures that are no longer drawn are removed.
 
     Raises:
         InputError: ``run`` is no run directory, or one of its files is damaged.

@@ -217,7 +217,7 @@ def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, 
 
 
 def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
-    """Return per handover: vehicle, time, old RSU, new RSU, gap (s), backhaul (s), stage, policy."""
+    """Return vehicle, time (s), old and new RSU, gap (s), backhaul (s), stage and policy of each handover."""
     columns = ("vehicle_id", "time_s", "from_rsu_id", "to_rsu_id", "gap_s", "backhaul_s", "stage", "policy")
     return [
         [vehicle_of[who], round(time_s, 2), rsu_of[old], rsu_of[new], round(gap_s or 0.0, 2), backhaul_s, stage, policy]

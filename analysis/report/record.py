@@ -88,7 +88,7 @@ def _run(run: RunData) -> list[Row]:
 
 
 def _seconds(value: float) -> str:
-    """Return a simulated time in words, to a tenth of a second."""
+    """Return a simulated time (s) as text, to a tenth of a second."""
     return f"{round(value, 1):,.10g} s".replace(",", THIN)
 
 
@@ -149,7 +149,7 @@ def _machine(run: RunData) -> list[Row]:
 
 
 def _exchange_words(run: RunData) -> str:
-    """Return in words what a vehicle sends to a neighbour; empty for learners without exchange."""
+    """Return in words what vehicles exchange, and when; empty for a learner without exchange."""
     plan = run.exchange_plan
     if plan is None:
         return ""

@@ -145,7 +145,7 @@ def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds:
     """Return the share of invitations that were made while another vehicle waited to be invited.
 
     A vehicle waits if it is in coverage, takes no part, and was neither invited nor aggregated in the open round. None
-    without invitations, and with several aggregators, because it is not known for which one a vehicle waits.
+    without invitations. None also with several aggregators, because it is not known for which one a vehicle waits.
     """
     invited = participations.filter(_INVITED)
     if invited.is_empty() or rounds["aggregator"].n_unique() > 1:

@@ -36,7 +36,7 @@ class StepCurve:
         return int(self.value.max(initial=0))
 
     def at(self, instants_s: Floats) -> NDArray[np.int64]:
-        """Return the value at each instant."""
+        """Return the value at each instant; 0 before the first step."""
         return np.append(self.value, 0)[np.searchsorted(self.time_s, instants_s, "right") - 1]
 
     def means(self, edges_s: Floats) -> Floats:
