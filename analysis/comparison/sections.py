@@ -143,10 +143,7 @@ class Compared:
         return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
 
     def unmet(self) -> list[str]:
-        """Return lines on arms whose runs did not meet the traffic, with settings that would change it.
-
-        See ``analysis.comparison.traffic_met``.
-        """
+        """Return lines on runs that did not meet the traffic, or nothing; see ``analysis.comparison.traffic_met``."""
         return not_met(self.data, self.runs)
 
     def verdicts(self) -> list[str]:

@@ -388,7 +388,7 @@ def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: 
 
 
 def _least_seeds(level: float, method: Interval) -> int:
-    """Return the fewest seeds at which a test of this method can reach a p-value of ``level``."""
+    """Return the fewest seeds for a test: with which sign flips can reach ``level``, or ``LEAST_SEEDS`` for t."""
     return LEAST_SEEDS if method == "t" else least_seeds_of_sign_flips(level)
 
 
