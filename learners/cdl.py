@@ -112,9 +112,10 @@ class CdlSettings(SteeringSettings):
 def contrastive_divergence(
     z_b: Tensor, z_s: Tensor, *, settings: CdlSettings, influence: Tensor | float = 1.0
 ) -> Tensor:
-    """Return the divergence term of both networks' loss, the mean over the frames.
+    """Return the divergence term of both networks' loss, the mean over the frames, shape ().
 
-    The features of the backbone, ``z_b``, and of the sub-network, ``z_s``, have the shape (B, d), d > 1.
+    The features of the backbone, ``z_b``, and of the sub-network, ``z_s``, have the shape (B, d), d > 1. ``influence``
+    multiplies the backbone's term; with the coupling ``joint`` both.
     """
     beta, tau = settings.beta, settings.temperature
     if settings.coupling == "joint":
@@ -187,7 +188,7 @@ class Cdl(FederatedLearner):
 
 
 class ContrastiveDivergence:
-    """Local training of the backbone and, from a silo's second time on, of the sub-network.
+    """Local training of the backbone and, from a silo's second local training on, of the sub-network.
 
     The backbone minimises the steering error, or ``loss``, plus the divergence. With a divergence the batch has the
     angles as ``outputs``; a loss that does not use them passes the frames a second time.
@@ -212,17 +213,18 @@ class ContrastiveDivergence:
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=self._task.settings.steps)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Return an update for each, in order."""
+        """Train from each start, after comparing gradients at its first batch; return updates, on the CPU, in order."""
         jobs = [self._job(start) for start in starts]
         compared = self._compare_all(starts, jobs)
         trained = to_host(self._task.engine.train(jobs))
         return [self._update(*one) for one in zip(starts, jobs, trained, compared, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the means of loss, divergences, influence and gradients."""
+        """Return the means of loss, divergences, influence and gradients, each over the updates that have it."""
         return means(updates, self._series)
 
     def _job(self, start: Start) -> TrainingJob:
+        """Return the training of both networks, their optimizers kept by the silo; the backbone alone on its first."""
         training = self._task.local_training_of(start.participant)
         if not start.own:
             return TrainingJob(program=self._alone, training=training, base=start.base, mixed=start.mixed_as())
@@ -237,7 +239,7 @@ class ContrastiveDivergence:
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, compared: Mapping[str, float]) -> Update:
-        """Return the backbone as upload; sub-network and optimizers stay with the silo."""
+        """Return the backbone as upload; ``kept``: sub-network, kept optimizer states, number of trainings, SEEN."""
         if start.own:
             backbone, sub = remove_prefix(BACKBONE, trained.state), remove_prefix(SUB, trained.state)
             optimizers: Tensors = trained.optimizer
@@ -254,23 +256,23 @@ class ContrastiveDivergence:
                 TRAININGS: start.own.get(TRAININGS, torch.tensor(0)) + 1,
                 **add_prefix(SUB_PREFIX, sub),
                 **self._task.kept(optimizers),
-                **self._largest_divergence(start.own, figures),
+                **self._seen_divergences(start.own, figures),
             },
         )
 
     def _compare_all(self, starts: Sequence[Start], jobs: Sequence[TrainingJob]) -> Sequence[Mapping[str, float]]:
-        """Return, for each job, the sub-network's influence and the comparison of gradients; trains nothing."""
+        """Return the influence and the gradients' ratio and cosine of each job; {} for a silo's first training."""
         both = [i for i, job in enumerate(jobs) if job.program is self._together]
         figures: list[dict[str, float]] = [{} for _ in jobs]
         # costs as much time as about one step
         products = run_each([partial(self._products, jobs[i]) for i in both], self._task.device)
         for i, found in zip(both, torch.stack(products).tolist() if both else [], strict=True):
             influence = torch.tensor(self._influence(starts[i].participant, starts[i].own), dtype=torch.float32)
-            figures[i] = {INFLUENCE.name: influence.item(), **_compared(*found)}
+            figures[i] = {INFLUENCE.name: influence.item(), **_compare_gradients(*found)}
         return figures
 
     def _products(self, job: TrainingJob) -> Tensor:
-        """Return |grad L_cd|, |grad L_lr| and their product over the backbone, on the first batch, shape (3,)."""
+        """Return |grad L_cd|, |grad L_lr| and their dot product over the backbone, on the first batch, shape (3,)."""
         base, networks = to_device(job.base, self._task.device), copy.deepcopy(job.program.network)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
         networks.load_state_dict(base)
@@ -284,7 +286,7 @@ class ContrastiveDivergence:
         return torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
 
     def _influence(self, participant: Participant, own: State) -> float:
-        """Return the sub-network's influence on a silo's backbone; see ``CdlSettings.divergence_schedule``."""
+        """Return the factor of KL(b || s) in a silo's backbone loss, 1 if ``measured`` has no earlier value yet."""
         schedule = self._settings.divergence_schedule
         if schedule == "linear":
             return 1 - participant.passed
@@ -293,19 +295,20 @@ class ContrastiveDivergence:
             return last / largest if largest > 0 else 1.0
         return 1.0
 
-    def _largest_divergence(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return KL(b || s) of this local training and the largest so far; empty without the schedule ``measured``."""
+    def _seen_divergences(self, own: State, figures: Mapping[str, float]) -> dict[str, Tensor]:
+        """Return under SEEN KL(b || s) of this training and the silo's largest so far; {} if not measured."""
         if self._settings.divergence_schedule != "measured" or "kl_b_s" not in figures:
             return {}
         largest = max(figures["kl_b_s"], float(own[SEEN][1]) if SEEN in own else 0.0)
         return {SEEN: torch.tensor([figures["kl_b_s"], largest], dtype=torch.float64)}
 
     def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the loss of both networks in a step; its metric ``loss`` is the steering error alone."""
         loss, divergence, figures = self._terms(networks, batch, base)
         return loss + divergence, {"loss": loss, **figures}
 
     def _terms(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """Return the steering error, the divergence, and figures."""
+        """Return steering error (or ``loss``) and weighted divergence, shape (), and metrics KL(b || s), KL(s || b)."""
         assert isinstance(networks, nn.ModuleDict)
         backbone, sub = networks["backbone"], networks["sub"]
         assert isinstance(backbone, ResNet8)
@@ -334,8 +337,8 @@ class ContrastiveDivergence:
         )
 
 
-def _compared(of_divergence: float, of_loss: float, product: float) -> dict[str, float]:
-    """Return ratio and cosine of two gradients from lengths and product; nothing if undefined."""
+def _compare_gradients(of_divergence: float, of_loss: float, product: float) -> dict[str, float]:
+    """Return ratio and cosine of two gradients, given their lengths and dot product; {} or no cosine if undefined."""
     if not (math.isfinite(of_divergence) and math.isfinite(of_loss) and of_loss > 0):
         return {}
     figures = {"gradient_ratio": of_divergence / of_loss}
@@ -345,4 +348,5 @@ def _compared(of_divergence: float, of_loss: float, product: float) -> dict[str,
 
 
 def _flat(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the gradients' values in one vector."""
     return torch.cat([gradient.flatten() for gradient in gradients])

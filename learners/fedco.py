@@ -201,12 +201,15 @@ class FedCo(FederatedLearner):
 class MomentumContrast:
     """Local training of queries against the vehicle's own keys and the frozen queue.
 
-    An update's ``state`` has the model's tensors, and the uploaded keys as ``keys``; ``kept`` has what stays with the
-    silo.
+    An update's ``state`` has the model's tensors, and the uploaded keys as ``keys``; ``kept`` has the key encoder's
+    parameters if the silo keeps it, and is otherwise empty.
 
     The loss of the query encoder is InfoNCE of Eq. 1, or ``loss``. Its batch has the views ``first`` and ``second``,
     ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients, and ``queue``, the queue's keys
     as downloaded, shape (K, D).
+
+    ``timed_images`` is the number of images per local training that the simulated time assumes; None for the trained
+    ones.
     """
 
     def __init__(
@@ -227,11 +230,11 @@ class MomentumContrast:
         self._program = task.training(self._step, network=network, optimizer=self._optimizer)
 
     def cost(self, silo: int) -> Cost:
-        """Return the queue down, keys up, and the work of all steps.
+        """Return the bytes of the queue down and of the keys up, and the work of all steps.
 
-        If timed images differ from the trained ones, keys are timed in the published number, or in that of ``queue``
-        where it is set. An image passes the trained encoder forward and backward, and the key encoder forward.
-        ``steps`` stays 0, since a vehicle may not stop early: the number of uploaded keys depends on the steps.
+        With ``timed_images`` the published numbers are timed: up to 512 keys up, and 4096 down unless ``queue`` is set.
+        An image passes the trained encoder forward and backward, and the key encoder forward. ``steps`` stays 0, since
+        a vehicle may not stop early: the number of uploaded keys depends on the steps.
         """
         queue, keys = self._settings.length, self._keys_per_training(silo)
         if self._timed_images is not None:
@@ -244,7 +247,7 @@ class MomentumContrast:
         )
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Return an update for each, in order."""
+        """Train query encoder and key encoder from each start and return the updates, in order."""
         jobs = [self._job(start) for start in starts]
         trained = self._task.engine.train(jobs)
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
@@ -260,14 +263,16 @@ class MomentumContrast:
         }
 
     def _info_nce(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
+        """Return InfoNCE (Eq. 1) of the first views, mean over the images, shape (); ``base`` is not used."""
         q = model(batch["first"])
         return queue_info_nce(q, batch["keys"], batch["queue"], temperature=self._settings.temperature)
 
     def _keys_per_training(self, silo: int) -> int:
+        """Return how many keys a local training on ``silo`` uploads: ``batch``, or all if it draws fewer images."""
         return min(self._settings.batch, self._task.images_per_training(silo))
 
     def _step(self, networks: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step, and its keys; only the queries have gradients."""
+        """Return the loss of a step, and its metrics with ``keys``, shape (B, D); only the queries have gradients."""
         assert isinstance(networks, nn.ModuleDict)
         with torch.no_grad():
             keys = networks["key"](batch["second"])
@@ -275,10 +280,12 @@ class MomentumContrast:
         return loss, {**figures, "keys": keys}
 
     def _optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
+        """Return the task's optimizer of the query encoder, after which the key encoder follows in each step."""
         query = {name: tensor for name, tensor in parameters.items() if name.startswith(QUERY)}
         return Trailing(self._task.optimizer(query, rate, state), parameters)
 
     def _job(self, start: Start) -> TrainingJob:
+        """Return a start's training; its key encoder starts as the silo's, the RSU's or the downloaded model."""
         model = {name: tensor for name, tensor in start.base.items() if not name.startswith(NOT_OF_MODEL)}
         at_rsu = remove_prefix(KEY_ENCODER, start.base)
         return TrainingJob(
@@ -293,6 +300,7 @@ class MomentumContrast:
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
+        """Return an upload with its newest keys; the key encoder is uploaded, kept by the silo, or dropped."""
         silo, where = start.participant.silo, self._settings.key_encoder
         keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(silo) :].contiguous()
         theta_k = {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
@@ -310,7 +318,8 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
     """Return a queue of random keys, independent and uniform on the sphere.
 
     A queue has the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
-    (length, 128), and ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,).
+    (length, 128), and ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,); here
+    INITIAL_ROUND.
     """
     vectors = torch.from_numpy(generator.standard_normal((length, PROJECTION)))
     keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
@@ -328,7 +337,7 @@ def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str
 
 
 def queue_figures(queue: State, round_: int) -> dict[str, float]:
-    """Return figures of a queue in round ``round_``.
+    """Return metrics of a queue in round ``round_``.
 
     ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random ones, ``queue_age`` the
     mean number of rounds since a vehicle's key was enqueued; it is missing if there are no keys from vehicles.
@@ -365,4 +374,5 @@ class Trailing:
 
 
 def _key_bytes(count: int) -> int:
+    """Return the size of ``count`` keys on the radio link (bytes)."""
     return count * PROJECTION * torch.float32.itemsize

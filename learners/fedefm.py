@@ -231,8 +231,8 @@ class FedEFM(FederatedLearner):
 class Overseas:
     """Train copies at the neighbours, compare them, and let them teach while the vehicle trains on its own images.
 
-    Steps at home and overseas minimise the task's CE(Q, y) of the equations, or ``loss``. With teachers the batch has
-    the logits as ``outputs``; a loss that does not use them passes the images a second time.
+    Local steps at home and overseas minimise ``loss``, by default the task's cross-entropy CE(Q, y). In a step with
+    teachers the batch has the logits as ``outputs``; a loss that does not use them passes the images a second time.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Overseas:
         self._with_teachers = task.training(self._distillation)
 
     def cost(self, silo: int) -> Cost:
-        """Return FedAvg's work plus the teachers' forward passes.
+        """Return the work of local training plus the teachers' forward passes; sent models are not in it.
 
         The teachers label every step's batch. Similarity ``visit`` takes one more batch, through them and the vehicle's
         own model; similarity ``step`` uses features that exist anyway. Transport plans are not counted.
@@ -264,7 +264,7 @@ class Overseas:
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Train copies overseas, compare, and return an update for each start, in order."""
+        """Train copies overseas, compare, train at home with them; return an update for each start, in order."""
         copies = self._overseas([start.participant for start in starts])
         similarities: list[dict[str, float]] = [{} for _ in starts]
         if self._emd and self._settings.similarity == "visit":
@@ -276,7 +276,7 @@ class Overseas:
         return [self._update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the mean loss, accuracies of single uploads, and numbers and weights of the teachers."""
+        """Return mean loss, accuracies of single uploads, number and weights of teachers; empty without updates."""
         if not updates:
             return {}
         of_uploads = [self._task.upload_figures(update.state, update.participant.silo) for update in updates]
@@ -292,7 +292,7 @@ class Overseas:
     def _update(
         self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], alike: Mapping[str, float]
     ) -> Update:
-        """Return an upload with its teachers' weights; with similarity ``step`` these are means over the steps."""
+        """Return an upload and its teachers' EMD weights (means with ``step``); ``guest-average`` mixes copies in."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
@@ -303,7 +303,7 @@ class Overseas:
         return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=alike)
 
     def _overseas(self, participants: Sequence[Participant]) -> list[dict[str, State]]:
-        """Return each participant's returned copies, by host; copies with values that are not finite are left out."""
+        """Train the copies; return each participant's finite ones by host, none if its model was never trained."""
         pairs = [
             (i, peer)
             for i, participant in enumerate(participants)
@@ -325,6 +325,7 @@ class Overseas:
         return copies
 
     def _overseas_training(self, guest: Participant, host: Peer) -> LocalTraining:
+        """Return the training of the guest's copy on the host's images, blurred by the host's speed."""
         return self._task.local_training(
             host.silo,
             speed_mps=host.speed_mps,
@@ -335,7 +336,7 @@ class Overseas:
         )
 
     def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
-        """Return EMD_ij by host for each participant; hosts whose similarity is not finite are left out."""
+        """Return EMD_ij by host for each participant, {} without copies; values that are not finite are left out."""
         found: list[dict[str, float]] = [{} for _ in starts]
         taught = [i for i, mine in enumerate(copies) if mine]
         if not taught:
@@ -377,7 +378,7 @@ class Overseas:
         return replace(plain, program=self._with_teachers, given=given)
 
     def _distillation(self, model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss of a step with teachers, and their similarities, shape (J,)."""
+        """Return the loss of a step with teachers and, as metrics, loss and similarities, shape (J,) for J teachers."""
         images, settings = batch["images"], self._settings
         count = len({name.removeprefix(TEACHER).partition(".")[0] for name in batch if name.startswith(TEACHER)})
         teachers = [remove_prefix(f"{TEACHER}{i}.", batch) for i in range(count)]

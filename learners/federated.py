@@ -56,9 +56,9 @@ class Parts:
         server: makes a model of the uploads: an RSU that averages, or neighbours that mix silos' own models.
         silos: what stays with the silos; by default nothing.
         series: the metrics, in the order of the report; by default the task's.
-        exchange: what vehicles send each other.
-        exchanged: the figure of an exchange.
-        facts: further lines for the record.
+        exchange: what vehicles send each other; None for nothing.
+        exchanged: the series of the value that each completed exchange reports; None for none.
+        facts: further lines of the run's record, by title.
     """
 
     task: Task
@@ -109,7 +109,12 @@ class FederatedLearner(ABC):
     @classmethod
     @final
     def create(cls, context: LearnerContext, settings: Any) -> Self:
-        """Build the learner; see ``vnetsim.learning.Learner``."""
+        """Build the learner; see ``vnetsim.learning.Learner``.
+
+        Raises:
+            InputError: data and settings do not fit, or the learner does not support the run's selection policy or
+                handover.
+        """
         made = cls(cls.parts(context, settings))
         if context.figure and not isinstance(made._server, Server):
             raise InputError(
@@ -157,7 +162,8 @@ class FederatedLearner(ABC):
     def train(self, participants: Sequence[Participant]) -> Sequence[Update]:
         """Train every participant from its ``base``; see ``vnetsim.learning.Learner``.
 
-        Two vehicles with one silo both start from the silo's state at the start of the round.
+        Two vehicles with one silo both start from the silo's state at the start of the round. Finite updates get the
+        ``figure`` that the selection policy asks for, if any.
         """
         updates = self._local.train([self._start(participant) for participant in participants])
         if not isinstance(self._server, Server) or not self._server.figure:
@@ -169,7 +175,11 @@ class FederatedLearner(ABC):
 
     @final
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
-        """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``."""
+        """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``.
+
+        Stores the new model, and ``Update.kept`` as its silo's state. Metrics that ``series`` does not declare are
+        dropped.
+        """
         version = self._models.versions(into)[-1]
         folded = self._server.fold(updates, into)
         self._models.add(folded.state, into)
@@ -200,13 +210,13 @@ class FederatedLearner(ABC):
 
     @final
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Make the weighted mean of models a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        """Store the weighted mean of models as a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
         assert isinstance(self._server, Server)  # silos with their own models are refused several aggregators
         self._server.merge(sources, into)
 
     @final
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return how far aggregators' newest models are from their mean; see ``vnetsim.learning.KeepsModels``."""
+        """Return the mean distance of aggregators' newest models from their mean, over its norm; 0 if all are equal."""
         states = [self._models.newest(name) for name in aggregators]
         mean = weighted_mean(states, equal_weights(len(states)))
         names = [name for name, _ in self._task.network.named_parameters()]
@@ -216,7 +226,10 @@ class FederatedLearner(ABC):
 
     @final
     def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
-        """Return the task's metrics of an aggregator's newest model, and of the silos' own models if there are any."""
+        """Return the task's metrics of an aggregator's newest model, and of the silos' own models if there are any.
+
+        For the silos' models a metric NAME has the mean NAME_silos, NAME_best and NAME_worst.
+        """
         network = self._task.network.state_dict().keys()
 
         def measure(state: State) -> Mapping[str, float]:
@@ -261,6 +274,7 @@ class FederatedLearner(ABC):
         return self._task.sample_images(kernels_px, count)
 
     def _start(self, participant: Participant) -> Start:
+        """Return what training starts from: base model, the silo's kept tensors (empty at first), models to mix in."""
         return Start(
             participant=participant,
             base=self._server.base(participant),
@@ -269,6 +283,7 @@ class FederatedLearner(ABC):
         )
 
     def _only_declared(self, figures: Mapping[str, float]) -> dict[str, float]:
+        """Return the metrics that ``series`` declares; others are dropped."""
         declared = {series.name for series in self.series()}
         return {name: value for name, value in figures.items() if name in declared}
 
@@ -285,7 +300,8 @@ def federated_averaging(
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
     ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default 1 / N each.
-    ``loss`` is the loss of a local step, by default the task's; ``facts`` are further lines for the record.
+    ``loss`` is the loss of a local step, by default the task's; ``facts`` are further lines of the run's record, by
+    title.
     """
     server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
     return Parts(
@@ -306,7 +322,11 @@ def averaging_server(
     not_of_model: tuple[str, ...] = (),
     **more: Any,
 ) -> Server:
-    """Return an RSU that averages by the run's aggregation rule; see ``Server``."""
+    """Return an RSU that averages by the run's aggregation rule; see ``Server``.
+
+    ``not_of_model``: prefixes of tensors in a state that do not belong to the model. ``more`` are arguments of
+    ``Server``; they replace ``parameters`` and ``sent`` of the task.
+    """
     return Server(
         Models(
             initial,

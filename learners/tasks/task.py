@@ -44,7 +44,7 @@ LEARNING_RATE = Series(
 
 
 def training_loss(caption: str) -> Series:
-    """Return the series ``loss`` of a learner; the caption ends with the mean over vehicles and steps."""
+    """Return the series ``loss``; ``caption`` names the loss, and what it is the mean over is appended."""
     whole = f"{caption}, mean over the aggregated vehicles and their local steps."
     return Series(name="loss", label="Training loss", caption=whole)
 
@@ -165,12 +165,12 @@ class Task(ABC):
             self.engine.seconds = {name.removeprefix(ENGINE): float(tensor) for name, tensor in tensors.items()}
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return images in [0, 1], shape (N, C, H, W), shifted and scaled for the network."""
+        """Return images in [0, 1], shape (N, C, H, W), minus ``mean`` and divided by ``std`` of their channels."""
         mean, std = self._scale
         return (images - mean) / std
 
     def initial_state(self) -> State:
-        """Return a copy of the network's present state; before any training that is theta^0."""
+        """Return a copy of the network's state (before training: theta^0), on the CPU if ``models_on_host``."""
         copied = copy_state(self.network.state_dict())
         return to_device(copied, torch.device("cpu")) if self.models_on_host else copied
 
@@ -184,7 +184,11 @@ class Task(ABC):
         steps: int,
         earlier: Sequence[tuple[int, float]] = (),
     ) -> LocalTraining:
-        """Return a training on a silo's images with the blur of a vehicle of this speed (m/s)."""
+        """Return a training on a silo's images with the motion blur of a vehicle of this speed (m/s).
+
+        Up to ``blur.threshold_kmh`` nothing is blurred. ``earlier`` are further silos whose images the vehicle has,
+        with their shares.
+        """
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
         return LocalTraining(
@@ -209,26 +213,30 @@ class Task(ABC):
         )
 
     def learning_rate(self, passed: float) -> float:
-        """Return the step size after a share of the run: half a cosine, down to 0."""
+        """Return the step size after ``passed``, a share of the run in [0, 1]: half a cosine from ``lr`` to 0."""
         return self.settings.lr * (1 + math.cos(math.pi * passed)) / 2
 
     def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
-        """Return the step size of vehicles that start from a version; if time ends the run, that of the last one."""
+        """Return ``learning_rate`` of vehicles that start from the model ``version``.
+
+        In a run that ends by time, this is the step size of the participant that started last; empty without
+        participants.
+        """
         experiment = self._context.experiment
         if experiment.rounds is not None and experiment.time_s is None:
             return {LEARNING_RATE.name: self.learning_rate(min(version / experiment.rounds, 1.0))}
         return {LEARNING_RATE.name: self.learning_rate(max(one.passed for one in participants))} if participants else {}
 
     def sent(self, state: State) -> dict[str, Tensor]:
-        """Return the part of a model's state that is sent over the radio link."""
+        """Return the part of a model's state that is sent over the radio link; here all of it."""
         return dict(state)
 
     @abstractmethod
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return a batch, given the images in [0, 1], shape (B, C, H, W), and all draws of a step."""
+        """Return a batch, given images in [0, 1], blurred, shape (B, C, H, W), and all random draws of the step."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
-        """Return a step's random draws besides its images, given their number; on the CPU."""
+        """Return a step's random draws beyond the choice of its ``count`` images, on the CPU, a row each; here none."""
         return {}
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:  # noqa: ARG002
@@ -247,7 +255,7 @@ class Task(ABC):
         """Return the local training of a network on the silos' images.
 
         Args:
-            step: loss and figures of a step; its batch is the result of ``prepare``.
+            step: loss and metrics of a step; its batch is the result of ``prepare``.
             network: the network to train; by default the task's.
             optimizer: see ``Program``; by default the task's.
         """
@@ -291,15 +299,15 @@ class Task(ABC):
         return 1
 
     def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
-        """Return figures of one finite upload; called while its tensors are available."""
+        """Return metrics of a finite upload by itself, measured while its tensors are available; here none."""
         return {}
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
-        """Return further figures of a round, given ``upload_figures`` of its finite updates, one or more."""
+        """Return further metrics of a round, given ``upload_figures`` of its finite updates, 1 or more; here none."""
         return {}
 
     def kept(self, optimizer: Tensors) -> dict[str, Tensor]:  # noqa: ARG002 - for tasks
-        """Return the part of an optimizer's state that a silo keeps until its next local training."""
+        """Return the part of an optimizer's state that a silo keeps until its next local training; here none."""
         return {}
 
     def described(
@@ -315,7 +323,8 @@ class Task(ABC):
         """Return a description of the task's network and images.
 
         ``facts`` replace those of all tasks by title, or come last; ``returns`` says in words what the network returns
-        for images; ``labels`` are the classes of the training images, shape (N,), None without classes.
+        for images; ``labels`` are the classes of the training images, shape (N,), None without classes;
+        ``own_statistics``: see ``vnetsim.learning.Network``.
         """
         sizes, picture = self.silos.sizes, self.picture
         data = self._data
@@ -356,7 +365,7 @@ class Task(ABC):
         return self.settings.steps * self.batch_size(silo)
 
     def training_flop(self, images: int) -> float:
-        """Return the operations of training on that many images, forward and backward."""
+        """Return the floating-point operations of training on that many images, forward and backward."""
         return float(images * BACKWARD_FACTOR * self.flop)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
