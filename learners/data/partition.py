@@ -105,11 +105,13 @@ def _deal_by_kind(
 
 
 def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
+    """Raise InputError unless ``kind`` is among ``own``, the partitions for data that ``have`` describes."""
     if kind not in own:
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
 
 
 def _require_least(shards: Sequence[Indices], settings: DataSettings, among: str = "") -> None:
+    """Raise InputError unless every silo has ``settings.min_images``, and at least one; ``among`` ends the message."""
     least, needed = min(len(shard) for shard in shards), max(settings.min_images, 1)
     if least < needed:
         raise InputError(
@@ -126,11 +128,12 @@ def _shuffled_by_class(labels: Indices, generator: Generator) -> Indices:
 
 
 def _deal(cards: Indices, hands: int) -> list[Indices]:
-    """Deal cards in turn; with cards sorted by class, hands and their classes differ by at most one card."""
+    """Return ``hands`` arrays of indices dealt in turn; if sorted by class, counts per class differ by at most 1."""
     return [cards[hand::hands] for hand in range(hands)]
 
 
 def _by_approach(labels: Indices, silos: int, approaches: int, generator: Generator) -> list[Indices]:
+    """Return the silos of ``approach`` (see ``partition``): each direction's classes, dealt to its silos."""
     _, classes = np.unique(labels, return_inverse=True)
     groups = min(int(classes.max(initial=0)) + 1, approaches)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
@@ -144,6 +147,7 @@ def _by_approach(labels: Indices, silos: int, approaches: int, generator: Genera
 
 
 def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Generator) -> list[Indices]:
+    """Return the silos of ``label-skew`` (see ``partition``); InputError if a class has fewer images than its silos."""
     _, classes = np.unique(labels, return_inverse=True)
     count = int(classes.max(initial=0)) + 1
     held = 1 + round((1 - unseen_share) * (count - 1))
@@ -172,7 +176,7 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
 
 
 def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator) -> list[Indices]:
-    """Return silos of equal size whose class shares follow ``log_shares``, shape (silos, C)."""
+    """Return silos of equal size (to within one) whose class shares follow ``log_shares``, shape (silos, C)."""
     silos = len(log_shares)
     ends = np.cumsum(sizes)
     next_card = ends - sizes
@@ -211,6 +215,7 @@ def _by_majors(
     left, counts = sizes.copy(), np.zeros((silos, len(sizes)), dtype=np.int64)
 
     def take(silo: int, count: int, open_classes: NDArray[np.bool_]) -> None:
+        """Assign ``count`` more images of the open classes to a silo, in proportion to what is left of each class."""
         taken = _apportion(count, np.log(np.maximum(left, 1)), left * open_classes)
         counts[silo] += taken
         left[:] -= taken
@@ -234,7 +239,7 @@ def _by_majors(
 
 
 def _in_proportion(sizes: Indices, silos: int) -> Indices:
-    """Return each silo's class, in proportion to the images (D'Hondt); class i mod classes if it is due silos."""
+    """Return each silo's major class, the silos of a class in proportion to its images (D'Hondt), shape (silos,)."""
     classes, places = len(sizes), np.arange(silos)
     most = np.argsort(-sizes / (places[:, None] + 1), axis=None, kind="stable")[:silos] % classes
     due = np.bincount(most, minlength=classes)
@@ -273,7 +278,7 @@ def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Gen
 
 
 def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
-    """Split ``quota`` in proportion to the shares, by largest remainder, no class above its ``room``; shapes (C,)."""
+    """Split ``quota`` in proportion to the shares, by largest remainder, at most ``room`` per class; shapes (C,)."""
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:
@@ -328,7 +333,7 @@ def partition_steering(
 
 
 def _by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool) -> list[Indices]:
-    """Divide frames so that a silo has as few units (drives, blocks or signs, shape (N,)) as possible."""
+    """Return silos with as few units (drives, blocks, signs; shape (N,)) as possible; see ``partition_steering``."""
     members = [np.flatnonzero(units == unit) for unit in np.unique(units)]
     members = [members[unit] for unit in generator.permutation(len(members))]
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos

@@ -65,7 +65,7 @@ class Road:
     needs: ClassVar[tuple[str, ...]] = ("data.image_px",)
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the set; every drive has its own random stream."""
+        """Return the set; every drive has its own random stream, and test drives are no training drives."""
         side_px = data.image_px or SIDE_PX
         train = _drives(data.train_images or TRAIN_IMAGES, TRAIN_DRIVES, side_px, streams.child("road", "train"))
         test = _drives(data.test_images or TEST_IMAGES, TEST_DRIVES, side_px, streams.child("road", "test"))
@@ -116,7 +116,7 @@ def drive(
 def _drives(
     count: int, drives: int, side_px: int, streams: Streams
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Return ``count`` frames, divided as evenly as possible into at most ``drives`` drives."""
+    """Return images and angles of at most ``drives`` drives, as equally long as possible, ``count`` frames in all."""
     drives = min(drives, count)
     return [
         drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)
@@ -136,7 +136,7 @@ def gaussian_process(generator: np.random.Generator, count: int, scale: float) -
 
 
 def _integral(values: Doubles) -> Doubles:
-    """Return the integral from the first place to every place, by the trapezoidal rule."""
+    """Return the integral from the first grid point to each of them (GRID_M apart), by the trapezoidal rule."""
     steps = GRID_M * (values[1:] + values[:-1]) / 2
     return np.concatenate([[0.0], np.cumsum(steps)])
 
@@ -225,7 +225,7 @@ class World:
 
 
 def _periodic(generator: np.random.Generator, scale: float) -> Doubles:
-    """Return a smooth process of variance 1 around a ring of _TABLE steps."""
+    """Return a smooth process of mean 0, variance 1 around a ring of _TABLE steps, correlated over ``scale`` steps."""
     frequencies = np.fft.rfftfreq(_TABLE)
     shaped = np.fft.irfft(
         np.fft.rfft(generator.standard_normal(_TABLE)) * np.exp(-2 * (np.pi * scale * frequencies) ** 2)
@@ -297,7 +297,7 @@ def _scene(
 
 
 def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -> Floats:
-    """Return verge, road, lines and shadows, shape (N, P, P)."""
+    """Return verge, road, lines and shadows seen at every pixel, in even light without haze, shape (N, P, P)."""
     # per image row, shape (N, P, 1): along_m along the road, px_per_m across the road;
     # per pixel, shape (N, P, P): across_m to the right of the middle of the road
     half_m = np.float32(world.half_width_m)
@@ -318,7 +318,7 @@ def _ground(world: World, along_m: Floats, across_m: Floats, px_per_m: Floats) -
 
 
 def _stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
-    """Return how much of each pixel a stripe of 0.16 m covers, given the distance to its middle."""
+    """Return the share of each pixel that a stripe of 0.16 m covers, in [0, 1], given the distance to its middle."""
     half_m = np.float32(0.08)
     covered: Floats = np.clip(0.5 + (half_m - np.abs(distance_m)) * px_per_m, 0, np.minimum(1, 2 * half_m * px_per_m))
     return covered

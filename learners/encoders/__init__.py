@@ -33,7 +33,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class _Features(Convolutional):
-    """A convolutional trunk and the mean over positions."""
+    """A convolutional trunk with ``width`` output channels, and the mean over positions."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__(trunk)
@@ -50,7 +50,7 @@ class _Features(Convolutional):
 
 
 class Encoder(_Features):
-    """Features and their linear projection, for contrastive learning."""
+    """Features and their linear projection to the unit sphere, for contrastive learning."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__(trunk, width)
@@ -62,7 +62,7 @@ class Encoder(_Features):
 
 
 class Classifier(_Features):
-    """Features and a linear head."""
+    """Features and a linear head that returns the logits of ``classes`` classes."""
 
     def __init__(self, trunk: nn.Module, width: int, classes: int) -> None:
         super().__init__(trunk, width)
@@ -222,7 +222,9 @@ def _positions(pixels: int) -> int:
 
 
 def require_encoder(name: str) -> None:
-    """Refuse an unknown encoder; a class of a file is checked when it is built.
+    """Refuse an unknown encoder.
+
+    A class given as ``path/to/file.py:Class`` passes; it is checked when it is built.
 
     Raises:
         InputError: lists the known encoders.
@@ -250,11 +252,13 @@ def create_classifier(name: str, *, classes: int, seed: int, settings: Any = Non
 
 
 def _build_from_plugin(name: str, settings: Any, seed: int, make: Callable[[nn.Module, int], Network]) -> Network:
+    """Return the network that ``make`` builds on an encoder's trunk and width; errors as in ``create_encoder``."""
     given = ENCODERS.find(name)() if settings is None else settings
     if isinstance(given, (Small, ResNet18)):
         return build_seeded(lambda: make(*given.build()), seed=seed)
 
     def build() -> Network:
+        """Return the network on a plug-in's trunk, after a check of the features' shape."""
         trunk, width = checked(given, ENCODERS.name, EncoderTrunk).build()
         with plugin_errors("encoder", given.name, "in build"):
             seen = trunk(torch.zeros(2, 3, 32, 32))
@@ -327,7 +331,7 @@ def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """Return images in the memory layout of the networks, so that the first layer need not convert them."""
+    """Return images in the memory layout of the networks, copied only if theirs differs."""
     return images.contiguous(memory_format=torch.channels_last)
 
 

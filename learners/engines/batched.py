@@ -77,7 +77,10 @@ def create_engine(name: str, device: torch.device, *, measures: bool = False) ->
 
 
 def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
-    """Return the results of calls, in order, from ``workers`` threads of one core each; an error starts no more."""
+    """Return the results of calls, in order, from ``workers`` threads of one core each.
+
+    If a call raises, calls that have not begun are cancelled, and its error is raised once the others have ended.
+    """
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as executor:
@@ -109,7 +112,11 @@ class SideBySideEngine:
         self._step_bytes: dict[tuple[Program, int], int] = {}
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``."""
+        """Return the results in the order of the jobs; see ``Engine``.
+
+        If memory does not suffice, or if networks draw from the global generators, fewer vehicles are trained at a time
+        from then on, with a warning.
+        """
         results: dict[int, Trained] = {}
         large = self._large_step_bytes
         if large is None:
@@ -144,7 +151,7 @@ class SideBySideEngine:
     def _train_fitting(
         self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob, networks: SimpleQueue[nn.Module]
     ) -> Trained | None:
-        """Return the result of a job; None if memory does not suffice."""
+        """Return the result of a job on a network borrowed from the queue; None if memory does not suffice."""
         network = networks.get()
         try:
             return run_if_memory_suffices(train, job, network)
@@ -159,6 +166,7 @@ class SideBySideEngine:
         return networks
 
     def _bytes_of(self, job: TrainingJob) -> int:
+        """Return ``step_bytes`` of a job, measured once for each program and batch size."""
         key = job.program, job.program.count(job.training.silo)  # the batch of a small silo is smaller
         if key not in self._step_bytes:
             with seeded(0):  # restores the global generators
@@ -179,7 +187,11 @@ class StackedEngine:
         self.draws = False
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``."""
+        """Return the results in the order of the jobs; see ``Engine``.
+
+        If memory does not suffice, stacks are smaller from then on; if networks draw random numbers, nothing is stacked
+        any more. Both log a warning.
+        """
         results: dict[int, Trained] = {}
         for alike in stackable(jobs):
             waiting = list(alike)
@@ -191,7 +203,7 @@ class StackedEngine:
         return summarise([results[i] for i in range(len(jobs))])
 
     def _train_fitting(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results of a stack; empty if the stack must be smaller. A single job is not stacked."""
+        """Return a stack's results; [] if it must be smaller. A single job, and networks that draw, are not stacked."""
         if len(jobs) == 1 or self.draws:
             return self._alone.train(jobs)
         before = GlobalGenerators()
@@ -234,13 +246,14 @@ class MeasuredEngine:
         return min(self._engines, key=lambda name: self.seconds.get(name, 0.0))
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``."""
+        """Return the results in the order of the jobs; see ``Engine``. The first jobs to stack are measured first."""
         alike = max(stackable(jobs), key=len, default=[])
         if len(alike) > 1 and not self.seconds:
             self._measure([jobs[i] for i in alike])
         return self._engines[self.chosen].train(jobs)
 
     def _measure(self, jobs: Sequence[TrainingJob]) -> None:
+        """Set ``seconds`` of both engines, infinite for ``batched`` if it fails or draws, and log the choice."""
         found = {"sequential": self._seconds_per_vehicle("sequential", jobs[:TRIAL_VEHICLES])}
         why = ""
         try:
@@ -256,7 +269,7 @@ class MeasuredEngine:
         LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.choice, why)
 
     def _seconds_per_vehicle(self, name: str, jobs: Sequence[TrainingJob]) -> float:
-        """Return the seconds per vehicle that an engine takes for a few steps."""
+        """Return the seconds per vehicle that an engine takes for TRIAL_STEPS steps; the results are thrown away."""
         begin_s = 0.0
         for most in (1, TRIAL_STEPS):  # the first call takes longer
             steps = min(most, jobs[0].training.steps)
@@ -275,9 +288,10 @@ class MeasuredEngine:
 
 
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:
-    """Return about how many bytes a step keeps for its backward pass, measured with few images.
+    """Return about how many bytes a step takes: four times the parameters, and what it keeps for its backward pass.
 
-    ``network`` is a workspace, whose state is overwritten.
+    The latter is measured with up to four images and extrapolated. ``network`` is a workspace, whose state is
+    overwritten.
     """
     network.load_state_dict(job.base)
     network.train()
@@ -297,6 +311,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
+        """Count the storage of a tensor that the backward pass keeps, and return the tensor."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
             kept[storage.data_ptr()] = storage.nbytes()

@@ -113,7 +113,7 @@ def dense_problem(u: Tensor, v: Tensor) -> Problem:
 
 
 def _positions(dense: Tensor) -> Tensor:
-    """Return (N, C, H, W) as feature vectors by position in float64, shape (N, n, C), n <= 49."""
+    """Return dense features (N, C, H, W), pooled to at most 7 x 7, by position in float64, shape (N, n, C), n <= 49."""
     height, width = (min(side, LARGEST_SIDE) for side in dense.shape[2:])
     return adaptive_avg_pool2d(dense.double(), (height, width)).flatten(2).mT
 
@@ -131,7 +131,7 @@ def marginals(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Scale every feature to length 1; features of length 0 stay 0."""
+    """Return every feature scaled to length 1; features of length 0 stay 0."""
     largest = features.abs().amax(dim=-1, keepdim=True)
     zero = largest == 0
     scaled = features / largest.masked_fill(zero, 1)  # squares neither overflow nor vanish
@@ -139,7 +139,7 @@ def _unit(features: Tensor) -> Tensor:
 
 
 class _Solve(torch.autograd.Function):
-    """``solve``; problems stacked by ``torch.func.vmap`` become one batch."""
+    """``solve`` as a function of autograd, without gradients; ``torch.func.vmap``'s problems become one batch."""
 
     @staticmethod
     def forward(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,7 @@ def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans by the interior-point method on the device of the costs."""
+    """Return plans by the interior-point method, part by part; NaN for a problem that is not finite."""
     if not len(cost):
         return cost
     part = max(1, PART_ENTRIES.get(cost.device.type, PART_ENTRIES["cuda"]) // cost[0].numel())
@@ -185,7 +185,7 @@ def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans of one part of the problems; raises RunError if a plan is too far from the optimum."""
+    """Return plans of a part of the problems, NaN if not finite; RunError if a plan is too far from the optimum."""
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite()[:, None]
     cost, a, b = cost.where(finite[..., None], 1), a.where(finite, 1 / a.shape[1]), b.where(finite, 1 / b.shape[1])
     plan, v = _iterate(cost, *(share.clamp_min(SMALLEST_SHARE) for share in (a, b)))
@@ -202,7 +202,7 @@ def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nearly optimal plans and column potentials, by Mehrotra's predictor and corrector; see the comment."""
+    """Return nearly optimal plans x and column potentials v (Mehrotra's predictor-corrector; shapes in the comment)."""
     # The dual problem is max <a, u> + <b, v> with slack s_ij = c_ij - u_i - v_j >= 0. Each iteration (S. Mehrotra, "On
     # the implementation of a primal-dual interior point method", SIAM J. Optim. 2(4), 1992) needs one factorisation of
     # A diag(x / s) A^T, which for transport is the Laplacian of a weighted bipartite graph. All problems take the same
@@ -257,7 +257,7 @@ def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Tensor]:
-    """Factorise [diag(r) D; D^T diag(q)] [du; dv] = [f; g]; return its solver and numbers (K,), not 0 on failure."""
+    """Return a solver of [diag(r) d; d^T diag(q)] [du; dv] = [f; g], r, q row and column sums, and info (0: valid)."""
     # r, q are the row and column sums of D > 0, shape (K, n, m); the right-hand sides f, g have equal totals and shapes
     # (K, n) and (K, m); ground, shape (K, n), has factors on the diagonal, 1 except for the grounded row.
     #
@@ -274,6 +274,7 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
     factor, info = cholesky_ex(rows)
 
     def solved(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return du, shape (K, n), and dv, shape (K, m), for f and g of the same shapes and equal totals."""
         half = solve_triangular(factor, f[..., None] - share @ g[..., None], upper=False)
         du = solve_triangular(factor.mT, half, upper=True)[..., 0]
         return du, g * weight - (share.mT @ du[..., None])[..., 0]
@@ -282,12 +283,12 @@ def _laplacian(d: Tensor, ground: Tensor) -> tuple[Callable[[Tensor, Tensor], tu
 
 
 def _ground_factors(a: Tensor) -> Tensor:
-    """Return factors that ground the row of largest marginal; a tiny one would leave the rest undetermined."""
+    """Return ``ground``, which makes ``_laplacian`` invertible: 2 for the row of largest marginal, 1 for others."""
     return torch.ones_like(a).scatter(1, a.argmax(1, keepdim=True), 2)
 
 
 def _with_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Correct the plans so that their marginals are exact up to rounding."""
+    """Return the plans, changed as little as needed for marginals that are exact up to rounding."""
     # The iterations lose up to 1e-5 of the marginals if parts of them add up to nearly the same total. Most of it is
     # added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows,
     # then columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet,

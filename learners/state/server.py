@@ -27,19 +27,19 @@ VERSIONS = "versions"
 
 
 def equally(participants: Sequence[Participant]) -> Weights:
-    """Return 1 / N for each of the N participants."""
+    """Return the weight 1 / N for each of the N participants; empty for none."""
     return equal_weights(len(participants))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Folded:
-    """The result of a round.
+    """The result of aggregating a round's updates.
 
     Args:
-        weights: of the updates.
+        weights: weight of each update in the model, in the order of the updates.
         state: the next version of the model.
-        exchanges: a figure of completed exchanges, by sender and receiver.
-        metrics: figures of the round.
+        exchanges: value of each completed exchange, by the vehicle ids of sender and receiver.
+        metrics: metrics of the round by name.
     """
 
     weights: Weights
@@ -121,7 +121,11 @@ class Server:
         return key.version > 0 or self._changes[key.aggregator][0] > 0
 
     def figure_of(self, participant: Participant, state: State) -> float | None:
-        """Return the figure of an upload that the selection policy asks for; None if it asks for none."""
+        """Return the figure of an upload that the selection policy asks for; None if it asks for none.
+
+        SIMILARITY compares the upload's change with the cloud's newest model, or without a cloud with the base;
+        GRADIENT_NORM is the norm of the change over ``travel``.
+        """
         if not self.figure:
             return None
         near = self.base(participant)
@@ -134,10 +138,12 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return the weights divided by ``chance`` and scaled to the sum 1, and their sum before scaling.
+        """Return the weights of ``weigh`` over the chances, scaled to the sum 1, and their sum before scaling.
+
+        If all chances are 1, the weights are not changed and the sum is 1; weights that are all 0 stay 0.
 
         Raises:
-            RunError: chances differ, and the uploads are not averaged by weight.
+            RunError: a chance is not 1, and the uploads are not averaged by weight.
         """
         weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
         if (chances == 1).all():
@@ -156,10 +162,10 @@ class Server:
         return []
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
-        """Return the next state of an aggregator's newest model, which is not changed.
+        """Return the next state of an aggregator's newest model, which is not changed; the caller stores it.
 
         Tensors of an update that the model lacks are not averaged. Tensors that no upload has, and the whole model if
-        no upload has a positive weight, stay as they are.
+        no upload has a positive weight, stay as they are. The rule's memory is stored here.
 
         Raises:
             ValueError: some updates were averaged on arrival, and these are not all of them.
@@ -179,7 +185,7 @@ class Server:
         return Folded(weights=weights, state=state)
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
-        """Make the weighted mean of models a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
+        """Store the weighted mean of models as a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""
         present = self.models.newest(into.aggregator)
         used = {key: weight for key, weight in sources.items() if weight > 0}
         self.models.put({**present, **self._mean([*used], [*used.values()])}, into)
@@ -189,7 +195,7 @@ class Server:
         self._saved.pop(into.aggregator, None)
 
     def _mean(self, keys: Sequence[ModelKey], weights: Sequence[float] | Weights) -> State:
-        """Return the weighted mean of models, without the tensors that are not averaged."""
+        """Return the weighted mean of models, without the tensors of ``beside``; a single model is not copied."""
         first = self.models[keys[0]]
         own = self._beside(first, (), keys[0].version).keys() if self._beside is not None else ()
         states = [{name: t for name, t in self.models[key].items() if name not in own} for key in keys]
@@ -199,7 +205,7 @@ class Server:
     def _apply_rule(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
-        """Return the weights of the uploads for the record, and the rule's new model."""
+        """Return the uploads' weights for the record and the rule's new tensors, {} for no change; store its memory."""
         newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
         of, mean = self.averaged
@@ -255,6 +261,7 @@ class Server:
         }
 
     def _upload(self, who: Participant, state: State, base: State, weight: float, into: str) -> Upload:
+        """Return what the rule reads of an upload; staleness counts the changes of ``into``'s model since download."""
         changes = self._changes[into]
         since = who.base.version if who.base.aggregator == into else who.handover.counted_from
         if since is None:
@@ -263,7 +270,7 @@ class Server:
         return Upload(state=state, base=base, weight=weight, staleness=staleness, participant=who)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the models, their ``versions``, and the rule's memory as ``aggregation.*``."""
+        """Return the models, their numbers of changes as ``versions``, and the rule's memory as ``aggregation.*``."""
         for aggregator in self._changes.keys() - self._saved.keys():
             own = {VERSIONS: torch.tensor(self._changes[aggregator])}
             own |= {MEMORY + name: one.to("cpu", copy=True) for name, one in self._memory[aggregator].items()}
