@@ -38,7 +38,7 @@ class Start:
     mixed: Sequence[tuple[float, State]]
 
     def mixed_as(self, prefix: str = "") -> Sequence[tuple[float, State]]:
-        """Return ``mixed`` for a program whose network has the model's tensors below ``prefix``."""
+        """Return ``mixed``, its tensors also with ``prefix`` before their names, for a network that has them there."""
         return [(share, {**state, **add_prefix(prefix, state)}) for share, state in self.mixed]
 
 
@@ -89,7 +89,11 @@ class LocalSteps:
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=task.settings.steps)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
-        """Return an update for each, in order."""
+        """Train from each start and return the updates, in order.
+
+        If the round's models exceed HELD_BYTES and the server takes a plain mean, the updates have no ``state``, and
+        ``server.averaged`` gets their mean.
+        """
         jobs = [self._job(start) for start in starts]
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
@@ -115,19 +119,21 @@ class LocalSteps:
         return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
 
     def _job(self, start: Start) -> TrainingJob:
+        """Return a start's training; its optimizer continues from the state that the silo kept, or else is new."""
         training, optimizer = self._task.local_training_of(start.participant), remove_prefix(OPTIMIZER, start.own)
         return TrainingJob(
             program=self._program, training=training, base=start.base, optimizer=optimizer, mixed=start.mixed_as()
         )
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
+        """Return the trained model as an upload; what the task keeps of the optimizer is in ``kept``, for the silo."""
         kept = self._task.kept(trained.optimizer)
         return replace(update_of(self._task, start.participant, job, trained), kept=add_prefix(OPTIMIZER, kept))
 
     def _average_on_arrival(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
     ) -> list[Update]:
-        """Train a few jobs at a time and return updates without states; ``server.averaged`` gets their mean."""
+        """Train a few jobs at a time; return updates without states, and store their mean in ``server.averaged``."""
         # the mean has the bits of combine over all finite uploads; weights depend on which uploads are finite, so if
         # some are not, the others are trained a second time
         task, settings = self._task, server.settings
@@ -152,7 +158,7 @@ class LocalSteps:
             places = [i for i, fine in zip(places, finite, strict=True) if fine]
 
     def _without_state(self, server: Server, update: Update) -> Update:
-        """Compute all figures that need the update's state, then drop the state."""
+        """Return the update with all metrics that need its state, and without its state."""
         who, figures, asked = update.participant, dict(update.metrics), None
         if update.finite:
             figures |= self._task.upload_figures(update.state, who.silo)
@@ -166,10 +172,10 @@ def _bytes(jobs: Sequence[TrainingJob]) -> int:
 
 
 def step_of(loss: StepLoss) -> Loss:
-    """Return the step of a program that minimises a loss and reports it.
+    """Return the step of a program that minimises a loss and reports it as the metric ``loss``.
 
-    The step raises TypeError if the loss is not a tensor of shape (); the message says what it is, and where the
-    user's loss is defined.
+    The step raises TypeError if the loss is not a tensor of shape (); the message says what it is, and where the user's
+    loss is defined.
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
@@ -186,7 +192,10 @@ def step_of(loss: StepLoss) -> Loss:
 
 
 def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-    """Return the trained model as an upload, reduced to the tensors that the task sends."""
+    """Return the trained model as an upload, reduced to the tensors that the task sends.
+
+    Its metrics are ``kernel_px``, the length of the motion blur; ``kept`` is empty.
+    """
     return Update(
         participant=participant,
         state=task.sent(trained.state),

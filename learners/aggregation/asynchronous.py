@@ -46,7 +46,11 @@ class Staleness:
 
 
 def mixed_in(uploads: RoundUploads, share_of: Callable[[Upload], float]) -> NextModel:
-    """Return the model after mixing in the uploads one after the other, in order of arrival, each by its share."""
+    """Return the model after mixing in the uploads one after the other, in order of arrival, each by its share.
+
+    The result has the uploads' tensors only. Its ``shares`` are what is left of each upload at the end, scaled to the
+    sum 1; all are 0 if every share is 0. There must be at least one upload.
+    """
     model = dict(uploads.model)
     shares: list[float] = []
     for upload in uploads.uploads:
@@ -114,7 +118,7 @@ class AflDelay:
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.5
 
     def share(self, upload: Upload) -> float:
-        """Return a of the equations."""
+        """Return a of the equations, the upload's share in the model, at most 1."""
         delay = ZETA ** (upload.participant.train_s - 1) * ZETA ** (upload.participant.upload_s - 1)
         return min(float(self.mixing * delay), 1.0)
 
@@ -156,7 +160,10 @@ class FedBuff(Staleness):
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model changed by the buffer; unchanged while the buffer is not full."""
+        """Return the model changed by the buffer, and an empty memory; no tensors while the buffer is not full.
+
+        ``memory`` then has the sums to continue with: number of uploads, changes, statistics and scales.
+        """
         memory, model = dict(uploads.memory), uploads.model
         number = len(uploads.uploads)
         gathered = float(memory.get(COUNT, 0.0))
@@ -188,6 +195,7 @@ class FedBuff(Staleness):
 
 
 def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
+    """Add ``value`` to ``memory[name]``, or set it if there is none."""
     memory[name] = memory[name] + value if name in memory else value
 
 

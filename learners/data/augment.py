@@ -59,9 +59,8 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std:
     """Return the normalised views of images, given the draws of first or second views.
 
     Images are floating point in [0, 1], shape (N, 3, H, W), and are not changed; they may belong to several vehicles.
-    ``mean`` is subtracted from each channel last, then the channel is divided by ``std``. On a GPU every operation
-    computes all images and takes those that it is meant for, so that shapes are fixed; on the CPU it computes those
-    alone, to the same bits.
+    ``mean`` is subtracted from each channel last, then the channel is divided by ``std``. With fixed shapes (see
+    ``has_fixed_shapes``) every operation computes all images; otherwise only those that it changes, to the same bits.
     """
     there = to_device(draws, images.device)
     views = resized_crop(images, there["box"], there.get("flipped"))
@@ -75,22 +74,24 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std:
 
 
 def _change_indexed(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    """Return the images with those changed that ``which`` names; in place."""
+    """Apply ``change`` in place where ``which`` is True, with the rows of ``given``; return all images."""
     rows = which.nonzero()[:, 0]
     images[rows] = change(images[rows], *(one[rows] for one in given))
     return images
 
 
 def _change_masked(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    """Return what ``_change_indexed`` returns; all images are changed, and the others thrown away."""
+    """Return what ``_change_indexed`` returns; computes all images and takes those where ``which`` is True."""
     return torch.where(which[:, None, None, None], change(images, *given), images)
 
 
 def _of_channels(values: Channels, images: Tensor) -> Tensor:
+    """Return one value per channel in the type and on the device of images, shape (C, 1, 1)."""
     return torch.as_tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
 
 
 def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """Draw ``count`` float32 numbers in [low, high), on the CPU."""
     return low + (high - low) * torch.rand(count, generator=generator)
 
 
@@ -136,7 +137,7 @@ def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -
 
 
 def _sources(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
-    """Return where each target pixel of an axis is read, -1 to 1 over the image, inside the crop, shape (N, size)."""
+    """Return from where in the crop each target pixel of an axis is read, -1 to 1 over the image, shape (N, size)."""
     pixel = torch.arange(size, dtype=like.dtype, device=like.device)
     first, extent = start.to(like.dtype)[:, None], length.to(like.dtype)[:, None]
     inside = ((pixel + 0.5) * (extent / size) - 0.5).clamp(min=0).minimum(extent - 1)
@@ -150,7 +151,7 @@ def greyscale(images: Tensor) -> Tensor:
 
 
 def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) -> Tensor:
-    """Return the images with brightness, contrast, saturation and hue changed, in each image's own order.
+    """Return the images with brightness, contrast, saturation and hue changed, each image in its own ``order``.
 
     Brightness, contrast and saturation blend the image with black, with its mean luma and with its luma, so one
     operation with a target per image does all three; hue is then changed for the images whose turn it is.

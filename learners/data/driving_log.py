@@ -107,7 +107,7 @@ def read_log(path: Path) -> list[Row]:
 
 
 def _cells(cells: Sequence[str], line: str) -> list[str]:
-    """Return the cells of a line, also of one with decimal commas if its columns can be distinguished."""
+    """Return the stripped cells of a line; one with decimal commas is split by comma and space, or semicolon."""
     for separator in (", ", ";"):
         if len(cells) != _COLUMNS and len(parts := line.split(separator)) == _COLUMNS:
             cells = [part.strip().strip('"') for part in parts]
@@ -115,6 +115,7 @@ def _cells(cells: Sequence[str], line: str) -> list[str]:
 
 
 def _row(place: str, cells: Sequence[str]) -> Row:
+    """Return a line of the log; InputError unless it has seven columns and a steering angle in [-1, 1]."""
     if len(cells) != _COLUMNS:
         cure = lfs_cure(Path(place.rpartition(":")[0]))
         if not cure and len(cells) > _COLUMNS:
@@ -151,7 +152,7 @@ def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
-    """Return the image files of rows; refuse missing images and one file under two names."""
+    """Return the rows' image files; InputError if one is missing or two names lead to one file."""
     found: list[Path] = []
     named: dict[Path, tuple[str, str]] = {}
     for row in rows:

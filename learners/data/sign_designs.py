@@ -52,7 +52,7 @@ def triangle(u: Floats, v: Floats, inradius: float) -> Floats:
 
 
 def octagon(u: Floats, v: Floats, inradius: float) -> Floats:
-    """Return the distance to a regular octagon standing on a side."""
+    """Return the distance to a regular octagon around the origin, one side down."""
     a, b = np.abs(u), np.abs(v)
     return np.maximum(np.maximum(a, b), np.float32(0.7071068) * (a + b)) - np.float32(inradius)
 
@@ -66,7 +66,7 @@ def stroke(u: Floats, v: Floats, start: tuple[float, float], end: tuple[float, f
 
 
 def path(u: Floats, v: Floats, points: tuple[tuple[float, float], ...], width: float) -> Floats:
-    """Return the distance to a chain of strokes."""
+    """Return the distance to a chain of strokes through ``points``, at least two."""
     distance = stroke(u, v, points[0], points[1], width)
     for start, end in pairwise(points[1:]):
         distance = np.minimum(distance, stroke(u, v, start, end, width))
@@ -74,7 +74,7 @@ def path(u: Floats, v: Floats, points: tuple[tuple[float, float], ...], width: f
 
 
 def _choose(generator: np.random.Generator, count: int, options: int) -> list[NDArray[np.bool_]]:
-    """Draw one of ``options`` for each image; return each option's mask, shape (N, 1, 1)."""
+    """Draw one of ``options`` numbers for each image; return, for each number, which images drew it, (N, 1, 1)."""
     drawn = generator.integers(options, size=(count, 1, 1))
     return [drawn == option for option in range(options)]
 
@@ -97,7 +97,7 @@ _TENS = np.array([[segment == "1" for segment in _NUMERALS[ten]] for ten in (3, 
 
 
 def _number(u: Floats, v: Floats, generator: np.random.Generator) -> Floats:
-    """Return the distance to a two-digit limit, 30 to 80, of each image's own."""
+    """Return the distance to the speed limit drawn for each image: 30, 50, 60, 70 or 80, shape (N, H, W)."""
     lit = _TENS[generator.integers(len(_TENS), size=len(u))]
     distance: Floats = np.abs(box(u - 0.27, v, 0.15, 0.30)) - np.float32(0.075)  # the zero
     for number, ((x0, y0), (x1, y1)) in enumerate(_SEGMENTS):
@@ -117,6 +117,7 @@ _STOP_LETTERS = (
 
 
 def _stop(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of a stop sign: a red octagon with white edge and letters."""
     letters = path(u, v, _STOP_LETTERS[0], 0.11)
     for letter in _STOP_LETTERS[1:]:
         letters = np.minimum(letters, path(u, v, letter, 0.11))
@@ -124,11 +125,13 @@ def _stop(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
 
 
 def _yield(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of a yield sign: a triangle with one corner down."""
     down = 0.22 - v
     return [Layer(triangle(u, down, 0.62), "red"), Layer(triangle(u, down, 0.36), "white")]
 
 
 def _priority(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of the sign of a priority road: a yellow square on its corner."""
     distance = np.float32(0.7071068) * (np.abs(u) + np.abs(v))
     return [
         Layer(distance - np.float32(0.78), "black"),
@@ -138,15 +141,18 @@ def _priority(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
 
 
 def _no_entry(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of a no-entry sign: a white bar on a red disc."""
     return [Layer(disc(u, v, 1.0), "white"), Layer(disc(u, v, 0.94), "red"), Layer(box(u, v, 0.68, 0.17), "white")]
 
 
 def _limit(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
+    """Return the layers of a speed limit, whose number is drawn for each image."""
     number = _number(u, v, generator)
     return [Layer(disc(u, v, 1.0), "red"), Layer(disc(u, v, 0.76), "white"), Layer(number, "black")]
 
 
 def _warning(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
+    """Return the layers of a warning sign; each image draws exclamation mark, junction or curve."""
     hazard, junction, _ = _choose(generator, len(u), 3)
     exclamation = np.minimum(stroke(u, v, (0, -0.28), (0, 0.08), 0.17), disc(u, v - 0.32, 0.10))
     cross = np.minimum(stroke(u, v, (0, -0.28), (0, 0.36), 0.17), stroke(u, v, (-0.3, 0.12), (0.3, 0.12), 0.17))
@@ -157,6 +163,7 @@ def _warning(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer
 
 
 def _direction(u: Floats, v: Floats, generator: np.random.Generator) -> list[Layer]:
+    """Return the layers of a mandatory direction; each image draws an arrow ahead, left or right."""
     ahead, left, _ = _choose(generator, len(u), 3)
     x = np.where(ahead, u, v)  # to either side: an arrow is its own mirror image
     y = np.where(ahead, v, np.where(left, u, -u))
@@ -170,16 +177,19 @@ def _direction(u: Floats, v: Floats, generator: np.random.Generator) -> list[Lay
 
 
 def _board(u: Floats, v: Floats) -> list[Layer]:
+    """Return the layers of a blue square with a white edge."""
     return [Layer(box(u, v, 0.86, 0.86), "white"), Layer(box(u, v, 0.79, 0.79), "blue")]
 
 
 def _parking(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of a parking sign: a white P on blue."""
     stem = stroke(u, v, (-0.24, -0.50), (-0.24, 0.52), 0.22)
     bowl = np.abs(box(u - 0.04, v + 0.22, 0.28, 0.28)) - np.float32(0.10)
     return [*_board(u, v), Layer(np.minimum(stem, bowl), "white")]
 
 
 def _crossing(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of a pedestrian crossing: a black walker in a white triangle on blue."""
     body = path(u, v, ((0.02, -0.22), (0.0, 0.10), (-0.18, 0.40)), 0.13)
     leg = path(u, v, ((0.0, 0.08), (0.20, 0.40)), 0.13)
     arms = path(u, v, ((-0.18, 0.02), (0.02, -0.16), (0.20, 0.02)), 0.10)
@@ -188,6 +198,7 @@ def _crossing(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
 
 
 def _end(u: Floats, v: Floats, _: np.random.Generator) -> list[Layer]:
+    """Return the layers of the end of restrictions: black stripes across a white disc."""
     across = np.float32(0.7071068) * (u + v)
     stripes = np.minimum(np.minimum(np.abs(across), np.abs(across - 0.26)), np.abs(across + 0.26)) - np.float32(0.07)
     inside = disc(u, v, 0.90)

@@ -56,7 +56,7 @@ class Signs:
         return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
 
     def outline(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return the set with its classes and black images."""
+        """Return the set with black images: the classes are those of ``load``, and nothing is drawn."""
         train = _classes(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
         test = _classes(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
         return ImageSet(
@@ -91,7 +91,7 @@ def generate(
 
 
 def _render(name: str, count: int, generator: np.random.Generator, scatter: np.float32) -> Floats:
-    """Return images of one class, in [0, 255], shape (N, 3, H, W)."""
+    """Return new images of the class ``name``, in [0, 255], not rounded, shape (N, 3, H, W)."""
     image = scene(generator, count)
     u, v, softness = _pose(generator, count, scatter)
     pole = np.maximum(np.abs(u) - np.float32(0.075), -v)
@@ -105,7 +105,7 @@ def _render(name: str, count: int, generator: np.random.Generator, scatter: np.f
 
 
 def _pose(generator: np.random.Generator, count: int, scatter: np.float32) -> tuple[Floats, Floats, Floats]:
-    """Draw each sign's pose; return its coordinates at every pixel, and the size of a pixel in them."""
+    """Draw poses; return u and v of every pixel (see sign_designs), (N, H, W), and a pixel's size, (N, 1, 1)."""
     radius = uniform(generator, 7.5, 13.5, count, 1, 1)
     reach = scatter * (16 - np.float32(0.85) * radius)
     x = _X - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)
@@ -121,7 +121,7 @@ def _pose(generator: np.random.Generator, count: int, scatter: np.float32) -> tu
 
 
 def uniform(generator: np.random.Generator, low: float, high: float, *shape: int) -> Floats:
-    """Draw float32 numbers in [low, high)."""
+    """Draw float32 numbers in [low, high) of shape ``shape``."""
     return generator.random(shape, dtype=np.float32) * np.float32(high - low) + np.float32(low)
 
 
@@ -140,13 +140,13 @@ def value_noise(generator: np.random.Generator, count: int, cells: int) -> Float
 
 
 def _edge(distance: Floats) -> Floats:
-    """Return coverage of a shape from the signed distance to its edge (px)."""
+    """Return the coverage, in [0, 1], of a shape at each pixel from the signed distance to its edge (px)."""
     coverage: Floats = np.clip(0.5 - distance, 0, 1)
     return coverage
 
 
 def _colour(generator: np.random.Generator, count: int, first: tuple[float, ...], second: tuple[float, ...]) -> Floats:
-    """Draw colours between two, with some scatter; (N, 3)."""
+    """Draw colours between two RGB colours in [0, 1], with some scatter, shape (N, 3)."""
     mix = uniform(generator, 0, 1, count, 1)
     ends = np.array([first, second], dtype=np.float32)
     colour: Floats = ends[0] + mix * (ends[1] - ends[0]) + uniform(generator, -0.06, 0.06, count, 3)

@@ -66,7 +66,7 @@ class Cifar10:
 
 
 def _part(dataset: Any, kept: Indices) -> Part:
-    """Return the images of some rows, shape (N, 3, 32, 32), and their labels."""
+    """Return the images of the rows ``kept``, shape (N, 3, 32, 32), and their labels, shape (N,)."""
     images = np.ascontiguousarray(dataset.data[kept].transpose(0, 3, 1, 2))
     return images, np.array(dataset.targets, dtype=np.int64)[kept]
 
@@ -125,7 +125,7 @@ class Gtsrb:
 
 
 def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, Indices]:
-    """Return the training images' files, their classes, and the number of the sign on each."""
+    """Return training files, their classes and the signs on them; InputError for a name that is not GTSRB's."""
     # torchvision numbers the folders, which must agree with GTSRB's class numbers of the test images
     files, signs = [Path(file) for file, _ in samples], []
     for path, (_, label) in zip(files, samples, strict=True):
@@ -140,7 +140,7 @@ def _training(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices, 
 
 
 def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
-    """Return the test images' files in the order of their list, and their classes."""
+    """Return test files in the order of their list, and their classes; InputError for other names or classes."""
     for file, label in samples:
         if Path(file).parent.name != "Images" or not 0 <= label < CLASSES:
             raise InputError(
@@ -151,7 +151,7 @@ def _test(samples: Sequence[tuple[str, int]]) -> tuple[list[Path], Indices]:
 
 
 def _of_kaggle(root: Path, split: str) -> tuple[list[Path], Indices, Indices]:
-    """Return the files in ``Train.csv`` or ``Test.csv``, their classes, and their signs (0 for test images)."""
+    """Return files in a split's CSV, their classes and signs (0 for test images); InputError if it is not Kaggle's."""
     table, columns = root / f"{split}.csv", ("ClassId", "Path")
     files, labels, signs = [], [], []
     try:
@@ -180,6 +180,7 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
     """Return the rows of ``files`` with the same bytes as one of ``others``; missing files are skipped."""
 
     def content(path: Path) -> bytes:
+        """Return a digest of the file's bytes; empty if there is no file."""
         return hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
 
     known = {content(path) for path in others} - {b""}
@@ -187,7 +188,7 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 
 
 def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return a data set object of torchvision's below ``data.root``; faults become one line.
+    """Return a data set object of torchvision's below ``data.root``, downloaded if ``data.download``.
 
     Raises:
         InputError: the root is not given or missing, or its files are missing or damaged.

@@ -26,7 +26,7 @@ Rate = float | Tensor
 
 
 class Optimizer(Protocol):
-    """Changes parameters by their gradients."""
+    """Changes parameters in place by their gradients."""
 
     def step(self) -> None:
         """Apply the gradients and clear them; parameters without one stay."""
@@ -74,8 +74,9 @@ class Sgd:
 class Adam:
     """Adam (Kingma and Ba 2015) with weight decay added to the gradient, the update rule of ``torch.optim.Adam``.
 
-    A silo can keep its state. Every parameter must have a gradient in every step or in none, so one count of steps is
-    enough. ``state`` is what ``state`` returned earlier, and is not changed; empty to begin.
+    Unlike torch's, it has one count of steps for all parameters. So every parameter must have a gradient in every step
+    or in none. A silo can keep its state: ``state`` is what ``state`` returned earlier, and is not changed; empty to
+    begin.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Apply the gradients and clear them; parameters without one stay."""
+        """Count a step for all parameters, apply the gradients and clear them; parameters without one stay."""
         self._steps = self._steps + 1
         steps = self._steps.to(torch.float64)  # powers of the betas near 1 keep their digits
         size, root = 1 / (1 - BETA_MEAN**steps), (1 - BETA_SQUARE**steps).sqrt()
@@ -125,6 +126,7 @@ class Adam:
         _descend(stepped, torch._foreach_div(means, spreads), self._learning_rate * size)
 
     def _moments(self, kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return copies of the moments ``kind``, ``mean`` or ``square``, by parameter; empty for a new optimizer."""
         prefix = f"{kind}."
         return {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}
 
@@ -140,7 +142,7 @@ class CombinedOptimizer:
         self._optimizers = dict(optimizers)
 
     def step(self) -> None:
-        """Let each apply its gradients."""
+        """Let each optimizer apply its gradients."""
         for optimizer in self._optimizers.values():
             optimizer.step()
 
@@ -154,6 +156,7 @@ class CombinedOptimizer:
 
 
 def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters that have a gradient."""
     return {name: parameter for name, parameter in parameters.items() if parameter.grad is not None}
 
 
@@ -167,7 +170,7 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
 
 
 def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | Tensor | list[Tensor]:
-    """Return a rate as a number, unread as a tensor of shape (), or for stacked models as one tensor per parameter."""
+    """Return a rate as a number, as a tensor () if shapes are fixed, or for stacked models one tensor per parameter."""
     tensors = list(parameters.values())
     if isinstance(rate, Tensor) and rate.ndim == 0 and has_fixed_shapes(tensors[0].device):
         return rate.to(tensors[0].dtype)
@@ -179,6 +182,7 @@ def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | Tensor | l
 
 
 def _descend(parameters: Mapping[str, Tensor], directions: list[Tensor] | tuple[Tensor, ...], rate: Rate) -> None:
+    """Subtract the rate times their directions from the parameters, in place."""
     factors = _factors(parameters, rate)
     if isinstance(factors, float):
         torch._foreach_sub_(list(parameters.values()), directions, alpha=factors)

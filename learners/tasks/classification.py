@@ -111,18 +111,21 @@ class ClassificationTask(Task):
         return {"images": self.normalised(images), "labels": self._labels[rows]}
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return the cross-entropy over the union of labels, mean over the images.
+        """Return the cross-entropy over the labels of all silos, mean over the images, shape ().
 
-        Uses the batch's ``outputs`` if a method has already computed the logits.
+        Uses the batch's ``outputs`` if a method has already computed the logits; ``base`` is not used.
         """
         return cross_entropy(batch["outputs"] if "outputs" in batch else model(batch["images"]), batch["labels"])
 
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
-        """Return the share of the test images that a model labels correctly."""
+        """Return ``accuracy``, the share of test images that a model labels correctly; ``final`` changes nothing."""
         return {"accuracy": float(self._correct(state, self._test, self._test_labels).double().mean())}
 
     def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:
-        """Return a model's local-test accuracy on labels that ``silo`` has, and on labels it lacks, if any."""
+        """Return a model's accuracy on local test images with labels that ``silo`` has, and on the others.
+
+        An accuracy without images is left out.
+        """
         correct = self._correct(state, self._local_test, self._local_test_labels)
         held = self._held[silo][self._local_test_labels]
         numbers = torch.stack([correct & held, held, correct & ~held, ~held]).sum(dim=1, dtype=torch.float64)
@@ -162,6 +165,7 @@ class ClassificationTask(Task):
 
     @torch.inference_mode()
     def _correct(self, state: State, images: Tensor, labels: Tensor) -> Tensor:
+        """Return whether a model labels each image correctly, bool, shape (N,)."""
         self.network.load_state_dict(state)
         self.network.eval()
         logits = forward_all(lambda part: self.network(self.normalised(part)), images)

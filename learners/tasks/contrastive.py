@@ -101,7 +101,7 @@ class ContrastiveSettings(TaskSettings):
 
 
 def neighbours_of(bank: int) -> int:
-    """Return how many of ``bank`` images vote, in proportion to 200 of 50,000."""
+    """Return how many of ``bank`` images vote, in proportion to 200 of 50,000, at least 1."""
     return max(1, round(bank * NEIGHBOURS / NEIGHBOURS_OF))
 
 
@@ -168,7 +168,7 @@ class ContrastiveTask(Task):
         return {**views, "plain": self.normalised(images)} if self._plain else views
 
     def sent(self, state: State) -> dict[str, Tensor]:
-        """Return the part of a model's state that is sent over the radio link."""
+        """Return the part of a model's state that is sent by radio; with ``local`` without BatchNorm statistics."""
         if self.settings.batchnorm == "average":
             return dict(state)
         statistics = ("running_mean", "running_var", "num_batches_tracked")
@@ -176,9 +176,9 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return kNN accuracy, and the linear probe's when it is due.
+        """Return kNN accuracy, and the linear probe's if ``linear_probe`` fits it now.
 
-        Models without BatchNorm statistics first get those of the bank.
+        With BatchNorm statistics ``local``, those of the bank are estimated first.
         """
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
@@ -199,6 +199,7 @@ class ContrastiveTask(Task):
         return figures
 
     def _features_of(self, images: Tensor) -> Tensor:
+        """Return the encoder's features of images in [0, 1], shape (N, width)."""
         return self.network.features(self.normalised(images))
 
     def describe(self, facts: Mapping[str, str]) -> Description:
@@ -220,7 +221,10 @@ class ContrastiveTask(Task):
         )
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return FLSimCo's dual-temperature loss of two views; ``plain`` images in the batch are its negatives."""
+        """Return FLSimCo's dual-temperature loss of two views, shape (); ``base`` is not used.
+
+        Negatives are the ``plain`` images if the batch has them, otherwise the other view's.
+        """
         assert isinstance(self.settings, ContrastiveSettings)
         return dual_temperature_loss(
             model(batch["first"]),
@@ -231,9 +235,9 @@ class ContrastiveTask(Task):
         )
 
     def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner that averages on this task."""
+        """Return all metrics of a learner that averages on this task; without a probe that is never fitted."""
         return reported_series(SERIES, self.settings)
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:
-        """Return the deviation from equal weights; empty if the round kept the model."""
+        """Return the weights' deviation from equal ones (root mean square of N w - 1); empty if all weights are 0."""
         return {"weight_deviation": float(np.sqrt(np.mean((weights * len(uploads) - 1) ** 2)))} if weights.any() else {}

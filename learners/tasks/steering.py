@@ -166,14 +166,14 @@ class SteeringTask(Task):
         return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
     def dropout(self, features: Tensor, batch: Tensors) -> Tensor:
-        """Return the features with a random part set to 0 and the others scaled up to the same expectation."""
+        """Return the features with those not ``kept`` set to 0 and the others scaled by 1 / (1 - dropout)."""
         share = self.settings.dropout
         return features if share == 0 else features * batch["kept"] / (1 - share)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return the mean squared error of the steering angle, which CDL's description calls "mean square error (MAE)".
+        """Return the mean squared error of the steering angle, which CDL's paper calls "mean square error (MAE)".
 
-        Uses the batch's ``outputs`` if a method has already computed the angles.
+        Its shape is (). Uses the batch's ``outputs`` if a method has already computed the angles; ``base`` is not used.
         """
         if "outputs" in batch:
             return mse_loss(batch["outputs"], batch["angles"])
@@ -185,7 +185,7 @@ class SteeringTask(Task):
         return GLOBAL_SERIES
 
     def learning_rate(self, passed: float) -> float:
-        """Return alpha_k, the step size after a share of the run."""
+        """Return alpha_k, the step size after ``passed``, a share of the run in [0, 1]."""
         return self.settings.lr if self.settings.schedule == "constant" else super().learning_rate(passed)
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
@@ -202,7 +202,7 @@ class SteeringTask(Task):
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
         """Return the test errors of a model, with newly estimated BatchNorm statistics, and of the constant predictor.
 
-        The model's own statistics move by a tenth per step, which lags behind in short trainings.
+        ``state`` is not changed. Its own statistics move by a tenth per step, which lags behind in short trainings.
         """
         self.network.load_state_dict(to_device(state, self.device))
         count = len(self._statistics)
@@ -237,7 +237,7 @@ class SteeringTask(Task):
 
 
 def _errors(error: Tensor) -> dict[str, float]:
-    """Return RMSE and mean absolute error over all test frames; values that overflowed count as float32's largest."""
+    """Return ``rmse`` and ``mae`` over all test frames; NaN and values beyond float32 count as float32's largest."""
     error = error.to(torch.float64).nan_to_num(nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
     square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
     return {"rmse": math.sqrt(square), "mae": modulus}
