@@ -85,7 +85,7 @@ def steering_parts(
 
 
 def means(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str, float]:
-    """Return the means of loss and further figures, each over the updates that have it."""
+    """Return the means of ``loss`` and of ``series``, each over the updates that have it; {} without updates."""
     rows = [{"loss": update.loss, **update.metrics} for update in updates]
     found = {name: [row[name] for row in rows if name in row] for name in ("loss", *(one.name for one in series))}
     return {name: math.fsum(values) / len(values) for name, values in found.items() if values}

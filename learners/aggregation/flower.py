@@ -61,7 +61,10 @@ class Flower:
         self._new_strategy([np.zeros(1, dtype=np.float32)])
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the strategy's model; the model is kept if the strategy returns none."""
+        """Return the strategy's model, and the learner's mean of other tensors; no tensors if it returns no model.
+
+        ``memory`` has the round and the strategy's attributes for the next round; RunError if one cannot be stored.
+        """
         from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays  # noqa: PLC0415
 
         names = [name for name in uploads.uploads[0].state if name in uploads.parameters]
@@ -88,7 +91,7 @@ class Flower:
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
     def _new_strategy(self, model: list[np.ndarray[Any, Any]]) -> Any:
-        """Return a new strategy that has the global model."""
+        """Return a new strategy that has the global model; InputError if it does not take the arguments."""
         found = _strategy_class(self.strategy)
         from flwr.common import ndarrays_to_parameters  # noqa: PLC0415 - optional
 
@@ -101,7 +104,7 @@ class Flower:
             raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
 
     def _attributes_to_store(self, strategy: Any) -> dict[str, Tensor]:
-        """Return a strategy's attributes as tensors, without functions, which its constructor sets."""
+        """Return a strategy's attributes, except functions and the model, as tensors; RunError for other types."""
         arrays: list[Tensor] = []
         kept = {}
         for name, value in vars(strategy).items():
@@ -119,6 +122,7 @@ class Flower:
 
 
 def _strategy_class(name: str) -> type[Any]:
+    """Return a strategy's class; InputError if flwr is missing or has no such class. Silences flwr's warnings."""
     try:
         from flwr.server import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
     except ImportError:
@@ -135,6 +139,7 @@ def _strategy_class(name: str) -> type[Any]:
 
 
 def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> list[np.ndarray[Any, Any]]:
+    """Return the tensors ``names`` as NumPy arrays, in that order."""
     return [tensors[name].detach().cpu().numpy() for name in names]
 
 
@@ -156,6 +161,7 @@ def _restore(memory: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the attributes stored by ``Flower._attributes_to_store``; empty before the first round."""
 
     def value(plain: Any) -> Any:
+        """Return what ``_plain`` stored as ``plain``, its arrays from ``memory``."""
         if isinstance(plain, list):
             return [value(one) for one in plain]
         if isinstance(plain, dict) and "array" in plain:

@@ -32,7 +32,7 @@ class Sync:
     needs_uploads: ClassVar[bool] = False
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the mean."""
+        """Return the mean of the uploads, and their weights as shares; nothing is remembered."""
         return NextModel(state=uploads.mean(), shares=[upload.weight for upload in uploads.uploads])
 
 
@@ -64,7 +64,10 @@ class FedAvgM:
     momentum: Annotated[float, Within(0, 0.9999, "", "at 1 no step is ever forgotten")] = 0.9
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model after a step of the server."""
+        """Return the model after a step of the server on the parameters; other tensors get the uploads' mean.
+
+        The velocity v is returned as ``memory`` by parameter name; without an earlier one it is Delta.
+        """
         state, memory = dict(uploads.mean()), {}
         for name in sorted(uploads.parameters & state.keys()):
             old = uploads.model[name].to(torch.float64)
@@ -101,7 +104,10 @@ class FedAdam:
     tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model after a step of the server."""
+        """Return the model after a step of the server on the parameters; other tensors get the uploads' mean.
+
+        The moments m and v are returned as ``memory``, ``first.NAME`` and ``second.NAME``.
+        """
         state, memory = dict(uploads.mean()), {}
         for name in sorted(uploads.parameters & state.keys()):
             old = uploads.model[name].to(torch.float64)
@@ -117,5 +123,5 @@ class FedAdam:
 
 
 def round_like(value: Tensor, like: Tensor) -> Tensor:
-    """Return ``value`` in the type of ``like``; integer types get the nearest whole number."""
+    """Return ``value`` in the type of ``like``, rounded to the nearest whole number if that is an integer type."""
     return (value if like.is_floating_point() else value.round()).to(like.dtype)

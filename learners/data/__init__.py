@@ -38,6 +38,7 @@ def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None,
 
 
 def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind: type[T], pictures: bool) -> T:
+    """Return the set that ``data.name`` names if its targets are ``needs``; see ``load_images``."""
     found = DATA_SETS.find(data.name)() if settings is None else settings
     if found.targets != needs:
         others = [name for name in DATA_SETS.built_in if DATA_SETS.find(name).targets == needs]

@@ -71,11 +71,12 @@ class ClassFolders:
 
 
 def _class_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in ``folder``, in alphabetical order, without those that begin with a dot."""
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _files(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
-    """Return the classes' image files and the class of each; InputError for a folder without images."""
+    """Return image files and the class of each, for classes with a folder; InputError for a folder without images."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):

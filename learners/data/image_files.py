@@ -60,7 +60,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
 
 
 def _refuse_wide(image: ImageFile, place: str) -> None:
-    """Refuse pixels of more than 8 bits: reduced to the upper 8, the 12 bits of many cameras would become 0 to 15."""
+    """Raise InputError for pixels of more than 8 bits: Pillow would take the upper 8, which are nearly 0 in 12 bits."""
     raw = [(tile[3] if isinstance(tile[3], tuple) else (tile[3],)) for tile in image.tile]
     # the latter is a .ppm
     if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):
@@ -68,7 +68,7 @@ def _refuse_wide(image: ImageFile, place: str) -> None:
 
 
 def lfs_cure(path: Path) -> str:
-    """Return what to do if a file is only a git-lfs pointer; empty for any other file."""
+    """Return what to do if a file is only a git-lfs pointer; empty for other files and ones that cannot be read."""
     try:
         with path.open("rb") as file:
             is_pointer = file.read(len(_POINTER)) == _POINTER
@@ -78,13 +78,13 @@ def lfs_cure(path: Path) -> str:
 
 
 def join_first(items: Sequence[str]) -> str:
-    """Return the first few items and the number of others."""
+    """Return the first five items, separated by commas, and the number of others."""
     more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
     return ", ".join(items[:_NAMED]) + more
 
 
 def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8]:
-    """Return one image as (C, P, P)."""
+    """Return one image, resized to P x P if needed, uint8, shape (C, P, P)."""
     image = image.convert("L" if grey else "RGB")
     if image.size != (side_px, side_px):
         image = image.resize((side_px, side_px), Image.Resampling.BILINEAR)
@@ -149,7 +149,7 @@ def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str
 
 
 def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """Return pixels of any type as uint8."""
+    """Return pixels of any type as uint8, floats up to 1 scaled by 255; InputError for other types or ranges."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind not in "iuf":
@@ -162,7 +162,7 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 
 def require_root(root: str, name: str, what: str, *, folder: bool = False) -> Path:
-    """Return ``data.root`` if it exists (with ``folder``: as a folder); otherwise InputError, naming ``what``."""
+    """Return ``data.root``; InputError that names ``what`` if it is empty, missing, or with ``folder`` no folder."""
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
     path = Path(root)

@@ -25,16 +25,15 @@ def fixed_shapes() -> Iterator[None]:
 
 
 def has_fixed_shapes(device: torch.device) -> bool:
-    """Return whether shapes must not depend on values, so that a step can be recorded; on a GPU they never may."""
+    """Return whether shapes must not depend on values: always on a GPU, on a CPU only in ``fixed_shapes``."""
     return device.type != "cpu" or _FIXED.get()
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """Return the tensors on a device, in the same order; tensors that are already there are returned themselves.
 
-    The others go in one copy, detached and contiguous. Copies to a CUDA device use pinned memory and return at once; a
-    copy
-    from it waits for it once.
+    The others go in one copy, detached and contiguous. A copy to a CUDA device uses pinned memory and returns before it
+    has ended; a copy from it waits once.
     """
     away = {name: tensor.detach() for name, tensor in tensors.items() if tensor.device.type != device.type}
     if not away:
@@ -62,5 +61,5 @@ def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def packed_sizes(tensors: Mapping[str, Tensor]) -> list[int]:
-    """Return the bytes of each tensor in a packed row, padded so that every one begins aligned."""
+    """Return the bytes of each tensor in a packed row, padded so that each begins aligned."""
     return [-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors.values()]

@@ -65,6 +65,7 @@ class Npz:
         train, test = take_first(train, test, data)
 
         def images(name: str, kept: NDArray[np.int64]) -> NDArray[np.uint8]:
+            """Return the rows ``kept`` of an array of images, shape (N, 3, P, P)."""
             side_px = data.image_px or SIDE_PX
             return images_of_array(arrays[name][kept], grey=False, side_px=side_px, where=f"{path}: {name}")
 
@@ -116,7 +117,7 @@ class SteeringNpz:
 
 
 def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]:
-    """Return the labels ``name`` of the images ``of``, int64, shape (N,)."""
+    """Return the labels ``name`` of the images ``of``, int64, shape (N,); InputError for other types or shapes."""
     labels, images = arrays[name], len(arrays[of]) if arrays[of].ndim else 0
     where = f"{path}: {name}"
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -132,7 +133,7 @@ def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]
 
 
 def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: Path) -> tuple[str, ...]:
-    """Return the names of the classes; their numbers if the archive has no names."""
+    """Return the names of the classes, by default their numbers; InputError if a label exceeds them."""
     highest = int(labels.max(initial=0))
     if classes is not None:
         names = tuple(str(name) for name in classes.ravel())
@@ -148,7 +149,7 @@ def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: 
 
 
 def _frames(path: Path, side_px: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return images (N, 1, P, P) and angles (N,) of one archive."""
+    """Return images (N, 1, P, P) and angles (N,) of one archive; InputError for angles outside [-1, 1]."""
     arrays = read_archive(path, ("imgs", "ground_truths"))
     images = images_of_array(arrays["imgs"], grey=True, side_px=side_px, where=f"{path}: imgs")
     angles = arrays["ground_truths"]

@@ -27,7 +27,7 @@ COLUMNS = ("split", "image", "label", "class", "silo")
 
 
 def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
-    """Return the file: silo after silo, then training images that no silo has, then the test images."""
+    """Return the file's bytes: silo after silo, then training images that no silo has, then the test images."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -42,11 +42,16 @@ def partition_csv(data: ImageSet, indices: Sequence[Indices]) -> bytes:
 
 
 def _name(names: Sequence[str], row: int) -> str:
+    """Return an image's name in the file: its own, or its number if the set has no names."""
     return names[row] if names else str(row)
 
 
 def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
-    """Return the rows of the training images in each silo, from a partition file or by ``partition``."""
+    """Return the rows of the training images in each silo, from a partition file or by ``partition``.
+
+    Raises:
+        InputError: the images are too few, or the file does not fit them.
+    """
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
     groups = None if data.train_groups is None else data.train_groups.numpy()
@@ -59,7 +64,8 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
     Training images that are not in the file, or without a silo there, are in no silo. Label and class may be empty; a
     label must be the image's.
 
-    Every silo must have ``min_images``, and at least one.
+    Raises:
+        InputError: a line does not fit the images, or a silo has fewer than ``min_images``, or none.
     """
     names = data.train_names or [str(row) for row in range(len(data.train_labels))]
     rows = {name: row for row, name in enumerate(names)}
@@ -89,7 +95,7 @@ def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -
 
 
 def _fault(split: str, image: str, label: str, labels: Mapping[str, int]) -> str:
-    """Return what is wrong with the row of a training image; empty for nothing."""
+    """Return what is wrong with a row that is a training image or has a silo; empty for nothing."""
     if split == "test":
         return "a test image is held by a silo; leave its silo empty."
     if split != "train":

@@ -137,10 +137,10 @@ def classed_set(
 ) -> ImageSet:
     """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
 
-    ``root`` is its folder, for messages; see ``ImageSet`` for the others.
+    ``root`` is the set's folder, for messages; the other arguments are those of ``ImageSet``.
 
     Raises:
-        InputError: the training images have fewer than two classes, or there are no test images.
+        InputError: the training images have fewer than two classes or a constant channel, or there are no test images.
     """
     present = [class_names[label] for label in np.unique(train[1])]
     if len(present) < 2:

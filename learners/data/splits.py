@@ -20,22 +20,23 @@ BLOCK = 50
 
 
 def gap_of(frames: int) -> int:
-    """Return how many frames on each side of a test block are not used at all, given the number of frames."""
+    """Return how many frames on each side of a test block are not used, given the number of frames; may be 0."""
     return _block_length(frames) // 5
 
 
 def _block_length(frames: int) -> int:
+    """Return about how many frames a block has: BLOCK, or a tenth of the frames if that is less, at least 1."""
     return max(1, min(BLOCK, frames // 10))
 
 
 def split_by_time(
     drives: NDArray[np.int64], share: float, generator: np.random.Generator
 ) -> tuple[Indices, Indices, Indices]:
-    """Return training frames, test frames, and the block of every frame.
+    """Return training frames, test frames, and the block of every frame, each as indices or numbers from 0.
 
     Each drive is cut into blocks of nearly equal length. The test set is made of random blocks, as many as come closest
     to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_of`` to a test
-    block are not used, so that no test frame is a neighbour of a training frame.
+    block are in neither, so that no test frame is a neighbour of a training frame.
 
     ``drives`` is the drive of each frame, in order of time, each drive in one piece, shape (N,).
 
@@ -69,7 +70,10 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
     """Return training and test images, each in random order.
 
     Of every class ``share`` is held out, rounded, but at least one image and not all; a class of one image stays in
-    training. Raises InputError if no class has two images.
+    training.
+
+    Raises:
+        InputError: no class has two images.
     """
     order = generator.permutation(len(labels))
     is_test = np.zeros(len(labels), dtype=bool)

@@ -41,6 +41,7 @@ def unread(data: DataSettings) -> ImageSet | SteeringSet:
 
 
 def _images(data: DataSettings) -> ImageSet:
+    """Return black images with the classes of a set of files; they are assumed if the set is of the user's."""
     groups, known = None, True
     if data.name == "cifar10":
         labels, tested, side_px = np.arange(50_000) % 10, 10_000, _SIDE_PX
@@ -69,6 +70,7 @@ def _images(data: DataSettings) -> ImageSet:
 
 
 def _frames(data: DataSettings) -> SteeringSet:
+    """Return black frames with assumed drives, blocks, and angles from -1 to 1."""
     count = data.train_images or _FRAMES
     drives = np.arange(count) * _DRIVES // count
     blocks: NDArray[np.int64] = np.arange(count) // BLOCK + drives * count
@@ -86,6 +88,7 @@ def _frames(data: DataSettings) -> SteeringSet:
 
 
 def _words(data: DataSettings, images: str, *, known: bool) -> str:
+    """Return the line of the record that says which images stand in; ``known``: whether the set's size is known."""
     taken = "the set's" if known else "an assumed"
     return f"data.root is empty, so no image of {data.name} was read; payload and work are those of {taken} {images}"
 

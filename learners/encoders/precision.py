@@ -11,10 +11,15 @@ Layer = nn.Conv2d | nn.Linear
 
 
 def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
-    """Return every convolution and linear layer of a real pass of one image (C, H, W), with input and output shapes."""
+    """Return every convolution and linear layer of one image's forward pass, with input and output shapes.
+
+    ``image_shape`` is (C, H, W). The order is that of the pass; the network's mode, training or evaluation, is
+    restored.
+    """
     seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Record a layer's input and output shapes."""
         assert isinstance(layer, Layer)
         seen.append((layer, inputs[0].shape, output.shape))
 
@@ -81,7 +86,7 @@ def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, in
 
 
 def _strides_over_one_pixel(network: nn.Module, image_shape: tuple[int, int, int]) -> bool:
-    """Return whether a strided convolution gets images one pixel wide or high."""
+    """Return whether a convolution of stride above 1 and kernel above 1 gets images one pixel wide or high."""
     # oneDNN's weight gradient in bfloat16 is then uninitialised memory (seen with 3.13 on a CPU with avx512_bf16);
     # larger inputs and other strides are right
     return any(

@@ -69,7 +69,7 @@ class Program:
         draw: returns all random draws of one step, on the CPU: the first dimension of every tensor counts the images.
         prepare: makes a batch of the draws, on the device. It treats each image by itself, since a batch may have those
             of many vehicles.
-        loss: returns loss and figures of a step, given the network, the batch with ``TrainingJob.given``, and
+        loss: returns loss and metrics of a step, given the network, the batch with ``TrainingJob.given``, and
             ``TrainingJob.base`` on the device.
         optimizer: makes an optimizer of the network's parameters by name, with a step size, continued from a state.
     """
@@ -111,9 +111,9 @@ class Trained:
     Args:
         state: the network's state.
         optimizer: the optimizer's state.
-        figures: figures of the loss by name, one row per step.
-        means: means over the steps of the figures with one number per step; set by ``summarise``.
-        finite: whether all values of both states and all figures are finite; set by ``summarise``.
+        figures: metrics that the loss returned, by name, one row per step.
+        means: means over the steps of the metrics with one number per step; set by ``summarise``.
+        finite: whether all values of both states and all metrics are finite; set by ``summarise``.
     """
 
     state: dict[str, Tensor]
@@ -124,7 +124,7 @@ class Trained:
 
 
 def summarise(results: Sequence[Trained]) -> list[Trained]:
-    """Return results with ``means`` and ``finite``; waits for the device twice, however many results there are."""
+    """Return results with ``means`` and ``finite`` set; waits for the device twice, however many results there are."""
     named = [(i, name) for i, one in enumerate(results) for name, rows in one.figures.items() if rows.ndim == 1]
     rows = [results[i].figures[name].double().mean() for i, name in named]
     means: list[dict[str, float]] = [{} for _ in results]
@@ -135,7 +135,7 @@ def summarise(results: Sequence[Trained]) -> list[Trained]:
 
 
 def to_host(results: Sequence[Trained]) -> list[Trained]:
-    """Return results whose states are in this machine's memory; waits for the device once."""
+    """Return results with both states in this machine's memory, metrics as before; waits for the device once."""
     parts = ("state", "optimizer")
     named = {f"{i}.{part}.": getattr(one, part) for i, one in enumerate(results) for part in parts}
     every = {prefix + name: tensor for prefix, tensors in named.items() for name, tensor in tensors.items()}
@@ -169,6 +169,7 @@ class SequentialEngine:
         return summarise([self._train(job) for job in jobs])
 
     def _train(self, job: TrainingJob) -> Trained:
+        """Return a job's result on a copy of the program's network, which later jobs use again."""
         if job.program not in self._workspaces:
             self._workspaces[job.program] = copy.deepcopy(job.program.network)
         trained = run_if_memory_suffices(train_alone, job, self._workspaces[job.program])
@@ -199,7 +200,7 @@ def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
 
 
 def train_one(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return the result of a local training.
+    """Return the result of a local training; ``summarise`` sets its ``means`` and ``finite``.
 
     ``network`` is a copy of the program's network that nobody else uses meanwhile; its state is overwritten.
     """
@@ -228,6 +229,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
 
 
 def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
+    """Mix each of ``others`` into the network, in place; see ``mix_on_board``. Tensors that it lacks are ignored."""
     for other in others:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         there = to_device({name: other[name] for name in network.state_dict() if name in other}, device_of(network))
@@ -235,7 +237,7 @@ def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """Return the device of a network."""
+    """Return the device of a network's first parameter."""
     return next(network.parameters()).device
 
 

@@ -68,8 +68,8 @@ class SiloImages:
         """Return the images of a step: ``rows`` of the pool, int64, and ``kernel_px``, the length of each one's blur.
 
         Both are on the CPU, of shape (min(count, size),), drawn without replacement from as many images as the silo
-        has. Of each earlier silo the vehicle has the first images, according to its share. The first
-        ``blurred_fraction`` of its images of each silo blur.
+        has; ``kernel_px`` is 0 for an image that does not blur. Of each earlier silo the vehicle has the first images,
+        according to its share. The first ``blurred_fraction`` of its images of each silo blur.
         """
         own = self._indices[training.silo]
         parts = [self._indices[silo][: round(share * len(own))] for silo, share in training.earlier]

@@ -35,7 +35,7 @@ def stackable(jobs: Sequence[TrainingJob]) -> list[list[int]]:
 
 
 def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
-    """Return the results of one group of ``stackable``, in order; ``read`` must still complete them."""
+    """Return the results of a group of ``stackable``, in order; ``summarise`` sets their ``means`` and ``finite``."""
     program = jobs[0].program
     device = device_of(program.network)
     generators = [torch.Generator().manual_seed(job.training.seed) for job in jobs]
@@ -51,6 +51,7 @@ def train_stacked(jobs: Sequence[TrainingJob]) -> list[Trained]:
     step = _Step(program).train()
 
     def loss_of_one(state: Tensors, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        """Return loss and metrics of one vehicle whose network has the tensors ``state``."""
         result: tuple[Tensor, Tensors] = functional_call(step, add_prefix("network.", state), (batch, base))
         return result
 
@@ -83,12 +84,12 @@ class _Step(nn.Module):
         self._loss = program.loss
 
     def forward(self, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return loss and figures of one vehicle."""
+        """Return loss and metrics of one vehicle."""
         return self._loss(self.network, batch, base)
 
 
 def _stack(states: Sequence[Tensors], device: torch.device | None = None) -> dict[str, Tensor]:
-    """Stack tensors of the same name along a new first dimension, on ``device`` if given; expand shared tensors."""
+    """Stack tensors of one name along a new first dimension, on ``device`` if given; shared ones are expanded."""
     common = [name for name, first in states[0].items() if all(state[name] is first for state in states)]
     whole = {
         name: first if name in common else torch.stack([state[name] for state in states])
@@ -99,5 +100,5 @@ def _stack(states: Sequence[Tensors], device: torch.device | None = None) -> dic
 
 
 def _of(vehicle: int, stack: Tensors) -> dict[str, Tensor]:
-    """Return one vehicle's tensors; tensors without dimensions are common to all."""
+    """Return one vehicle's tensors; a tensor of shape () is common to all and returned itself."""
     return {name: tensor[vehicle] if tensor.ndim else tensor for name, tensor in stack.items()}

@@ -89,4 +89,5 @@ def mix_on_board(
 
 
 def _without_diagonal(received: Graph) -> Graph:
+    """Return the graph in which no vehicle receives its own model."""
     return received & ~np.eye(len(received), dtype=np.bool_)

@@ -55,7 +55,10 @@ class AveragingSettings:
 
 
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
-    """Return the weights that ``combine`` uses, for the record: the robust rules count all positive weights equally."""
+    """Return the weights that ``combine`` uses, for the record.
+
+    With ``mean`` they are unchanged; the robust rules count all positive weights equally. If all are 0, they stay 0.
+    """
     if settings.aggregation == "mean":
         return weights
     used = weights > 0
@@ -78,7 +81,8 @@ def combine(
     All tensors are treated alike, BatchNorm statistics included, since they too affect the model. A running variance
     stays at least 0. Integer tensors get the rounded result.
 
-    Raises what ``weighted_mean`` does.
+    Raises:
+        ValueError: no weight is positive; with ``mean`` also as ``weighted_mean``.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)
@@ -90,9 +94,10 @@ def combine(
 
 
 def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings) -> Mapping[str, Tensor]:
-    """Return a clipped upload: it can change a mean by at most its weight times ``clip_norm``.
+    """Return the upload, moved towards ``base`` until their distance is at most ``clip_norm``; 0 clips nothing.
 
-    Integer tensors stay as they are.
+    So it can change a mean by at most its weight times ``clip_norm``. Integer tensors stay as they are, and so does an
+    upload whose distance is NaN.
 
     Args:
         state: the upload.
@@ -109,6 +114,7 @@ def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: Aver
     share = settings.clip_norm / distance
 
     def drawn(tensor: Tensor, centre: Tensor) -> Tensor:
+        """Return the tensor at ``share`` of the way from ``centre``."""
         centre = centre.to(torch.float64)
         return (centre + share * (tensor - centre)).to(tensor.dtype)
 
@@ -116,7 +122,7 @@ def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: Aver
 
 
 def _cut(count: int, settings: AveragingSettings) -> int:
-    """Return how many of ``count`` values are cut at each end; at least one stays."""
+    """Return how many of ``count`` values are cut at each end of a coordinate; at least one stays."""
     most = (count - 1) // 2
     if settings.aggregation == "median":
         return most
@@ -124,7 +130,7 @@ def _cut(count: int, settings: AveragingSettings) -> int:
 
 
 def _middle_mean(tensors: Sequence[Tensor], cut: int) -> Tensor:
-    """Return the mean of each coordinate without its ``cut`` lowest and highest values."""
+    """Return the mean of each coordinate without its ``cut`` lowest and ``cut`` highest values, in their type."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     pieces = []
     for start in range(0, max(len(flat[0]), 1), CHUNK // len(flat) or 1):

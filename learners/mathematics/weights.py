@@ -121,6 +121,7 @@ class RunningMean:
 
 
 def _move_towards(mean: Tensor, row: Tensor, share: float) -> Tensor:
+    """Return mean + share (row - mean); where both are equal, the mean itself with the sign of its zeros."""
     # torch.where keeps the sign of a zero that all models share
     step = (row - mean) * share
     return torch.where(step == 0, mean, mean + step)

@@ -58,11 +58,14 @@ class Models:
         return self[ModelKey(aggregator, self.versions(aggregator)[-1])]
 
     def add(self, state: State, aggregator: str = AGGREGATOR) -> None:
-        """End an aggregator's round: ``state`` is its next version. It is kept, not copied."""
+        """End an aggregator's round: ``state`` becomes its next version; see ``put``."""
         self.put(state, ModelKey(aggregator, self.versions(aggregator)[-1] + 1))
 
     def put(self, state: State, key: ModelKey) -> None:
-        """Store ``state`` as an aggregator's newest model, or the next one. It is not copied."""
+        """Store ``state`` as an aggregator's newest model, or the next one. It is not copied.
+
+        Models that are older than ``max_staleness`` allows and not ``needed`` are dropped.
+        """
         aggregator, version = key
         models = {**self._kept[aggregator], version: state}
         oldest = version - self._max_staleness
@@ -82,6 +85,7 @@ class Models:
         return {name: tensor for aggregator in self._kept for name, tensor in self._saved[aggregator].items()}
 
     def _tensors(self, aggregator: str) -> dict[str, Tensor]:
+        """Return copies on the CPU of an aggregator's models, named as in ``state_dict``."""
         kept, newest = self._kept[aggregator], max(self._kept[aggregator])
         tensors = {named("round", aggregator): torch.tensor(newest)}
         for version, state in kept.items():
@@ -104,6 +108,7 @@ class Models:
         self._saved = {}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> dict[int, State]:
+        """Return an aggregator's models by version; KeyError without ``round``, ValueError for other tensors."""
         newest, device = int(tensors["round"]), next(iter(self.initial.values())).device
         models: dict[int, dict[str, Tensor]] = {newest: {}}
         for key in tensors.keys() - {"round"}:

@@ -44,10 +44,10 @@ def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: 
 
 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
-    """Return the checked weights of the uploads, summing to 1 or all 0.
+    """Return the rule's weights of the uploads, scaled to the sum 1, or all 0, after a check of its result.
 
     Raises:
-        RunError: the rule's result is invalid; names rule, round and tensor.
+        RunError: the rule's result is invalid; names rule, round and tensor. NotFiniteError if a value is not finite.
     """
     problem = _problem(made, given, sent)
     if problem:
@@ -60,7 +60,7 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
 
 
 def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
-    """Return what is wrong; empty for nothing."""
+    """Return what is wrong with a rule's model, memory or shares, for a message; empty for nothing."""
     if made.state and made.state.keys() != sent.keys():
         name = min(made.state.keys() ^ sent.keys())
         return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"

@@ -56,7 +56,7 @@ class SiloStates:
         return self._states.get(silo, SiloState())
 
     def keep(self, silo: int, **parts: State) -> None:
-        """Replace ``shared`` or ``own`` of a silo's state."""
+        """Replace ``shared`` or ``own`` of a silo's state; the other part stays."""
         self._states[silo] = replace(self[silo], **parts)
 
     @property
@@ -109,11 +109,11 @@ class OwnModels:
         self._measured: dict[int, tuple[State, Mapping[str, float]]] = {}
 
     def trained(self, participant: Peer) -> bool:
-        """Return whether a vehicle's silo took part before."""
+        """Return whether the silo of a vehicle took part before."""
         return bool(self._silos[participant.silo].shared)
 
     def carried(self, participant: Peer) -> State:
-        """Return the model of a vehicle's silo, which it brings to its neighbours."""
+        """Return the model of a vehicle's silo, which it brings to its neighbours; theta^0 before the silo's first."""
         return self._silos[participant.silo].shared or self.models.initial
 
     def base(self, participant: Participant) -> State:
@@ -132,7 +132,8 @@ class OwnModels:
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
         """Store the updates as their silos' models and mix them, all from one snapshot; a silo's last update counts.
 
-        A peer whose update is missing is left out of the graph, and the weights sum to 1.
+        Returns the mean of the silos' models, theta^0 if none took part yet. A peer whose update is missing is left out
+        of the graph, and the weights sum to 1.
         """
         shared: Sequence[State] = [to_device(update.state, torch.device("cpu")) for update in updates]
         exchanges: Mapping[tuple[str, str], float] = {}
@@ -147,7 +148,7 @@ class OwnModels:
         return Folded(weights=equal_weights(len(updates)), state=mean, exchanges=exchanges, metrics=distance)
 
     def silo_figures(self, measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """Return the metrics of the silos' models; only models that changed are measured again."""
+        """Return the metrics of each silo's model, in the silos' order; only models that changed are measured again."""
         trained = self._silos.trained
         for silo, state in trained.items():
             if silo not in self._measured or self._measured[silo][0] is not state.shared:
@@ -155,7 +156,7 @@ class OwnModels:
         return [self._measured[silo][1] for silo in trained]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the models; ``SiloStates`` saves the silos' own."""
+        """Return the aggregator's model, their mean; ``SiloStates`` saves the silos' own."""
         return self.models.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
@@ -163,7 +164,7 @@ class OwnModels:
         self.models.load_state_dict({AGGREGATOR: tensors})
 
     def _weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
-        """Return the mixing matrix (row i: weights of own and peers' models) and weights by (sender, receiver)."""
+        """Return the mixing matrix (row i: vehicle i's weights) and weights by (sender, receiver), 0 without update."""
         # the weight of an exchange is 0 if the sender has no update
         ids = [participant.vehicle_id for participant in participants]
         completed = [(i, peer.vehicle_id) for i, receiver in enumerate(participants) for peer in receiver.peers]
@@ -178,6 +179,6 @@ class OwnModels:
         return matrix, weights
 
     def _distance(self, trained: Sequence[State], mean: State) -> float:
-        """Return sqrt(mean over silos of |theta_i - mean|^2)."""
+        """Return sqrt(mean over silos of |theta_i - mean|^2) over the tensors ``consensus_of``."""
         squares = [squared_norm(state[name] - mean[name] for name in self._consensus_of) for state in trained]
         return math.sqrt(math.fsum(squares) / len(squares))

@@ -47,6 +47,7 @@ def forward_all(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tenso
 
     @torch.inference_mode()  # of the thread that calls
     def one(part: Tensor) -> Tensor:
+        """Return the outputs for one part of the images."""
         return forward(as_floats(part if rows is None else images[part]))
 
     if workers == 1:
@@ -102,6 +103,7 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple
     targets = one_hot(labels, classes).to(features.dtype)
 
     def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the penalised loss of flat parameters and its gradient."""
         parameters = torch.from_numpy(flat).to(features.device).view(width + 1, classes)
         weights = parameters[:-1]
         log_p = torch.addmm(parameters[-1], features, weights).log_softmax(dim=1)
@@ -119,7 +121,10 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple
 def linear_probe_accuracy(
     queries: Tensor, query_labels: Tensor, bank: Tensor, bank_labels: Tensor, *, classes: int
 ) -> float:
-    """Return the share of queries that a linear probe of the bank's standardised features labels correctly."""
+    """Return the share of queries that a linear probe labels correctly.
+
+    The probe is fitted to the bank's features, each scaled to mean 0 and variance 1; a constant feature stays 0.
+    """
     x = bank.double()
     mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)
     # a constant feature has no information; dividing by 1 keeps it at zero

@@ -84,7 +84,10 @@ class OwnTask(Task):
         self._test, self._test_targets = examples.test.to(self.device), examples.test_targets.to(self.device)
 
     def _check(self, examples: Examples, silos: int) -> None:
+        """Raise InputError for examples that a run cannot use; see the class."""
+
         def refuse(what: str) -> NoReturn:
+            """Raise InputError that names the task."""
             raise InputError(f"task {type(self).__name__}: {what}.")
 
         if not getattr(self, "metrics", ()):
@@ -112,7 +115,7 @@ class OwnTask(Task):
 
     @abstractmethod
     def model(self, examples: Examples) -> nn.Module:
-        """Return a new network for images as floats in [0, 1]; torch's global generator is seeded before the call."""
+        """Return a new network for images as floats in [0, 1]; the global generators are seeded before the call."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:
@@ -124,17 +127,21 @@ class OwnTask(Task):
 
     @abstractmethod
     def measure(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Return ``metrics`` of a model's outputs for all test images, (M, ...), given their targets, (M, ...)."""
+        """Return ``metrics`` by name, given a model's outputs for all test images, (M, ...), and their targets."""
 
     @final
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return ``images`` and their ``targets``."""
+        """Return ``images`` in [0, 1], blurred, shape (B, C, H, W), and their ``targets``, shape (B, ...)."""
         return {"images": images, "targets": self._targets[to_device({"rows": drawn["rows"]}, self.device)["rows"]]}
 
     @final
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
-        """Return ``measure`` of a model on the test images."""
+        """Return ``measure`` of a model on the test images; ``final`` changes nothing.
+
+        Raises:
+            InputError: ``measure`` returned a name that ``metrics`` lacks.
+        """
         self.network.load_state_dict(state)
         self.network.eval()
         found = self.measure(forward_all(self.network, self._test), self._test_targets)
