@@ -26,7 +26,7 @@ NEGATIVES = {
 
 
 def contrastive_averaging(context: LearnerContext, settings: ContrastiveSettings, weights: WeightFunction) -> Parts:
-    """Return federated averaging on the contrastive task; ``weights`` gives the weight of each upload."""
+    """Return federated averaging on the contrastive task; ``weights`` returns the weight of each upload."""
     task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
     return federated_averaging(context, settings, task, weights=weights, facts=facts)
 

@@ -84,6 +84,7 @@ class FederatedLearner(ABC):
     scales: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def __init_subclass__(cls) -> None:
+        """Raise TypeError for a method ``loss`` or ``weights``: nothing would call it."""
         # such a method would silently have no effect
         for name in ("loss", "weights"):
             if name in vars(cls):
@@ -136,12 +137,12 @@ class FederatedLearner(ABC):
 
     @final
     def series(self) -> Sequence[Series]:
-        """Return the metrics of ``aggregate`` and ``evaluate``."""
+        """Return the metrics of ``aggregate`` and ``evaluate``, by default the task's."""
         return self._parts.series or self._task.series()
 
     @final
     def cost(self, silo: int) -> Cost:
-        """Return the cost of local training and exchange, plus the model's bytes each way if a server averages."""
+        """Return the cost of local training and exchange, plus the model's bytes each way if an RSU averages."""
         local = self._local.cost(silo)
         model = payload_bytes(self._server.sent(self._models.initial)) if isinstance(self._server, Server) else 0
         return replace(
@@ -205,7 +206,7 @@ class FederatedLearner(ABC):
 
     @final
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Keep models, however old, until the next call; see ``vnetsim.learning.KeepsModels``."""
+        """Set the models to keep, however old, until the next call; see ``vnetsim.learning.KeepsModels``."""
         self._models.needed = frozenset(models)
 
     @final
@@ -233,6 +234,7 @@ class FederatedLearner(ABC):
         network = self._task.network.state_dict().keys()
 
         def measure(state: State) -> Mapping[str, float]:
+            """Return the task's metrics of a model, without tensors that are not the network's."""
             return self._task.evaluate({name: state[name] for name in network}, final=final)
 
         figures = dict(measure(self._models.newest(aggregator)))

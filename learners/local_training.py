@@ -54,7 +54,7 @@ class Local(Protocol):
         ...
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return figures of a round in the table's order; figures that are not in the learner's series are dropped.
+        """Return metrics of a round by name, in the order of the record; those that ``series`` lacks are dropped.
 
         Arguments are the finite updates, the server's result, and the version of the model at the start of the round.
         """
@@ -68,7 +68,7 @@ class LocalSteps:
         task: supplies the network and the images.
         loss: what a step minimises; the task's loss by default.
         server: averages uploads as they arrive if a round is too large for memory; None never does.
-        figures: returns a round's figures from its updates; by default the mean loss and the task's figures of uploads.
+        figures: returns a round's metrics from its updates; by default the mean loss and the task's metrics of uploads.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LocalSteps:
         return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the mean loss, and the task's figures of the uploads; empty without updates."""
+        """Return the mean loss, and the task's metrics of the uploads; empty without updates."""
         if not updates:
             return {}
         if self._figures is not None:
@@ -179,6 +179,7 @@ def step_of(loss: StepLoss) -> Loss:
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the loss twice: as the value to minimise, and as the metric ``loss``."""
         found = loss(model, batch, base)
         if isinstance(found, Tensor) and found.ndim == 0:
             return found, {"loss": found}

@@ -60,7 +60,8 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std:
 
     Images are floating point in [0, 1], shape (N, 3, H, W), and are not changed; they may belong to several vehicles.
     ``mean`` is subtracted from each channel last, then the channel is divided by ``std``. With fixed shapes (see
-    ``has_fixed_shapes``) every operation computes all images; otherwise only those that it changes, to the same bits.
+    ``has_fixed_shapes``) an operation computes all images, otherwise only the images that it changes; the result is the
+    same bit for bit on the CPU.
     """
     there = to_device(draws, images.device)
     views = resized_crop(images, there["box"], there.get("flipped"))

@@ -250,7 +250,7 @@ def _in_proportion(sizes: Indices, silos: int) -> Indices:
 
 
 def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
-    """Return how many images of its own group each silo gets; None if there are too few for the share."""
+    """Return how many images of its major group each silo gets, shape (silos,); None if there are too few."""
     # have: number of images per group; quotas: number of images per silo
     silos = np.bincount(group_of_silo, minlength=len(have))
     of_group = np.bincount(group_of_silo, quotas, len(have))

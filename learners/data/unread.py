@@ -41,7 +41,7 @@ def unread(data: DataSettings) -> ImageSet | SteeringSet:
 
 
 def _images(data: DataSettings) -> ImageSet:
-    """Return black images with the classes of a set of files; they are assumed if the set is of the user's."""
+    """Return black images with the classes of a set; for sets other than CIFAR-10 and GTSRB the classes are assumed."""
     groups, known = None, True
     if data.name == "cifar10":
         labels, tested, side_px = np.arange(50_000) % 10, 10_000, _SIDE_PX

@@ -233,7 +233,7 @@ class MeasuredEngine:
     other. A resumed run gets the earlier measurement, since the engines round differently.
 
     Attributes:
-        seconds: of a vehicle's few steps, by engine; infinite if they failed, empty before the measurement.
+        seconds: seconds per vehicle for a few steps, by engine; infinite if an engine failed, empty if not measured.
     """
 
     def __init__(self) -> None:

@@ -67,8 +67,8 @@ class Program:
         network: the network to train, on the device; engines work on copies of it.
         count: returns the images per step at a silo.
         draw: returns all random draws of one step, on the CPU: the first dimension of every tensor counts the images.
-        prepare: makes a batch of the draws, on the device. It treats each image by itself, since a batch may have those
-            of many vehicles.
+        prepare: makes a batch of the draws, on the device. It treats each image by itself, since a batch may be that of
+            many vehicles.
         loss: returns loss and metrics of a step, given the network, the batch with ``TrainingJob.given``, and
             ``TrainingJob.base`` on the device.
         optimizer: makes an optimizer of the network's parameters by name, with a step size, continued from a state.

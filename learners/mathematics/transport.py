@@ -161,7 +161,7 @@ class _Solve(torch.autograd.Function):
 
 
 def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans by POT's network simplex on the host, one after the other; NaN for a problem that is not finite."""
+    """Return plans by POT's network simplex on the host; NaN for a problem that is not finite, RunError if unsolved."""
     import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
 
     plan = torch.full(cost.shape, torch.nan, dtype=torch.float64)

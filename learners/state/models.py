@@ -22,7 +22,7 @@ class Models:
         aggregators: their names.
 
     Attributes:
-        needed: models that are kept however old they are.
+        needed: models that are kept however old, until the simulator names others.
     """
 
     def __init__(

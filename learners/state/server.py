@@ -58,7 +58,7 @@ class Server:
         weigh: returns the weights of the uploads.
         parameters: names of the trained tensors in the uploads; rules need them.
         sent: returns the part of a model that is sent over the radio link.
-        figure: figure of every upload that a selection policy asks for; empty for none.
+        figure: SIMILARITY or GRADIENT_NORM, if a selection policy asks for it of every upload; empty for none.
         travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
         beside: returns the tensors of the next version that are not averaged, from the present state, the updates and
             the version; None if all are averaged.
@@ -106,7 +106,7 @@ class Server:
         self._saved: dict[str, dict[str, Tensor]] = {}
 
     def base(self, participant: Participant) -> State:
-        """Return the model that a participant's training starts from: the one it downloaded, or the mean of several."""
+        """Return the model that a participant starts from: the one it downloaded, or the mean of ``handover.bases``."""
         first = self.models[participant.base]
         bases = participant.handover.bases
         return {**first, **self._mean(bases, equal_weights(len(bases)))} if bases else first
@@ -121,7 +121,7 @@ class Server:
         return key.version > 0 or self._changes[key.aggregator][0] > 0
 
     def figure_of(self, participant: Participant, state: State) -> float | None:
-        """Return the figure of an upload that the selection policy asks for; None if it asks for none.
+        """Return the number by which the selection policy rates an upload; None if it asks for none.
 
         SIMILARITY compares the upload's change with the cloud's newest model, or without a cloud with the base;
         GRADIENT_NORM is the norm of the change over ``travel``.
@@ -242,7 +242,7 @@ class Server:
         return used, made.state
 
     def _scale_step(self, mean: State, total: float, present: State) -> dict[str, Tensor]:
-        """Return w + total (mean - w) for parameters, w the present model; statistics are those of ``mean``."""
+        """Return the present parameters moved ``total`` times the way to ``mean``; other tensors are ``mean``'s."""
         if total == 1:
             return dict(mean)
         moved = {
@@ -252,7 +252,7 @@ class Server:
         return {**mean, **moved}
 
     def _with_change(self, state: State, base: State, present: State) -> State:
-        """Return the present model plus the change that a vehicle made to the parameters of ``base``."""
+        """Return the present model plus the change of ``state``'s parameters from ``base``; other tensors stay."""
         return {
             name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)
             if name in self._parameters

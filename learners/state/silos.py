@@ -83,15 +83,15 @@ class SiloStates:
 
 
 class OwnModels:
-    """Silos with models of their own, and no server: what they send and how they mix.
+    """The models of silos without a server, and how neighbours mix them.
 
     A silo that did not take part yet has theta^0, which is not mixed. The aggregator's model is the mean of the models
     of the silos that took part.
 
-    ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: all
-    vehicles of a round mix at its end, with Metropolis-Hastings weights on the graph of completed exchanges; ``ring``:
-    at its end, half of what they received. A round reports the distance of the tensors ``consensus_of`` from their
-    mean.
+    ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: at the end
+    of a round all its vehicles mix, with Metropolis-Hastings weights on the graph of completed exchanges; ``ring``: at
+    the end of a round each vehicle mixes half of its own model with half of what it received. The metric
+    ``consensus_distance`` is the distance of the tensors ``consensus_of`` from their mean; without names there is none.
     """
 
     def __init__(

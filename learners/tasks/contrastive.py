@@ -151,7 +151,7 @@ class ContrastiveTask(Task):
         return 3 if self._plain else 2
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return the draws of two random views of each image."""
+        """Return the random draws of both views of each image, named ``first.*`` and ``second.*``."""
         size = self.image_shape[1:]
         first = draw_view_one(count, size, generator)
         return {**add_prefix(FIRST, first), **add_prefix(SECOND, draw_view_two(count, size, generator))}

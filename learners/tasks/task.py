@@ -261,10 +261,12 @@ class Task(ABC):
         """
 
         def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
+            """Return the random draws of a step: the images, their blur, and the task's own."""
             images = self.silos.draw(training, self.settings.batch, generator)
             return {**images, **self.draw(len(images["rows"]), generator)}
 
         def prepare(drawn: Tensors) -> Tensors:
+            """Return the task's batch, images in the memory layout of the networks."""
             batch = self.prepare(self.silos.images(drawn), drawn)
             return {name: channels_last(tensor) if tensor.ndim == 4 else tensor for name, tensor in batch.items()}
 
@@ -380,10 +382,10 @@ class Task(ABC):
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
-    """Return the images with labels that the experiment names, and their rows in each silo.
+    """Return the set of images with classes that ``data.name`` names, and the rows of its training images in each silo.
 
     Raises:
-        InputError: there are no such images, or they do not fit the silos.
+        InputError: the set has no classes or cannot be read, or its images do not fit the silos.
     """
     given = context.experiment
     data = load_images(
