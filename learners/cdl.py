@@ -286,7 +286,7 @@ class ContrastiveDivergence:
         return torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
 
     def _influence(self, participant: Participant, own: State) -> float:
-        """Return the factor of KL(b || s) in a silo's backbone loss, 1 if ``measured`` has no earlier value yet."""
+        """Return the factor of KL(b || s) by ``divergence_schedule``; 1 with ``measured`` before a silo has a value."""
         schedule = self._settings.divergence_schedule
         if schedule == "linear":
             return 1 - participant.passed
@@ -327,7 +327,7 @@ class ContrastiveDivergence:
         return loss, divergence, figures
 
     def _optimizers(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:
-        """Return one optimizer per network; the sub-network's has taken fewer steps."""
+        """Return one optimizer per network, each continued from its part of ``state``; a new one if it has none."""
         parts = {BACKBONE_OPTIMIZER: BACKBONE, SUB_OPTIMIZER: SUB}
         return CombinedOptimizer(
             {

@@ -144,5 +144,5 @@ class FedAvgSteering(FederatedLearner):
 
     @staticmethod
     def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
-        """Return local steps, and an RSU that averages."""
+        """Return local steps on the steering error, and an RSU that averages with equal weights."""
         return plain_steering(context, settings, FedAvgSteering.name, "star")

@@ -16,7 +16,7 @@ _FIXED: ContextVar[bool] = ContextVar("fixed_shapes", default=False)
 
 @contextmanager
 def fixed_shapes() -> Iterator[None]:
-    """Let this thread compute on the CPU as on a GPU: shapes never depend on values, and no value is read."""
+    """Let this thread, in the ``with`` block, compute on the CPU as on a GPU: shapes do not depend on values."""
     token = _FIXED.set(True)
     try:
         yield

@@ -273,7 +273,7 @@ def _of_rows(values: Doubles) -> Floats:
 def _scene(
     world: World, *, below_px: Floats, ahead_m: Floats, along_m: Floats, middle_m: Floats, heading_rad: Doubles
 ) -> Floats:
-    """Return ground and sky in even light, shape (N, P, P)."""
+    """Return ground and sky in even light, with haze over the distance, shape (N, P, P)."""
     # per image row, shape (N, P, 1): below_px below the horizon, ahead_m from the car to the ground, along_m the same
     # from the start of the drive along the road, middle_m from the car's axis right to the middle of the road there;
     # heading_rad, shape (N,), is the direction of the car
@@ -325,5 +325,5 @@ def _stripe(distance_m: Floats, px_per_m: Floats) -> Floats:
 
 
 def _index(place: Floats | Doubles) -> NDArray[np.int32]:
-    """Return places along a periodic table as indices into it."""
+    """Return places along a periodic table, in its steps, as indices into it: rounded down, modulo _TABLE."""
     return np.floor(place).astype(np.int32) & (_TABLE - 1)

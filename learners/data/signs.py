@@ -72,7 +72,7 @@ class Signs:
 
 
 def _classes(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return ``count`` classes, as even as possible, in random order."""
+    """Return ``count`` class numbers, as evenly divided as possible, in random order."""
     return generator.permutation(np.arange(count) % len(DESIGNS))
 
 

@@ -32,7 +32,7 @@ def _block_length(frames: int) -> int:
 def split_by_time(
     drives: NDArray[np.int64], share: float, generator: np.random.Generator
 ) -> tuple[Indices, Indices, Indices]:
-    """Return training frames, test frames, and the block of every frame, each as indices or numbers from 0.
+    """Return the indices of training frames and of test frames, and the block of every frame, numbered from 0.
 
     Each drive is cut into blocks of nearly equal length. The test set is made of random blocks, as many as come closest
     to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_of`` to a test

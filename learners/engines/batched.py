@@ -64,7 +64,7 @@ TRIAL_VEHICLES = 3
 
 
 def create_engine(name: str, device: torch.device, *, measures: bool = False) -> Engine:
-    """Return the engine of a setting ``learning.engine``.
+    """Return the engine that the setting ``learning.engine`` names.
 
     On a CPU ``auto`` is ``batched``. On CUDA it is ``sequential`` or, if ``measures`` and unless deterministic
     algorithms are on, the engine that the first steps show to be faster.

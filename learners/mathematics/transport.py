@@ -64,7 +64,7 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[
 
 
 def resolve_solver(solver: Solver, device: torch.device) -> Solver:
-    """Return the solver that ``auto`` means on a device: POT on a CPU if it is installed, or ``interior-point``."""
+    """Return ``solver``; for ``auto``, POT on a CPU if it is installed, otherwise ``interior-point``."""
     if solver != "auto":
         return solver
     return "pot" if device.type == "cpu" and find_spec("ot") else "interior-point"
@@ -99,7 +99,7 @@ def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
 
 
 def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> list[Tensor]:
-    """Return the ``dense_similarity`` of each of several ``dense_problem``s, all solved as one batch."""
+    """Return the ``dense_similarity`` of each of one or more ``dense_problem`` results, solved as one batch."""
     cost, a, b = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*problems, strict=True))
     shapes = [(len(one), one.shape[1]) for one, _, _ in problems]
     values = solve(cost, a, b, solver)[0].split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
@@ -143,16 +143,19 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+        """Return values, shape (...), and plans, shape (..., n, m), of problems in float64."""
         problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
         plan = (_pot if solver == "pot" else _interior_point)(*problems)
         return (problems[0] * plan).sum((1, 2)).view(cost.shape[:-2]), plan.view(cost.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG004 - its signature
+        """Mark values and plans as without gradients."""
         ctx.mark_non_differentiable(*output)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
+        """Return values and plans of stacked problems, both stacked along dimension 0."""
         tensors = [
             tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip(inputs[:3], in_dims[:3], strict=True)

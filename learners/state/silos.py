@@ -61,7 +61,7 @@ class SiloStates:
 
     @property
     def trained(self) -> dict[int, SiloState]:
-        """The states so far, by silo, in ascending order."""
+        """The states of the silos that took part so far, by silo, in ascending order."""
         return dict(sorted(self._states.items()))
 
     def state_dict(self) -> dict[str, Tensor]:
