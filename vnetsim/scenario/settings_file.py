@@ -208,7 +208,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_settings(scenario: str) -> tuple[dict[str, Any], Path | None]:
-    """Return a scenario's settings and their file; for mere traffic only ``scenario``, and None as file."""
+    """Return a scenario's settings and their file; for a scenario without settings only ``scenario``, and None."""
     path = Path(scenario)
     if path.suffix == ".toml":
         values = read_toml(path)
@@ -241,7 +241,7 @@ def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _recorded_name(key: str, name: str, folder: Path) -> str:
-    """Return a plug-in's name, with the full path of its file if the run's manifest in ``folder`` has it."""
+    """Return a plug-in's name, with its file's full path if the manifest of the run in ``folder`` has it."""
     file = code_file(name)
     if file is None or str(file) != file.name:
         return name

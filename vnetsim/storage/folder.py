@@ -281,7 +281,7 @@ def _holds_files(path: Path) -> bool:
 
 
 def _forget(new: Prepared) -> None:
-    """Remove temporary files after an error; ``remove_leftovers`` removes later what cannot be removed now."""
+    """Remove temporary files after an error, as far as possible; ``remove_leftovers`` removes the others later."""
     for path, _ in new.values():
         with suppress(OSError):
             disk.unlink(path)

@@ -93,7 +93,7 @@ class OwnTraffic:
             yield event
 
     def close(self) -> None:
-        """Release what the source holds."""
+        """Close the source's traffic."""
         self._traffic.close()
 
     def _check(self, event: CoverageEvent) -> None:

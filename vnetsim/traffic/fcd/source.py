@@ -205,7 +205,7 @@ class _Recorded:
         self._fastest_mps = 0.0
 
     def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return a part's frames from ``begin_s`` (s) on; None if it ends before. Rows far from discs are left out."""
+        """Return a part's frames from ``begin_s`` (s) on, None if it ends before; rows far from discs may be absent."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))
@@ -252,7 +252,7 @@ class _Recorded:
         return resumed
 
     def _identify(self, part: FcdPart) -> Integers:
-        """Return the vehicle number of each row, and record new and returning vehicles."""
+        """Return the vehicle number of each row; update when and as which vehicle each id was last seen."""
         self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
         order = by_vehicle(part.vehicle)
         number, step = part.vehicle[order], part.step[order]
@@ -284,7 +284,7 @@ class _Recorded:
         return vehicle
 
     def _vehicle_of(self, row: int, before: int) -> int:
-        """Return the vehicle number of a row whose id is new or returns; ``before`` is its last one, or negative."""
+        """Return the vehicle number of a row whose id is new or returns; ``before``: its last one, < 0 if new."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):

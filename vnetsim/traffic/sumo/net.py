@@ -59,7 +59,7 @@ class SumoNet:
 
     @cached_property
     def longest_jump_m(self) -> float:
-        """Largest distance (m) that a vehicle may cross a junction in no time; 0 if the net has internal lanes."""
+        """Largest distance (m) that a vehicle crosses a junction within no time; 0 if the net has internal lanes."""
         if any(lane.startswith(":") for lane in self.api.lane.getIDList()):
             return 0.0
         shapes = [np.array(self.api.junction.getShape(name)) for name in self._junctions]
