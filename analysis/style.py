@@ -147,6 +147,8 @@ def panel(
     """
 
     def decorate(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:
+        """Return a function that draws a Panel; its ``svg`` is empty if ``draw`` returns no figure."""
+
         @wraps(draw)
         def draw_panel(source: Source) -> Panel:
             figure, caption = draw(source)

@@ -172,7 +172,7 @@ def _bytes(jobs: Sequence[TrainingJob]) -> int:
 
 
 def step_of(loss: StepLoss) -> Loss:
-    """Return the step of a program that minimises a loss and reports it as the metric ``loss``.
+    """Wrap a loss as a training step, which returns the value to minimise and the metric ``loss``.
 
     The step raises TypeError if the loss is not a tensor of shape (); the message says what it is, and where the user's
     loss is defined.

@@ -214,7 +214,7 @@ def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[Com
 
 
 def _correct_column(pairs: Sequence[ComparedPair], controls: Sequence[bool]) -> list[ComparedPair]:
-    """Correct the p-values of a column, separately for arms and for controls."""
+    """Return pairs with p-values corrected, arms and controls separately; a flag per pair says if it is a control."""
     result = list(pairs)
     for kind in (False, True):
         places = [place for place, control in enumerate(controls) if control is kind]

@@ -66,7 +66,7 @@ TIMING_METRICS = (
 
 
 def timing_figures(run: RunData) -> dict[str, float | None]:
-    """Return the values of ``TIMING_METRICS`` of a run without training, by name; None or not finite if unknown."""
+    """Return the values of ``TIMING_METRICS``, which need no training, by name; None or not finite if unknown."""
     takes = needed(run)
     needed_s = math.nan if takes is None else takes.median_s
     one_each = vehicles(run)

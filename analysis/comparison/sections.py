@@ -199,10 +199,10 @@ class Compared:
         )
 
     def conditions_compared(self) -> list[Section]:
-        """Return one section per arm: one table per metric, and figures of differences between conditions.
+        """Return one section per arm with a table per metric; empty if there is only one condition.
 
-        Figures show the metrics with one value per run that differ, else the first metric. Empty if there is only one
-        condition.
+        Figures show the metrics with one value per run that differ between conditions, or the first metric if none
+        does. What the page's first picture shows is left out, so a section may have no figure.
         """
         sections = []
         for number, arm in enumerate(dict.fromkeys(one.within for one in self.across), 1):

@@ -306,7 +306,7 @@ def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
 
 
 def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
-    """Return pairs of column numbers to compare: all, or each other with ``against`` if it is one of the labels."""
+    """Return column numbers to compare: all pairs, or (other, against) for each other column if a label is it."""
     if not against or against not in labels:
         return list(combinations(range(len(labels)), 2))
     last = labels.index(against)

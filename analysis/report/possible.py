@@ -41,7 +41,11 @@ class Needed:
 
 
 def needed(run: RunData) -> Needed | None:
-    """Return the duration of participations; None if none committed, or if the median is not finite."""
+    """Return how long participations take to commit; None if none committed, or if the median is not finite.
+
+    Quartiles are of all that were invited, by survival analysis: those that did not commit are censored. Stages are
+    medians of those that committed.
+    """
     begun = run.invited
     committed = begun.filter(outcome="committed")
     if committed.is_empty():

@@ -163,7 +163,7 @@ def _exchange_words(run: RunData) -> str:
 
 
 def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
-    """Return facts on the learner: model, costs of a participation, exchange, its own notes and settings."""
+    """Return rows on a learner: model, costs of a participation, exchange between vehicles, its facts and settings."""
     cost = learner.cost
     costs = f"{si(cost.download_bytes, 'B')} down, {si(cost.upload_bytes, 'B')} up, {si(cost.work_flop, 'FLOP')}"
     return [

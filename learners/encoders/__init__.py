@@ -236,8 +236,8 @@ def require_encoder(name: str) -> None:
 def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
     """Return a new encoder on the CPU whose weights depend only on ``name``, ``settings`` and ``seed``.
 
-    See ``build_seeded`` for their distribution; a plug-in's encoder draws its own (``seed_and_build``). ``settings``
-    are the encoder with its settings; None for its defaults.
+    See ``build_seeded`` for their distribution; an encoder of a file draws its weights itself (``seed_and_build``).
+    ``settings`` is an instance of the encoder's class, whose fields are its settings; None for the defaults.
 
     Raises:
         InputError: there is no encoder of that name.

@@ -123,8 +123,9 @@ class Server:
     def figure_of(self, participant: Participant, state: State) -> float | None:
         """Return the number by which the selection policy rates an upload; None if it asks for none.
 
-        SIMILARITY compares the upload's change with the cloud's newest model, or without a cloud with the base;
-        GRADIENT_NORM is the norm of the change over ``travel``.
+        The change is the upload minus the participant's base, or for SIMILARITY with a cloud minus the cloud's newest
+        model. SIMILARITY compares the change with the model that was subtracted; GRADIENT_NORM is the norm of the
+        change divided by the participant's ``travel``, its learning rate times its steps.
         """
         if not self.figure:
             return None

@@ -164,7 +164,7 @@ class OwnModels:
         self.models.load_state_dict({AGGREGATOR: tensors})
 
     def _weights(self, participants: Sequence[Participant]) -> tuple[Matrix, dict[tuple[str, str], float]]:
-        """Return the mixing matrix (row i: vehicle i's weights) and weights by (sender, receiver), 0 without update."""
+        """Return the matrix (row i: vehicle i's weights) and a weight per ended exchange (sender, receiver)."""
         # the weight of an exchange is 0 if the sender has no update
         ids = [participant.vehicle_id for participant in participants]
         completed = [(i, peer.vehicle_id) for i, receiver in enumerate(participants) for peer in receiver.peers]

@@ -165,7 +165,7 @@ def _fit(value: Any, expected: Any, words: str = "") -> Any:
 
 
 def _fit_annotated(value: Any, expected: Any) -> Any:
-    """Return a value as the type inside ``Annotated``; raises _MisfitError, also outside of its bounds."""
+    """Return a value as the type inside ``Annotated``; _MisfitError if it does not fit or is out of bounds."""
     words = next((one for one in expected.__metadata__ if isinstance(one, str)), "")
     fitted = _fit(value, get_args(expected)[0], words)
     for bounds in expected.__metadata__:

@@ -144,7 +144,7 @@ class Aggregator:
         """Let an idle vehicle wait for an invitation in a window.
 
         Returns:
-            whether it may be invited in the open round; if it already was, it waits for the next one.
+            whether it may be invited in the open round; one that this round has invited before waits for the next.
         """
         return self.invitations.offer(window, self.round)
 

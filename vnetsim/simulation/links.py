@@ -114,9 +114,10 @@ def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio
 
 
 def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
-    """Return the quality for ``association.rule = "strongest"``: the power received from an RSU (dBm).
+    """Return the quality for ``association.rule = "strongest"``: a function of a path.
 
-    Call it once for each window, in order of entry: the number of calls selects the window's random stream.
+    It returns the power received from the path's RSU (dBm) as a function of place. Call it once for each window, in
+    order of entry: the number of its calls selects the window's random stream.
     """
     by_id = {rsu.id: rsu for rsu in rsus}
     entries: Counter[tuple[str, str]] = Counter()

@@ -25,7 +25,7 @@ class MultiHandover(Handover):
                 aggregator.begin(window, beside=invited)
 
     def leave_disc(self, window: OpenWindow) -> None:
-        """End the participation at a disc that a vehicle left, if it has one there."""
+        """Cut short the participation at a disc that a vehicle left, if it has one there."""
         owner, vehicle = self.by_rsu[window.rsu.id], window.vehicle
         if owner.name in vehicle.served_by:
             owner.cut_short(owner.participation(vehicle), self.world.env.now)

@@ -153,7 +153,7 @@ def _make(cell: Cell, *, pictures: bool = False) -> Learner:
 
 
 def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) -> None:
-    """Refuse settings without effect in every cell that has them; needs the number of RSUs in recorded traffic."""
+    """Refuse settings without effect in all cells that give them; ``folder`` has the recorded traffic, for its RSUs."""
     first = {(cell.arm, cell.condition): cell for cell in reversed(plan.cells)}.values()
     made = [(cell, assemble(cell.experiment)) for cell in first]
     exchanges = None

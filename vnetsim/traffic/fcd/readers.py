@@ -107,7 +107,7 @@ def _read_parts(path: Path, settings: TrafficSettings, notes: list[str]) -> Iter
 
 
 def _first_fault(part: FcdPart, before_s: float) -> tuple[int, str] | None:
-    """Return the index of the first faulty step and its fault, or None; ``before_s`` is the time of the step before."""
+    """Return index and fault of a part's first faulty step, or None; ``before_s`` is the last time before the part."""
     earlier_s = np.append(before_s, part.time_s[:-1])
     found = [
         (step, f"time {part.time_s[step]} is not finite, or too far away; --time-unit names other units than s, as ms.")

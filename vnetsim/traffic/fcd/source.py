@@ -235,8 +235,9 @@ class _Recorded:
         )
 
     def _find_pauses(self, part: FcdPart, steps: Integers) -> NDArray[np.bool_]:
-        """Return for each step whether the recording paused before it; only ``steps`` (after long gaps) are checked."""
-        # with at most one vehicle before the gap and a different one after it, the road may just have been empty
+        """Return for each step of a part whether the recording paused before it; False outside ``steps``."""
+        # ``steps`` follow long gaps. With at most one vehicle before one and a different one after it, the road may
+        # have been empty
         resumed = np.zeros(len(part.time_s), dtype=np.bool_)
         for step in steps.tolist():
             last_s = float(part.time_s[step - 1]) if step else self._time_s

@@ -29,6 +29,7 @@ def options_of(config: Path) -> dict[str, str]:
     open_elements: list[str] = []
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
+        """Store an element's attribute ``value`` or ``v`` as the option of its name."""
         open_elements.append(name)
         value = attributes.get("value", attributes.get("v"))
         if value is not None:
