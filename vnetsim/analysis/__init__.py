@@ -1,6 +1,6 @@
-"""The analysis, under a name that is right wherever the user stands: ``from vnetsim.analysis.loading import load``.
+"""The analysis as part of vnetsim: ``from vnetsim.analysis.loading import load``.
 
-Modules of this package are those of ``analysis``, which users may have a folder of the name of.
+Users may have a folder called ``analysis``; this name always means ours.
 """
 
 from vnetsim.own_packages import stand_for
