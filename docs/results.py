@@ -68,11 +68,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def results_table(studies: Path) -> str:
-    """Return all results, for ``docs/explanation/results.md``."""
+    """Return all results, for ``docs/explanation/results.md``.
+
+    Raises:
+        ValueError: a study has neither a result nor a row file, or both.
+    """
     rows, last = [], ""
     for row in read(studies / "results.csv"):
         name = row["study"]
-        if (file := studies / "rows" / f"{name}-{row['size']}.csv").is_file():
+        file = studies / "rows" / f"{name}-{row['size']}.csv"
+        if bool(row["result"]) == file.is_file():
+            raise ValueError(f"results.csv: {name}, {row['size']}: needs either a result or {file.name}")
+        if file.is_file():
             measured = read(file)
             seeds = "\u2013".join(sorted({one["seeds"] for one in measured}, key=int))
             row |= {"result": "table of its page", "seeds": seeds}

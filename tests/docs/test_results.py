@@ -61,6 +61,8 @@ def test_a_study_with_a_row_file_has_a_line_for_each_change(tmp_path: Path) -> N
     head = "study,asks,arms,size,seeds,network,images,result,resolves,note\n"
     (tmp_path / "results.csv").write_text(f"{head}headline,what decides?,three,labels,,small,GTSRB,,,\n")
     rows = tmp_path / "rows" / "headline-labels.csv"
+    with pytest.raises(ValueError, match=r"headline, labels: needs either a result or headline-labels\.csv"):
+        RESULTS.results_table(tmp_path)
     rows.parent.mkdir()
     rows.write_text("".join(f"{','.join(map(str, row))}\n" for row in (COLUMNS, *MEASURED)))
     page = "A.\n<!-- results.py: headline -->\nold\n<!-- end -->\nB."

@@ -108,6 +108,8 @@ def bits(value: Any, skip: Collection[str] = ()) -> Any:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = (field.name for field in dataclasses.fields(value) if field.name not in skip)
         found = type(value).__name__, *(bits(getattr(value, name), skip) for name in names)
+    elif isinstance(value, set | frozenset):
+        found = tuple(sorted(map(repr, value)))
     elif isinstance(value, float | int | str | bytes | NoneType):
         found = type(value).__name__, repr(value)
     else:

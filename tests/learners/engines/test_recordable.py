@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,15 +141,6 @@ def inputs(job: TrainingJob) -> tuple[Any, ...]:
     parts = (job.base, job.given, job.optimizer, drawn)
     tensors = [{name: tensor.clone() for name, tensor in one.items()} for one in parts]
     return *tensors, rate
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Several threads wait for each other where cores are few."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(
