@@ -15,7 +15,7 @@ cd "$source"
 import re, sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
 text = wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))).decode()
-assert "coverage windows" in text, "no long description"
+assert "\n\n# vnetsim\n" in text, "no long description"
 assert wheel.getinfo("vnetsim/documentation.html").compress_size < 500_000
 assert not re.search(r"\]\((?!https?:)", text), "a relative link"
 END
