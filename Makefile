@@ -47,7 +47,6 @@ quick: $(INSTALLED)
 
 test-all: test
 	$(PYTEST) -m all_only
-	VNETSIM_TEST_ENGINE=sequential $(PYTEST) tests/learners --ignore tests/learners/data --ignore tests/learners/engines/test_other_device.py -m "not slow"
 
 setup: $(INSTALLED)
 

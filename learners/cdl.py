@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from learners.data.moving import to_device
 from learners.encoders import ResNet8
-from learners.engines.batched import run_each
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import (
     State,
@@ -31,6 +30,7 @@ from learners.engines.programs import (
     remove_prefix,
     to_host,
 )
+from learners.engines.side_by_side import run_each
 from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows

@@ -372,6 +372,10 @@ class Trailing:
         """Return the state of the query encoder's optimizer."""
         return self._optimizer.state()
 
+    def restart(self, state: Mapping[str, Tensor]) -> None:
+        """Let the query encoder's optimizer continue from ``state``; the key encoder is the network's."""
+        self._optimizer.restart(state)
+
 
 def _key_bytes(count: int) -> int:
     """Return the size of ``count`` keys on the radio link (bytes)."""

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from learners.data.moving import to_device
-from learners.engines.batched import run_each
 from learners.engines.programs import (
     LocalTraining,
     State,
@@ -24,6 +23,7 @@ from learners.engines.programs import (
     call_with_state,
     remove_prefix,
 )
+from learners.engines.side_by_side import run_each
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import distillation_loss

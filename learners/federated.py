@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from learners.engines.programs import State
 from learners.local_training import Local, LocalSteps, Start
@@ -29,7 +28,7 @@ from learners.state.models import Models
 from learners.state.rules import rule_of
 from learners.state.server import Server, WeightFunction, equally
 from learners.state.silos import SILO, OwnModels, SiloStates
-from learners.tasks.task import ENGINE, StepLoss, Task, payload_bytes
+from learners.tasks.task import StepLoss, Task, payload_bytes
 from vnetsim.errors import InputError
 from vnetsim.learning import (
     AGGREGATOR,
@@ -249,11 +248,11 @@ class FederatedLearner(ABC):
 
     @final
     def state_dict(self) -> dict[str, Any]:
-        """Return the models, the state of server and silos, and the engines' measured times.
+        """Return the models, and the state of server and silos.
 
         Random draws need no state: they follow from seed, round and vehicle.
         """
-        return {**self._server.state_dict(), **self._silos.state_dict(), **self._task.engine_state()}
+        return {**self._server.state_dict(), **self._silos.state_dict()}
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -263,12 +262,11 @@ class FederatedLearner(ABC):
             KeyError: something is missing.
             ValueError: something belongs to another learner.
         """
-        parts: dict[str, dict[str, Tensor]] = {SILO: {}, ENGINE: {}, "": {}}
-        for name, tensor in state.items():
-            parts[next(begin for begin in parts if name.startswith(begin))][name] = tensor
-        self._server.load_state_dict(parts[""])
-        self._silos.load_state_dict(parts[SILO])
-        self._task.load_engine_state(parts[ENGINE])
+        silos = {name: tensor for name, tensor in state.items() if name.startswith(SILO)}
+        # 0.1.0 kept measured times of its engines
+        rest = {name: tensor for name, tensor in state.items() if not name.startswith((SILO, "engine."))}
+        self._server.load_state_dict(rest)
+        self._silos.load_state_dict(silos)
 
     @final
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:

@@ -63,7 +63,7 @@ def parts() -> list[Part]:
         Part(name="host_waits", run=fast("host_waits"), limit_s=60),
         Part(name="transport", run=fast("transport"), limit_s=90),
         Part(name="large_bfloat16", run=large("sequential", "bfloat16"), limit_s=120),
-        Part(name="large_bfloat16_stacked", run=large("batched", "bfloat16"), limit_s=120),
+        Part(name="large_bfloat16_stacked", run=large("auto", "bfloat16"), limit_s=120),
         Part(name="large_tf32", run=large("sequential", "TF32"), limit_s=120),
         Part(name="large_float32", run=large("sequential", "float32"), limit_s=150),
         Part(name="small_rounds", run=fast("small_rounds"), limit_s=90),

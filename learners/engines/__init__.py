@@ -1,1 +1,1 @@
-"""How the vehicles of a round are trained on one device: one after another, side by side, or stacked."""
+"""How the vehicles of a round are trained: one after the other, side by side on a CPU, by recorded steps on a GPU."""

@@ -1,8 +1,7 @@
-"""Optimizers of local training, for the models of one vehicle or of many stacked ones.
+"""Optimizers of local training.
 
-In a stack, the first dimension of every parameter counts the vehicles, and each may have its own step size. torch's own
-classes import its compiler when created, which takes longer than the training of several vehicles. Like them, these
-step all parameters in a few operations on lists, which take few kernels on a GPU.
+torch's own classes import its compiler when created, which takes longer than the training of several vehicles. Like
+them, these step all parameters in a few operations on lists, which take few kernels on a GPU.
 """
 
 # ruff: noqa: SLF001 - torch has no other names for operations on lists
@@ -22,7 +21,7 @@ BETA_SQUARE = 0.999
 EPSILON = 1e-8
 
 Rate = float | Tensor
-"""A step size: a number or a tensor of shape (), or one for each stacked model, shape (V,)."""
+"""A step size: a number, or a tensor of shape () on the parameters' device."""
 
 
 class Optimizer(Protocol):
@@ -34,6 +33,10 @@ class Optimizer(Protocol):
 
     def state(self) -> dict[str, Tensor]:
         """Return the state to continue from later; empty if there is none."""
+        ...
+
+    def restart(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from another result of ``state`` (empty: as new), in the memory of the present one."""
         ...
 
 
@@ -70,6 +73,10 @@ class Sgd:
         """Return nothing: each local training starts with velocity 0."""
         return {}
 
+    def restart(self, state: Mapping[str, Tensor]) -> None:  # noqa: ARG002
+        """Set the velocity to 0."""
+        torch._foreach_zero_(list(self._velocity.values()))
+
 
 class Adam:
     """Adam (Kingma and Ba 2015) with weight decay added to the gradient, the update rule of ``torch.optim.Adam``.
@@ -92,7 +99,7 @@ class Adam:
         self._weight_decay = weight_decay
         device = next((one.device for one in self._parameters.values()), torch.device("cpu"))
         kept = to_device(state, device)
-        self._steps = kept["steps"] if state else torch.zeros((), dtype=torch.int64, device=device)
+        self._steps = kept["steps"].clone() if state else torch.zeros((), dtype=torch.int64, device=device)
         self._means = self._moments("mean", kept)
         self._squares = self._moments("square", kept)
 
@@ -106,7 +113,7 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         """Count a step for all parameters, apply the gradients and clear them; parameters without one stay."""
-        self._steps = self._steps + 1
+        self._steps.add_(1)
         steps = self._steps.to(torch.float64)  # powers of the betas near 1 keep their digits
         size, root = 1 / (1 - BETA_MEAN**steps), (1 - BETA_SQUARE**steps).sqrt()
         stepped = _with_gradients(self._parameters)
@@ -121,9 +128,16 @@ class Adam:
         torch._foreach_mul_(squares, BETA_SQUARE)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - BETA_SQUARE)
         spreads = torch._foreach_sqrt(squares)
-        torch._foreach_div_(spreads, _factors(stepped, root))
+        torch._foreach_div_(spreads, _factor(root, spreads[0]))
         torch._foreach_add_(spreads, EPSILON)
         _descend(stepped, torch._foreach_div(means, spreads), self._learning_rate * size)
+
+    def restart(self, state: Mapping[str, Tensor]) -> None:
+        """Set steps and moments to those of ``state``; what it lacks is 0."""
+        here = self.state()
+        torch._foreach_zero_(list(here.values()))
+        if state:
+            torch._foreach_copy_([here[name] for name in state], list(state.values()))
 
     def _moments(self, kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return copies of the moments ``kind``, ``mean`` or ``square``, by parameter; empty for a new optimizer."""
@@ -154,6 +168,11 @@ class CombinedOptimizer:
             for name, tensor in optimizer.state().items()
         }
 
+    def restart(self, state: Mapping[str, Tensor]) -> None:
+        """Let each optimizer continue from the part of ``state`` under its prefix."""
+        for prefix, optimizer in self._optimizers.items():
+            optimizer.restart({n.removeprefix(prefix): one for n, one in state.items() if n.startswith(prefix)})
+
 
 def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the parameters that have a gradient."""
@@ -169,24 +188,20 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
     return dict(zip(parameters, gradients, strict=True))
 
 
-def _factors(parameters: Mapping[str, Tensor], rate: Rate) -> float | Tensor | list[Tensor]:
-    """Return a rate as a number, as a tensor () if shapes are fixed, or for stacked models one tensor per parameter."""
-    tensors = list(parameters.values())
-    if isinstance(rate, Tensor) and rate.ndim == 0 and has_fixed_shapes(tensors[0].device):
-        return rate.to(tensors[0].dtype)
-    if not isinstance(rate, Tensor) or rate.ndim == 0:
-        return float(rate)
-    there = to_device({"rate": rate}, tensors[0].device)["rate"]
-    by_type = {dtype: there.to(dtype) for dtype in {tensor.dtype for tensor in tensors}}
-    return [by_type[tensor.dtype].view(-1, *[1] * (tensor.ndim - 1)) for tensor in tensors]
+def _factor(rate: Rate, like: Tensor) -> float | Tensor:
+    """Return a rate as a tensor of shape () if it must not be read, or as a number."""
+    if isinstance(rate, Tensor) and has_fixed_shapes(like.device):
+        return rate.to(like.dtype)
+    return float(rate)
 
 
 def _descend(parameters: Mapping[str, Tensor], directions: list[Tensor] | tuple[Tensor, ...], rate: Rate) -> None:
     """Subtract the rate times their directions from the parameters, in place."""
-    factors = _factors(parameters, rate)
-    if isinstance(factors, float):
-        torch._foreach_sub_(list(parameters.values()), directions, alpha=factors)
-    elif isinstance(factors, Tensor) and factors.device.type == "cpu":  # with the bits of a number on a CPU
-        torch._foreach_addcmul_(list(parameters.values()), directions, [factors] * len(directions), value=-1)
-    else:
-        torch._foreach_sub_(list(parameters.values()), torch._foreach_mul(directions, factors))
+    tensors = list(parameters.values())
+    factor = _factor(rate, tensors[0])
+    if tensors[0].device.type != "cpu":  # a number and a tensor give the same bits
+        torch._foreach_sub_(tensors, torch._foreach_mul(directions, factor))
+    elif isinstance(factor, float):
+        torch._foreach_sub_(tensors, directions, alpha=factor)
+    else:  # with the bits of a number on a CPU
+        torch._foreach_addcmul_(tensors, directions, [factor] * len(directions), value=-1)

@@ -1,8 +1,8 @@
 """Local training of the vehicles of a round: its description, and the engine that trains one vehicle after the other.
 
 A method describes its local training once, as a ``Program``: random draws, batches, loss and optimizer of one vehicle.
-An engine runs the jobs of a round, one by one here (the reference), or many at a time (``learners.engines.batched``),
-with the same result.
+An engine runs the jobs of a round with the same result: one by one here (the reference), side by side on the cores of a
+CPU (``side_by_side``), or by replaying recorded steps on a GPU (``recorded``).
 
 The result of a local training depends only on its start tensors, its silo and its seed. ``train_alone`` ensures this
 also for networks that draw from the global generators, as dropout does.
@@ -214,13 +214,13 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     steps = job.training.steps
     due = [(round(share * steps), other) for share, other in job.mixed]
     for step in range(steps):
-        _mix(network, [other for when, other in due if when == step])
+        mix_into(network, [other for when, other in due if when == step])
         batch = program.prepare(program.draw(job.training, generator))
         loss, figures = program.loss(network, {**job.given, **batch}, base)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append(figures)
-    _mix(network, [other for when, other in due if when == steps])
+    mix_into(network, [other for when, other in due if when == steps])
     return Trained(
         state=copy_state(network.state_dict()),
         optimizer=copy_state(optimizer.state()),
@@ -228,7 +228,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     )
 
 
-def _mix(network: nn.Module, others: Sequence[Tensors]) -> None:
+def mix_into(network: nn.Module, others: Sequence[Tensors]) -> None:
     """Mix each of ``others`` into the network, in place; see ``mix_on_board``. Tensors that it lacks are ignored."""
     for other in others:
         trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]

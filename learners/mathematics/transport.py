@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -43,10 +43,11 @@ DAMPING = 1e-15  # relative, on the Laplacian's diagonal; times 100 whenever the
 STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
 
 
+@torch.no_grad()
 def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[Tensor, Tensor]:
     """Return the values of transport problems, shape (...), and their plans, shape (..., n, m), in float64.
 
-    The value of a problem with an entry that is not finite is NaN.
+    Neither has a gradient. The value of a problem with an entry that is not finite is NaN.
 
     Args:
         cost: c >= 0 of the order of 1, as costs of cosines are, shape (..., n, m); meant for n, m <= 64.
@@ -57,10 +58,10 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[
     Raises:
         RunError: a problem was not solved to the tolerance.
     """
-    found: tuple[Tensor, Tensor] = _Solve.apply(
-        cost.double(), a.double(), b.double(), resolve_solver(solver, cost.device)
-    )
-    return found
+    cost, a, b = cost.double(), a.double(), b.double()
+    problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
+    plan = (_pot if resolve_solver(solver, cost.device) == "pot" else _interior_point)(*problems)
+    return (problems[0] * plan).sum((1, 2)).view(cost.shape[:-2]), plan.view(cost.shape)
 
 
 def resolve_solver(solver: Solver, device: torch.device) -> Solver:
@@ -136,31 +137,6 @@ def _unit(features: Tensor) -> Tensor:
     zero = largest == 0
     scaled = features / largest.masked_fill(zero, 1)  # squares neither overflow nor vanish
     return scaled / scaled.square().sum(dim=-1, keepdim=True).masked_fill(zero, 1).sqrt()
-
-
-class _Solve(torch.autograd.Function):
-    """``solve`` as a function of autograd, without gradients; ``torch.func.vmap``'s problems become one batch."""
-
-    @staticmethod
-    def forward(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-        """Return values, shape (...), and plans, shape (..., n, m), of problems in float64."""
-        problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
-        plan = (_pot if solver == "pot" else _interior_point)(*problems)
-        return (problems[0] * plan).sum((1, 2)).view(cost.shape[:-2]), plan.view(cost.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG004 - its signature
-        """Mark values and plans as without gradients."""
-        ctx.mark_non_differentiable(*output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
-        """Return values and plans of stacked problems, both stacked along dimension 0."""
-        tensors = [
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(inputs[:3], in_dims[:3], strict=True)
-        ]
-        return _Solve.apply(*tensors, inputs[3]), 0
 
 
 def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from learners.encoders import channels_last
-from learners.engines.batched import side_by_side
+from learners.engines.side_by_side import side_by_side
 from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators
 
@@ -34,8 +34,8 @@ def as_floats(images: Tensor) -> Tensor:
 def forward_all(forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None) -> Tensor:
     """Return the outputs of ``forward`` for uint8 images (N, C, H, W), shape (N, ...).
 
-    On a CPU passes run side by side, each on one core, as training does (``learners.engines.batched``): two cores on
-    one pass of small convolutions spend a third of their time waiting for each other.
+    On a CPU passes run side by side, each on one core, as training does: two cores on one pass of small convolutions
+    spend a third of their time waiting for each other.
 
     ``forward`` takes float images in [0, 1] and changes nothing, like a network in evaluation mode. If it draws from
     the global generators, the passes run in order. ``rows`` selects images and their order.

@@ -21,9 +21,10 @@ from learners.data.partition_file import divide_among_silos, partition_csv
 from learners.data.sets import ImageSet
 from learners.encoders import channels_last, forward_flop, require_encoder
 from learners.encoders.precision import set_precision
-from learners.engines.batched import MeasuredEngine, create_engine
 from learners.engines.optimizers import Optimizer, Rate, Sgd
 from learners.engines.programs import Engine, LocalTraining, Loss, Program, State, Tensors, copy_state
+from learners.engines.recorded import RecordedEngine
+from learners.engines.side_by_side import create_engine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
@@ -31,8 +32,6 @@ from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 
-ENGINE = "engine."
-"""Prefix of the engines' measured times in a learner's state."""
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass, in forward passes: the backward pass computes two products for each one."""
 LEARNING_RATE = Series(
@@ -64,8 +63,8 @@ class TrainingSettings(AveragingSettings):
     """Local steps, the engine that takes them, and averaging.
 
     Args:
-        engine: how the vehicles of a round are trained: ``sequential``, one after the other; ``batched``, many at a
-            time; ``auto``, whichever is faster: on a CPU ``batched``, on CUDA as measured in the run's first steps.
+        engine: how the vehicles of a round are trained: ``auto``, several at a time, on CUDA by recorded steps;
+            ``sequential``, one after the other, with the same results.
         precision: of the network's convolutions in training: ``float32``, or ``bfloat16``, with 8 bits of precision
             instead of 24, which takes half the memory and, on devices that support it, less time; evaluation always
             uses float32.
@@ -75,7 +74,7 @@ class TrainingSettings(AveragingSettings):
         weight_decay: factor of the parameters that is added to their gradients.
     """
 
-    engine: Annotated[Literal["auto", "sequential", "batched"], TRAINS] = "auto"
+    engine: Annotated[Literal["auto", "sequential"], TRAINS] = "auto"
     precision: Annotated[Literal["float32", "bfloat16"], TRAINS] = "float32"
     batch: Annotated[int, Within(2, 1_000_000, "images", "BatchNorm needs two; no step holds more in memory")] = 16
     steps: Steps = 8
@@ -152,17 +151,7 @@ class Task(ABC):
         self.flop = forward_flop(network, self.image_shape)
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.engine: Engine = create_engine(settings.engine, self.device, measures=True)
-
-    def engine_state(self) -> dict[str, Tensor]:
-        """Return the engines' measured times, for a run that is resumed; empty if the engine was not measured."""
-        seconds = self.engine.seconds if isinstance(self.engine, MeasuredEngine) else {}
-        return {f"{ENGINE}{name}": torch.tensor(one, dtype=torch.float64) for name, one in seconds.items()}
-
-    def load_engine_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the measured times, so that the same engine is used; ignored if the engine is not measured."""
-        if isinstance(self.engine, MeasuredEngine):
-            self.engine.seconds = {name.removeprefix(ENGINE): float(tensor) for name, tensor in tensors.items()}
+        self.engine: Engine = create_engine(settings.engine, self.device)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return images in [0, 1], shape (N, C, H, W), minus ``mean`` and divided by ``std`` of their channels."""
@@ -330,7 +319,6 @@ class Task(ABC):
         """
         sizes, picture = self.silos.sizes, self.picture
         data = self._data
-        chosen = self.engine.choice if isinstance(self.engine, MeasuredEngine) else ""
         nobodys = len(self._data.train) - sum(sizes)
         of_all = {
             "Forward pass": f"{self.flop / 1e6:.4g} MFLOP per {picture} (convolutions and linear layers)",
@@ -339,7 +327,7 @@ class Task(ABC):
             + f"; {nobodys} more are in no silo" * (nobodys > 0),
             f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
             **getattr(self._data, "facts", {}),  # a set of a task of one's own has none
-            "Engine": chosen,
+            "Engine": self.engine.remark if isinstance(self.engine, RecordedEngine) else "",
         }
         return Description(
             encoder=encoder,

@@ -15,8 +15,8 @@ from device_checks.tiny_rounds import Altered, AlteredEngine, Disturbed, Doubled
 from device_checks.transport_work import highs, problems
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.data.motion import motion_blur
-from learners.engines.batched import StackedEngine
 from learners.engines.programs import SequentialEngine
+from learners.engines.side_by_side import create_engine
 from learners.mathematics.losses import divergence_rows, dual_temperature_loss
 from learners.mathematics.robust import AveragingSettings, clip, combine
 from learners.mathematics.transport import solve
@@ -168,7 +168,10 @@ def engines(setup: CheckSetup) -> list[Row]:
         exact = results(SequentialEngine(), doubled)
         noise = apart(results(SequentialEngine(), [[disturbed(job) for job in jobs] for jobs in doubled]), exact)
         calls = [[on_device(a, b) for a, b in call] for call in pairs]
-        for label, engine in (("sequential", SequentialEngine()), ("batched", StackedEngine())):
+        for label, engine in (
+            ("sequential", SequentialEngine()),
+            ("auto", create_engine("auto", torch.device(setup.device))),
+        ):
             work = f"{name}: {len(exact)} vehicles of 2 rounds, {label}"
             found = apart(results(engine, calls), exact)
             rows.append(judged(work, found, limit=max(DOUBLE, MARGIN * noise)))
@@ -188,7 +191,7 @@ def rounds(setup: CheckSetup) -> list[Row]:
         for seed in range(SAMPLES):
             near, _ = states(tiny_learner(name, "cpu", engine="sequential"), altered=Disturbed(seed))
             allowed = torch.maximum(allowed, FARTHER * distances(near, exact))
-        for engine in ("sequential", "batched"):
+        for engine in ("sequential", "auto"):
             there, told = states(tiny_learner(name, setup.device, engine=engine))
             found[name, engine] = distances(there, exact), bool(torch.tensor(told).isfinite().all())
     return [
@@ -231,7 +234,7 @@ def _rounded(row: Tensor) -> str:
 def same_bits(setup: CheckSetup) -> list[Row]:
     """Whether the same seed gives the same bits twice: under deterministic algorithms it must."""
     rows = []
-    for deterministic, name, engine in product((False, True), learners_of(setup), ("sequential", "batched")):
+    for deterministic, name, engine in product((False, True), learners_of(setup), ("sequential", "auto")):
         try:
             with Arithmetic(deterministic=deterministic).applied():
                 first, second = (states(tiny_learner(name, setup.device, engine=engine))[0] for _ in range(2))

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "meta"
 """A device that torch knows on every machine, and for whose backward pass it wants no driver."""
-_MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
 class There(Tensor):
@@ -53,7 +53,7 @@ def _run(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any])
     tensors = [one for one in tree_leaves((arguments, dict(options))) if isinstance(one, Tensor)]
     there = [one for one in tensors if isinstance(one, There)]
     here = [one for one in tensors if not isinstance(one, There)]
-    if there and operation not in _MOVES:
+    if there and operation not in MOVES:
         indexed = operation.__name__.startswith(("index.", "index_put")) and isinstance(arguments[0], There)
         if not indexed and any(one.ndim for one in here):
             shapes = [(str(one.device), tuple(one.shape)) for one in tensors]

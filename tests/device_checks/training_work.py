@@ -33,7 +33,7 @@ from vnetsim.random_streams import Streams
 
 SPEED_MPS = 30.0
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-ENGINES = ("sequential", "batched")
+ENGINES = ("sequential", "auto")
 
 
 def images(count: int) -> ImageSet:

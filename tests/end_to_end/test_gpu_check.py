@@ -179,12 +179,12 @@ def test_rounds_that_learn_otherwise_are_told(monkeypatch: pytest.MonkeyPatch) -
     """A step size of a tenth more on the device, in whose place the CPU stands."""
 
     def made(name: str, device: str, **settings: Any) -> Any:
-        return tiny_learner(name, device, **settings, **({"lr": 0.066} if settings["engine"] == "batched" else {}))
+        return tiny_learner(name, device, **settings, **({"lr": 0.066} if settings["engine"] == "auto" else {}))
 
     monkeypatch.setattr(correctness, "tiny_learner", made)
     monkeypatch.setattr(correctness, "learners_of", lambda _: ["fedavg", "flsimco"])
     rows = correctness.rounds(CheckSetup(device="cpu", tiny=True, ends_s=0))
-    assert {row.work.rpartition(", ")[2]: row.met for row in rows} == {"sequential": True, "batched": False}
+    assert {row.work.rpartition(", ")[2]: row.met for row in rows} == {"sequential": True, "auto": False}
 
 
 ELSEWHERE = {"engines", "rounds", "small_rounds", "same_bits", "host_waits"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,15 +15,12 @@ from device_checks.training_work import context as small_context
 from learner_checks import peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
-from learners.engines.batched import SideBySideEngine, StackedEngine
-from learners.engines.programs import SequentialEngine
 from learners.fedefm import FedEFM, FedEFMSettings
 from vnetsim.experiment import BlurSettings, ExchangeSettings
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
 from vnetsim.random_streams import Streams
 
-ENGINES = {"sequential": SequentialEngine, "side-by-side": SideBySideEngine, "stacked": StackedEngine}
 ROUNDS = 4
 
 
@@ -35,14 +31,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def engine_of_all_learners(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train with the engine that ``VNETSIM_TEST_ENGINE`` names, whatever a learner's settings say."""
-    name = os.environ.get("VNETSIM_TEST_ENGINE")
-    if name:
-        monkeypatch.setattr("learners.tasks.task.create_engine", lambda *_, **__: ENGINES[name]())
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 
 from learners.encoders import Classifier, Encoder, ResNet8, create_classifier, create_encoder, create_resnet8
 from learners.encoders.precision import set_precision
-from learners.engines.batched import SideBySideEngine, StackedEngine
 from learners.engines.programs import Engine, SequentialEngine, Trained, TrainingJob
+from learners.engines.side_by_side import SideBySideEngine
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
@@ -104,7 +104,7 @@ class Recorder:
 def test_learners_learn_about_the_same(
     kind: Any, settings: dict[str, Any], context: LearnerContext, participant: Callable[..., Participant]
 ) -> None:
-    """bfloat16 goes about the same way, the same to the bit on one core or three, and about the same in a stack."""
+    """bfloat16 goes about the same way, the same to the bit on one core or three."""
 
     def trained(engine: Engine, precision: str) -> tuple[Recorder, list[float]]:
         learner = kind.create(context, kind.Settings(**settings, precision=precision))
@@ -114,10 +114,8 @@ def test_learners_learn_about_the_same(
     exact, losses = trained(SequentialEngine(), "float32")
     alone, lowered_losses = trained(SideBySideEngine(workers=1), "bfloat16")
     beside, _ = trained(SideBySideEngine(workers=3), "bfloat16")
-    stacked, _ = trained(StackedEngine(), "bfloat16")
 
     assert torch.equal(alone.ended, beside.ended)
     assert lowered_losses == pytest.approx(losses, rel=0.05)
     way = float((exact.ended - exact.begun).norm())
     assert 0 < float((alone.ended - exact.ended).norm()) < 0.5 * way
-    assert 0 < float((stacked.ended - exact.ended).norm()) < 0.5 * way

@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 import torch
 from device_checks import learner_class, registered
+from device_checks.recorder import CallingLane, OperationsLane
 from device_checks.tiny_rounds import SETTINGS, Doubled
 from learner_checks import peers_of
 from torch import nn
 
-from learners.engines import batched
-from learners.engines.batched import MeasuredEngine, SideBySideEngine, StackedEngine, create_engine, step_bytes
+from learners.engines import side_by_side
 from learners.engines.optimizers import Sgd
 from learners.engines.programs import Engine, LocalTraining, Program, SequentialEngine, Tensors, Trained, TrainingJob
+from learners.engines.recorded import RecordedEngine
+from learners.engines.side_by_side import SideBySideEngine, create_engine, step_bytes
 from learners.engines.silo_images import SiloImages
-from learners.flsimco import FLSimCo
 from vnetsim.errors import RunError
 from vnetsim.learning import LearnerContext, Participant
 from vnetsim.learning.global_generators import GlobalGenerators
@@ -45,8 +46,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "one worker": lambda: SideBySideEngine(workers=1),
     "three workers": lambda: SideBySideEngine(workers=3),
     "large steps": lambda: SideBySideEngine(large_step_bytes=0),
-    "one stack": StackedEngine,
-    "stacks of two": lambda: StackedEngine(largest=2),
+    "recorded": lambda: RecordedEngine(CallingLane, lanes=2),
 }
 
 
@@ -101,7 +101,7 @@ def rounds(learner: Any, participant: Callable[..., Participant], count: int = 2
 
 def test_engines_agree_in_double_precision(learner: Any, participant: Callable[..., Participant]) -> None:
     in_double, reference = Doubled("cpu"), SequentialEngine()
-    engines = {name: ENGINES[name]() for name in ("three workers", "stacks of two")}
+    engines = {name: ENGINES[name]() for name in ("three workers", "recorded")}
 
     def compare(jobs: Sequence[TrainingJob]) -> None:
         doubled = [in_double(job) for job in jobs]
@@ -124,7 +124,7 @@ def test_engines_agree_in_double_precision(learner: Any, participant: Callable[.
 def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Callable[..., Participant]) -> None:
     """Single precision: each is about as near to the result in double precision; one core or three give the same."""
     in_double, reference = Doubled("cpu"), SequentialEngine()
-    engines = {name: ENGINES[name]() for name in ("one worker", "three workers", "one stack")}
+    engines = {name: ENGINES[name]() for name in ("one worker", "three workers")}
 
     def compare(jobs: Sequence[TrainingJob]) -> None:
         exact = [flat(one) for one in reference.train([in_double(job) for job in jobs])]
@@ -145,89 +145,10 @@ def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Cal
 
 def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VNETSIM_CORES", "3")
-    cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    on_cpu = {name: create_engine(name, cpu, measures=True) for name in ("auto", "sequential", "batched")}
-    assert all(isinstance(engine, SideBySideEngine) for engine in on_cpu.values())
-    assert [getattr(engine, "_workers", 0) for engine in on_cpu.values()] == [3, 1, 3]
-    made = {(name, measures): type(create_engine(name, cuda, measures=measures))
-            for name in ("auto", "sequential", "batched") for measures in (False, True)}  # fmt: skip
-    assert made == {
-        ("auto", False): SequentialEngine,
-        ("auto", True): MeasuredEngine,
-        **dict.fromkeys([("sequential", False), ("sequential", True)], SequentialEngine),
-        **dict.fromkeys([("batched", False), ("batched", True)], StackedEngine),
-    }
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert type(create_engine("auto", cuda, measures=True)) is SequentialEngine, (
-            "a measurement is not the same each time"
-        )
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("faster", ["sequential", "batched"])
-def test_auto_keeps_the_engine_whose_first_steps_are_faster(
-    faster: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    jobs = toy_jobs(*[5] * 4, 2)
-    expected = [flat(one) for one in SequentialEngine().train(jobs)]
-    now_s = [0.0]
-    tried: list[tuple[str, int, int]] = []
-
-    class Slow:
-        def __init__(self, name: str, engine: Engine) -> None:
-            self.name, self.engine = name, engine
-
-        def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-            tried.append((self.name, len(jobs), jobs[0].training.steps))
-            now_s[0] += (0.1 if self.name == faster else 0.2) * len(jobs)
-            return self.engine.train(jobs)
-
-    monkeypatch.setattr("learners.engines.batched.perf_counter", lambda: now_s[0])
-    engine = MeasuredEngine()
-    engine._engines = {name: Slow(name, one) for name, one in engine._engines.items()}  # type: ignore[misc]
-    assert (engine.train(jobs[:1])[0].state, engine.seconds) == (SequentialEngine().train(jobs[:1])[0].state, {})
-    tried.clear()
-    with caplog.at_level(logging.WARNING):
-        trained = engine.train(jobs)
-    assert tried == [
-        *(("sequential", 3, steps) for steps in (1, 3)), *(("batched", 4, steps) for steps in (1, 3)), (faster, 5, 3)
-    ]  # fmt: skip
-    assert engine.seconds == pytest.approx({"sequential": 0.2, "batched": 0.2} | {faster: 0.1})
-    assert faster == engine.chosen == engine.choice.partition(" ")[0]
-    assert [record.getMessage() for record in caplog.records] == [f"vnetsim: learning.engine = auto: {engine.choice}."]
-    for ours, theirs in zip(trained, expected, strict=True):
-        torch.testing.assert_close(flat(ours), theirs)
-    engine.train(jobs)
-    assert tried[-1] == (faster, 5, 3)
-    assert len(tried) == 6, "it is measured once"
-    pair = MeasuredEngine()
-    pair.train(jobs[:2])
-    assert pair.seconds, "two can be stacked"
-
-
-def test_a_resumed_run_goes_on_with_the_engine_it_had(context: LearnerContext, tiny: object) -> None:  # noqa: ARG001
-    def learner() -> Any:
-        made = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
-        made._task.engine = MeasuredEngine()
-        return made
-
-    before, after = learner(), learner()
-    assert not any(name.startswith("engine.") for name in before.state_dict())
-    assert "Engine" not in before.describe().facts
-    before._task.engine.seconds = {"sequential": 0.002, "batched": 0.001}
-    after.load_state_dict(before.state_dict())
-    assert after._task.engine.seconds == {"sequential": 0.002, "batched": 0.001}
-    assert (
-        after.describe().facts["Engine"].startswith("batched (first steps on this device, a vehicle: sequential 2 ms")
-    )
-    before._task.engine.seconds["batched"] = np.inf
-    after.load_state_dict(before.state_dict())
-    assert after._task.engine.choice == before._task.engine.choice
-    elsewhere = FLSimCo.create(context, FLSimCo.Settings(**SETTINGS["contrastive"]))
-    elsewhere.load_state_dict(before.state_dict())
-    assert not any(name.startswith("engine.") for name in elsewhere.state_dict())
+    on_cpu = [create_engine(name, torch.device("cpu")) for name in ("auto", "sequential")]
+    assert [getattr(engine, "_workers", 0) for engine in on_cpu] == [3, 1]
+    on_cuda = [create_engine(name, torch.device("cuda")) for name in ("auto", "sequential")]
+    assert [type(engine) for engine in on_cuda] == [RecordedEngine, SequentialEngine]
 
 
 class Slope(nn.Module):
@@ -278,7 +199,7 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
     ]
 
 
-@pytest.mark.parametrize("make", [SideBySideEngine, lambda: SideBySideEngine(workers=1), StackedEngine])
+@pytest.mark.parametrize("make", [SideBySideEngine, lambda: SideBySideEngine(workers=1), ENGINES["recorded"]])
 def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], Engine]) -> None:
     """Jobs of two learners in one round, and again in another."""
 
@@ -300,7 +221,9 @@ def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], E
             torch.testing.assert_close(flat(ours), theirs)
 
 
-@pytest.mark.parametrize("engine", [SideBySideEngine(workers=3), StackedEngine()], ids=["side by side", "stacked"])
+@pytest.mark.parametrize(
+    "engine", [SideBySideEngine(workers=3), ENGINES["recorded"]()], ids=["side by side", "recorded"]
+)
 def test_silos_of_different_sizes_and_step_sizes(engine: Engine) -> None:
     jobs = toy_jobs(2, 9, 3, 2, 8)
     expected = SequentialEngine().train(jobs)
@@ -337,48 +260,138 @@ def test_what_a_network_draws_follows_from_the_jobs_seed_alone(
     jobs = [replace(job, program=program) for job in jobs]
     before = GlobalGenerators()
     expected = [flat(one) for one in SequentialEngine().train(jobs)]
-    engines = {**{name: make() for name, make in ENGINES.items()}, "measured": MeasuredEngine()}
+    engines = {name: make() for name, make in ENGINES.items()}
     for name, engine in engines.items():
         for order in (range(6), range(5, -1, -1)):
             found = dict(zip(order, engine.train([jobs[i] for i in order]), strict=True))
             assert all(torch.equal(flat(found[i]), expected[i]) for i in order), name
     assert not before.moved, "those of the process are left as they were"
-    assert caplog.messages.count(batched.ONE_BY_ONE) == 4  # by three workers, two stacks and the measured
-    assert engines["measured"].choice == "sequential (several vehicles cannot be trained at once)"  # type: ignore[attr-defined]
+    assert caplog.messages.count(side_by_side.ONE_BY_ONE) == 1  # by three workers
+    why = "one after the other: the network draws random numbers in its forward pass"
+    assert engines["recorded"].remark == why  # type: ignore[attr-defined]
+    assert len([message for message in caplog.messages if why in message]) == 1
     plain = [flat(one) for one in SequentialEngine().train(toy_jobs(*[5] * 6))]
     assert not any(torch.equal(ours, theirs) for ours, theirs in zip(expected, plain, strict=True))
+
+
+def with_loss(jobs: Sequence[TrainingJob], change: Callable[[torch.Tensor], torch.Tensor]) -> list[TrainingJob]:
+    """Return the jobs with a change of the loss of their program."""
+
+    def loss(network: nn.Module, batch: Tensors, base: Tensors) -> tuple[torch.Tensor, Tensors]:
+        value = change(jobs[0].program.loss(network, batch, base)[0])
+        return value, {"loss": value}
+
+    program = replace(jobs[0].program, loss=loss)
+    return [replace(job, program=program) for job in jobs]
+
+
+def equal(engine: Engine, jobs: Sequence[TrainingJob]) -> bool:
+    """Return whether an engine trains as the sequential one does, to the bit."""
+    expected = SequentialEngine().train(jobs)
+    return all(torch.equal(flat(one), flat(other)) for one, other in zip(engine.train(jobs), expected, strict=True))
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    recorded = toy_jobs(5, 5, 5)
+    reads = with_loss(toy_jobs(5, 5, 5), lambda value: value * float(value > 0))
+    engine = RecordedEngine(OperationsLane, lanes=2)
+    for _ in range(2):
+        assert equal(engine, [job for pair in zip(recorded, reads, strict=True) for job in pair])
+    assert engine.remark.startswith(
+        "recorded steps, 2 vehicles at a time; one after the other: RuntimeError: called a sync"
+    )
+    assert len(caplog.messages) == 1
+
+
+def test_a_step_that_depends_on_more_than_its_arguments_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    factors = [1.0]
+    jobs = with_loss(toy_jobs(5, 5), lambda value: value * factors[0])
+    engine = RecordedEngine(OperationsLane)
+    assert equal(engine, jobs)
+    factors[0] = 2.0  # as a learner does that changes something from round to round
+    assert equal(engine, jobs)
+    assert "the step depends on more than its arguments; results of up to the last 16 rounds" in caplog.text
+    factors[0] = 3.0
+    assert equal(engine, jobs)
+    steps = iter(range(99))
+    RecordedEngine(OperationsLane).train(with_loss(jobs, lambda value: value * next(steps)))
+    assert "a replayed step differs from the step itself" in caplog.text
+
+
+def test_a_step_that_differs_from_itself_is_recorded_all_the_same() -> None:
+    """As on a GPU, where sums depend on the order of threads."""
+    noise = iter(1 + 1e-7 * (i % 3) for i in range(9999))
+    engine = RecordedEngine(CallingLane)
+    engine.train(with_loss(toy_jobs(5, 5), lambda value: value * next(noise)))
+    assert engine.remark.startswith("recorded")
+
+
+@pytest.mark.parametrize(("fills_at", "free", "lanes"), [(4, 10**6, 4), (1, 10**6, 1), (99, 10**6, 8), (99, 5500, 2)])
+def test_lanes_are_those_that_are_faster_and_fit(
+    fills_at: int, free: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that ``fills_at`` vehicles fill; a recording takes 1000 bytes."""
+    now_s, recorded, beside = [0.0], [0], [0]
+
+    class Timed(CallingLane):
+        def record(self, call: Callable[[], None]) -> Callable[[], None]:
+            recorded[0] += 1
+            return super().record(call)
+
+        def synchronize(self) -> None:
+            beside[0] += 1
+
+        def free_bytes(self) -> int:
+            return free - 1000 * (recorded[0] // 3)
+
+    def clock() -> float:
+        now_s[0] += max(1.0, beside[0] / fills_at)
+        beside[0] = 0
+        return now_s[0]
+
+    monkeypatch.setattr("learners.engines.recorded.perf_counter", clock)
+    engine = RecordedEngine(Timed)
+    assert equal(engine, toy_jobs(5, 5, 5))
+    assert engine.remark == f"recorded steps, {lanes} vehicles at a time"
+
+
+def test_shapes_beyond_the_most_are_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("learners.engines.recorded.MOST_RECORDINGS", 2)
+    engine = RecordedEngine(OperationsLane)
+    for _ in range(2):
+        assert equal(engine, toy_jobs(2, 3, 4, 9))
+    [message] = caplog.messages
+    assert "one after the other: steps of more than 2 shapes, as of small silos of many sizes." in message
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many vehicles were trained at a time, call by call."""
     sizes: list[int] = []
-    for name in ("side_by_side", "train_stacked"):
-        real = getattr(batched, name)
+    real = side_by_side.side_by_side
 
-        def call(given: Sequence[Any], *workers: int, real: Callable[..., Any] = real) -> Any:
-            sizes.append(*workers or [len(given)])
-            return real(given, *workers)
+    def call(given: Sequence[Any], workers: int) -> Any:
+        sizes.append(workers)
+        return real(given, workers)
 
-        monkeypatch.setattr(batched, name, call)
+    monkeypatch.setattr(side_by_side, "side_by_side", call)
     return sizes
 
 
-@pytest.mark.parametrize(
-    ("engine", "sizes"), [(SideBySideEngine(workers=7), [7, 4, 2, 2]), (StackedEngine(), [8, 4, *[2] * 8])]
-)
 def test_how_many_do_not_fit_at_a_time_is_halved_and_remembered(
-    engine: Engine, sizes: list[int], at_once: list[int], caplog: pytest.LogCaptureFixture
+    at_once: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(_: int) -> None:
         if at_once[-1:] > [2]:
             raise torch.OutOfMemoryError("out of memory")
 
-    jobs = toy_jobs(*[5] * 8, fails=fails)
+    jobs, engine = toy_jobs(*[5] * 8, fails=fails), SideBySideEngine(workers=7)
     expected = SequentialEngine().train(jobs)
     with caplog.at_level(logging.WARNING):
         trained = engine.train(jobs) + engine.train(jobs)
-    assert at_once == sizes
+    assert at_once == [7, 4, 2, 2]
     told = [message.partition(" vehicles are ")[0] for message in caplog.messages]
     assert told == [f"vnetsim: out of memory: at most {most}" for most in (4, 2)]
     for ours, theirs in zip(trained, 2 * expected, strict=True):
@@ -394,10 +407,10 @@ def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(
     assert step_bytes(jobs[0], network) == 4 * 4 + 4 * (4 + 4)
     assert step_bytes(replace(jobs[0], program=replace(program, count=lambda _: 9)), network) == 4 * 4 + 9 * (4 + 4)
     for workers, large, steps in ((3, 99, 2.9), (3, 99, 0), (2, sys.maxsize, 1.9), (9, 99, 9), (1, 49, 9), (9, 48, 9)):
-        monkeypatch.setattr(batched, "available_bytes", partial(int, 2 * steps * 48))
+        monkeypatch.setattr(side_by_side, "available_bytes", partial(int, 2 * steps * 48))
         SideBySideEngine(workers=workers, large_step_bytes=large).train(jobs)
     assert at_once == [2, 1, 1, 4, 1], "from large_step_bytes on a step has all cores to itself"
-    monkeypatch.setattr(batched, "LARGE_STEP_BYTES", 48)
+    monkeypatch.setattr(side_by_side, "LARGE_STEP_BYTES", 48)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     for threads in (2, 1):
         monkeypatch.setattr(torch, "get_num_threads", partial(int, threads))
@@ -408,21 +421,23 @@ def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(
 def test_other_work_on_vehicles_keeps_to_the_cores(at_once: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VNETSIM_CORES", "2")
     for device, count in (("cpu", 3), ("cpu", 1), ("cpu", 0), ("cuda", 3)):
-        assert batched.run_each([partial(int, i) for i in range(count)], torch.device(device)) == list(range(count))
-    assert batched.run_each([torch.get_num_threads], torch.device("cpu")) == [1]
+        assert side_by_side.run_each([partial(int, i) for i in range(count)], torch.device(device)) == list(
+            range(count)
+        )
+    assert side_by_side.run_each([torch.get_num_threads], torch.device("cpu")) == [1]
     assert at_once == [2, 1, 1]
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_containers_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batched, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(side_by_side, "Path", lambda _: tmp_path)
     monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 5, "SC_PAGE_SIZE": 100}.__getitem__)
-    found = [batched.available_bytes()]
+    found = [side_by_side.available_bytes()]
     for limit, used in (("max", 300), (700, 300), (9000, 300), (300, 400)):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
         (tmp_path / "memory.current").write_text(f"{used}\n")
-        found.append(batched.available_bytes())
+        found.append(side_by_side.available_bytes())
     assert found == [500, 500, 400, 500, 0]
 
 

@@ -1,4 +1,4 @@
-"""The optimizers are torch's, by name; they step one model as they step many stacked ones."""
+"""The optimizers are torch's, by name; one that restarts in place is as good as new."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learners.engines.optimizers import Adam, Optimizer, Rate, Sgd
+from learners.engines.optimizers import Adam, CombinedOptimizer, Optimizer, Rate, Sgd
+from learners.engines.programs import remove_prefix
 
 SHAPES = {"matrix": (3, 2), "vector": (4,), "unused": (1,)}
 Make = Callable[..., Optimizer]
@@ -61,37 +62,42 @@ def test_equals_torch(make: Make, theirs: Callable[..., torch.optim.Optimizer]) 
     assert torch.equal(ours["unused"], start(0)["unused"])
 
 
-@pytest.mark.parametrize("make", [sgd, adam])
-@pytest.mark.parametrize("rates", [(0.06, 0.06, 0.06), (0.06, 0.01, 0.3)], ids=["one rate", "rates"])
-def test_stacked_models_are_stepped_like_each_alone(make: Make, rates: tuple[float, ...]) -> None:
-    alone = [parameters(start(seed)) for seed in range(3)]
-    stack = parameters({name: torch.stack([start(seed)[name] for seed in range(3)]) for name in SHAPES})
-    optimizers = [make(one, rate, {}) for one, rate in zip(alone, rates, strict=True)]
-    combined = make(stack, torch.tensor(rates, dtype=torch.float64), {})
+def both(parameters: Mapping[str, Tensor], rate: Rate, state: Mapping[str, Tensor]) -> Optimizer:
+    matrix, others = ({n: one for n, one in parameters.items() if (n == "matrix") is first} for first in (True, False))
+    parts = {"a.": adam(matrix, rate, remove_prefix("a.", state)), "b.": adam(others, rate, remove_prefix("b.", state))}
+    return CombinedOptimizer(parts)
+
+
+@pytest.mark.parametrize("make", [sgd, adam, both])
+def test_an_optimizer_that_restarts_is_a_new_one(make: Make) -> None:
+    before = parameters(start(9))
+    earlier = make(before, 0.3, {})
     for i in range(3):
-        gradients = [start(100 * i + seed) for seed in range(3)]
-        for optimizer, one, gradient in zip(optimizers, alone, gradients, strict=True):
-            step(optimizer, one, gradient)
-        step(combined, stack, {name: torch.stack([gradient[name] for gradient in gradients]) for name in SHAPES})
-    for i, one in enumerate(alone):
-        for name, parameter in one.items():
-            torch.testing.assert_close(stack[name][i], parameter, rtol=1e-6, atol=1e-7)
+        step(earlier, before, start(i))
+    for state in ({}, earlier.state()):
+        ours, theirs = parameters(start(1)), parameters(start(1))
+        used = make(ours, 0.06, {})
+        step(used, ours, start(2))
+        places = {name: tensor.data_ptr() for name, tensor in used.state().items()}
+        with torch.no_grad():
+            for name, parameter in ours.items():
+                parameter.copy_(theirs[name])
+        used.restart(state)
+        new = make(theirs, 0.06, state)
+        for i in range(2):
+            step(used, ours, start(4 + i))
+            step(new, theirs, start(4 + i))
+        assert all(torch.equal(ours[name], theirs[name]) for name in SHAPES)
+        assert used.state().keys() == new.state().keys()
+        assert all(torch.equal(tensor, new.state()[name]) for name, tensor in used.state().items())
+        assert places == {name: tensor.data_ptr() for name, tensor in used.state().items()}
 
 
-def test_stacked_models_may_have_taken_different_numbers_of_steps() -> None:
-    alone = [parameters(start(seed)) for seed in range(2)]
-    optimizers: list[Optimizer] = []
-    for steps, one in zip((1, 40), alone, strict=True):
-        optimizers.append(adam(one, 0.06, {}))
-        for i in range(steps):
-            step(optimizers[-1], one, start(i))
-    states = [optimizer.state() for optimizer in optimizers]
-    stack = parameters({name: torch.stack([one[name].detach() for one in alone]) for name in SHAPES})
-    combined = adam(stack, 0.06, {name: torch.stack([state[name] for state in states]) for name in states[0]})
-    step(combined, stack, {name: torch.stack([start(50)[name], start(51)[name]]) for name in SHAPES})
-    for seed, optimizer, one in zip((50, 51), optimizers, alone, strict=True):
-        step(optimizer, one, start(seed))
-    for i, one in enumerate(alone):
-        for name, parameter in one.items():
-            torch.testing.assert_close(stack[name][i], parameter, rtol=1e-6, atol=1e-7)
-    assert combined.state()["steps"].tolist() == [2, 41]
+def test_a_state_that_an_optimizer_continues_from_is_not_changed() -> None:
+    ours = parameters(start(0))
+    optimizer = adam(ours, 0.06, {})
+    step(optimizer, ours, start(1))
+    kept = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    given = {name: tensor.clone() for name, tensor in kept.items()}
+    step(adam(ours, 0.06, given), ours, start(2))
+    assert all(torch.equal(given[name], kept[name]) for name in kept)

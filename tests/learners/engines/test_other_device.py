@@ -1,16 +1,43 @@
 """Every learner on a device that is not the host's memory: nothing is mixed up, nothing is forgotten on the way."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from device_checks import registered
-from device_checks.other_device import There, other_device
+from device_checks.other_device import MOVES, There, other_device
+from device_checks.recorder import CallingLane
 from device_checks.tiny_rounds import joined, tiny_learner
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from learners.data.moving import to_device
+from learners.engines.recorded import RecordedEngine
 from learners.tasks.evaluation import as_floats
 from vnetsim.learning.faults import train_checked
+
+
+class Crossings(TorchDispatchMode):
+    """Refuses what waits for the device or brings tensors to it."""
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
+        found = operation(*arguments, **(options or {}))
+        sides = {isinstance(one, There) for one in (found, *arguments) if isinstance(one, Tensor)}
+        assert operation is not torch.ops.aten._local_scalar_dense.default
+        assert len(sides) < 2 or operation not in MOVES, operation
+        return found
+
+
+class WatchedLane(CallingLane):
+    """In which a recorded step stays on its device."""
+
+    def record(self, call: Callable[[], None]) -> Callable[[], None]:
+        call()
+        with Crossings():
+            call()
+        return call
 
 
 def test_what_is_mixed_up_shows() -> None:
@@ -23,24 +50,27 @@ def test_what_is_mixed_up_shows() -> None:
                 mixed()
 
 
-@pytest.mark.parametrize("engine", ["sequential", "batched"])
+@pytest.mark.parametrize("engine", ["sequential", "recorded"])
 @pytest.mark.parametrize("name", sorted(registered()))
 def test_a_learner_keeps_to_its_device(name: str, engine: str) -> None:
     host = tiny_learner(name, "cpu", engine="sequential")
     expected = [update.loss for update in host.train(joined(0))]
     with other_device() as device:
-        learner = tiny_learner(name, device, engine=engine)
+        learner = tiny_learner(name, device)
+        if engine == "recorded":
+            learner._task.engine = RecordedEngine(WatchedLane, lanes=2)
         learner.describe()
         for round_ in range(2):
             updates = train_checked(learner, joined(round_), {})
             assert round_ or [update.loss for update in updates] == pytest.approx(expected, rel=1e-3)
             learner.aggregate(updates)
-        if engine == "batched":  # what follows is the same with both
+        if engine == "recorded":  # what follows is the same with both
+            assert name == "fedefm" or learner.describe().facts["Engine"] == "recorded steps, 2 vehicles at a time"
             return
         assert all(map(math.isfinite, learner.evaluate(final=True).values()))
         saved = learner.state_dict()
         assert not any(isinstance(tensor, There) for tensor in saved.values()), "a checkpoint lies in the host's memory"
-        resumed = tiny_learner(name, device, engine=engine)
+        resumed = tiny_learner(name, device)
         resumed.load_state_dict(saved)
         went_on, again = (one.train(joined(2)) for one in (learner, resumed))
         assert [update.loss for update in went_on] == [update.loss for update in again]

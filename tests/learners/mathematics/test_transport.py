@@ -10,7 +10,7 @@ from device_checks.transport_work import highs
 from torch import Tensor
 
 from learners.mathematics import transport
-from learners.mathematics.transport import Solver, dense_similarity, emd_problem, marginals, resolve_solver, solve
+from learners.mathematics.transport import Solver, emd_problem, marginals, resolve_solver, solve
 from vnetsim.errors import RunError
 
 Problem = tuple[Tensor, Tensor, Tensor]
@@ -109,14 +109,6 @@ def test_ties_are_the_same_plan_every_time(solver: Solver) -> None:
     first, again = solve(cost, a, b, solver), solve(cost, a, b, solver)
     assert all(map(torch.equal, first, again))
     torch.testing.assert_close(first[0], torch.ones(12).double(), rtol=0, atol=1e-12)
-
-
-def test_stacked_vehicles_are_one_batch(solver: Solver) -> None:
-    generator = torch.Generator().manual_seed(7)
-    u, v = normal(generator, 3, 4, 8, 2, 3), normal(generator, 3, 2, 4, 8, 2, 3)
-    stacked = torch.func.vmap(lambda u, v: dense_similarity(u, v, solver))(u, v)
-    each = torch.stack([dense_similarity(u[i], v[i], solver) for i in range(3)])
-    torch.testing.assert_close(stacked, each, rtol=0, atol=1e-8)
 
 
 def test_what_is_not_finite_spoils_no_other_problem(solver: Solver) -> None:

@@ -1,28 +1,21 @@
-"""Engines that train many vehicles of a round at a time, with the result of ``programs.SequentialEngine``.
+"""Training of several vehicles at a time on a CPU, each on one core: small convolutions gain little from a second core.
 
-On a CPU vehicles are trained side by side, each on one core: small convolutions gain little from a second core. A
-vehicle's arithmetic then does not depend on the number of cores. On a CUDA device vehicles are stacked: their weights
-get another dimension, and every operation serves all of them. Whether that is faster than one after the other depends
-on network, batch and device; a run measures it in its first steps.
-
-A vehicle's result does not depend on who else is trained, nor on how many fit into memory. Threads and stacks share the
-global generators, so vehicles whose network draws from them are trained one after the other, each from its seed.
+A vehicle's result does not depend on the number of cores, nor on who else is trained or how many fit into memory.
+Threads share the global generators, so vehicles whose network draws from them are trained one after the other, each
+from its seed.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +35,8 @@ from learners.engines.programs import (
     train_alone,
     train_one,
 )
-from learners.engines.stacked import stackable, train_stacked
-from vnetsim.learning.device import cores, out_of_memory
+from learners.engines.recorded import CudaLane, RecordedEngine
+from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators, seeded
 
 LOGGER = logging.getLogger(__name__)
@@ -57,23 +50,13 @@ LARGE_STEP_BYTES = 2**28
 """A larger step uses two cores at least as well as two steps do: ResNet-18 from about 16 images on."""
 MEMORY_SHARE = 0.5
 """Share of the free memory that training may take; results, and what the estimate leaves out, need the rest."""
-TRIAL_STEPS = 3
-"""Steps of the measurement that chooses an engine."""
-TRIAL_VEHICLES = 3
-"""Vehicles measured one after the other; all that can be stacked are measured together."""
 
 
-def create_engine(name: str, device: torch.device, *, measures: bool = False) -> Engine:
-    """Return the engine that the setting ``learning.engine`` names.
-
-    On a CPU ``auto`` is ``batched``. On CUDA it is ``sequential`` or, if ``measures`` and unless deterministic
-    algorithms are on, the engine that the first steps show to be faster.
-    """
+def create_engine(name: str, device: torch.device) -> Engine:
+    """Return the engine that the setting ``learning.engine`` names, ``auto`` or ``sequential``, for a device."""
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)
-    if name == "auto" and measures and not torch.are_deterministic_algorithms_enabled():
-        return MeasuredEngine()
-    return StackedEngine() if name == "batched" else SequentialEngine()
+    return RecordedEngine(partial(CudaLane, device)) if device.type == "cuda" and name == "auto" else SequentialEngine()
 
 
 def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:
@@ -172,119 +155,6 @@ class SideBySideEngine:
             with seeded(0):  # restores the global generators
                 self._step_bytes[key] = step_bytes(job, copy.deepcopy(job.program.network))
         return self._step_bytes[key]
-
-
-class StackedEngine:
-    """Trains vehicles in stacks of at most ``largest``; see ``learners.engines.stacked``.
-
-    Attributes:
-        draws: whether the network has drawn from the global generators; then nothing is stacked.
-    """
-
-    def __init__(self, *, largest: int = 1024) -> None:
-        self._largest = largest
-        self._alone = SequentialEngine()
-        self.draws = False
-
-    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``.
-
-        If memory does not suffice, stacks are smaller from then on; if networks draw random numbers, nothing is stacked
-        any more. Both log a warning.
-        """
-        results: dict[int, Trained] = {}
-        for alike in stackable(jobs):
-            waiting = list(alike)
-            while waiting:
-                stack = waiting[: self._largest]
-                trained = self._train_fitting([jobs[i] for i in stack])
-                results |= zip(stack, trained, strict=False)  # empty if memory did not suffice
-                waiting = waiting[len(trained) :]
-        return summarise([results[i] for i in range(len(jobs))])
-
-    def _train_fitting(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return a stack's results; [] if it must be smaller. A single job, and networks that draw, are not stacked."""
-        if len(jobs) == 1 or self.draws:
-            return self._alone.train(jobs)
-        before = GlobalGenerators()
-        try:
-            trained = run_if_memory_suffices(train_stacked, jobs)
-        except RuntimeError as error:
-            if "randomness" not in str(error):  # vmap refuses what draws from torch's generators
-                raise
-            trained, self.draws = None, True
-        self.draws = self.draws or before.moved  # Python's and NumPy's are drawn from only once for the whole stack
-        if self.draws:
-            before.restore()
-            LOGGER.warning(ONE_BY_ONE)
-            return self._alone.train(jobs)
-        if trained is not None:
-            return trained
-        self._largest = (len(jobs) + 1) // 2
-        LOGGER.warning("vnetsim: out of memory: at most %d vehicles are stacked.", self._largest)
-        return []
-
-
-class MeasuredEngine:
-    """Trains vehicles one after the other or stacked, whichever the first steps of a run show to be faster.
-
-    It measures in the first round in which vehicles can be stacked; results of these steps are thrown away. If the loss
-    cannot be computed for a stack, such as one that reads a value of a tensor, vehicles are trained one after the
-    other. A resumed run gets the earlier measurement, since the engines round differently.
-
-    Attributes:
-        seconds: seconds per vehicle for a few steps, by engine; infinite if an engine failed, empty if not measured.
-    """
-
-    def __init__(self) -> None:
-        self._engines: dict[str, Engine] = {"sequential": SequentialEngine(), "batched": StackedEngine()}
-        self.seconds: dict[str, float] = {}
-
-    @property
-    def chosen(self) -> str:
-        """The faster engine; ``sequential`` before the measurement."""
-        return min(self._engines, key=lambda name: self.seconds.get(name, 0.0))
-
-    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results in the order of the jobs; see ``Engine``. The first jobs to stack are measured first."""
-        alike = max(stackable(jobs), key=len, default=[])
-        if len(alike) > 1 and not self.seconds:
-            self._measure([jobs[i] for i in alike])
-        return self._engines[self.chosen].train(jobs)
-
-    def _measure(self, jobs: Sequence[TrainingJob]) -> None:
-        """Set ``seconds`` of both engines, infinite for ``batched`` if it fails or draws, and log the choice."""
-        found = {"sequential": self._seconds_per_vehicle("sequential", jobs[:TRIAL_VEHICLES])}
-        why = ""
-        try:
-            found["batched"] = self._seconds_per_vehicle("batched", jobs)
-        except Exception as error:  # of any kind: the loss may be the user's
-            if out_of_memory(error):
-                raise
-            found["batched"] = math.inf
-            why = f" {type(error).__name__}: {error}".partition("\n")[0]
-        if getattr(self._engines["batched"], "draws", False):
-            found["batched"] = math.inf
-        self.seconds = found
-        LOGGER.warning("vnetsim: learning.engine = auto: %s.%s", self.choice, why)
-
-    def _seconds_per_vehicle(self, name: str, jobs: Sequence[TrainingJob]) -> float:
-        """Return the seconds per vehicle that an engine takes for TRIAL_STEPS steps; the results are thrown away."""
-        begin_s = 0.0
-        for most in (1, TRIAL_STEPS):  # the first call takes longer
-            steps = min(most, jobs[0].training.steps)
-            begin_s = perf_counter()
-            # reading the results waits for the device
-            self._engines[name].train([replace(job, training=replace(job.training, steps=steps)) for job in jobs])
-        return (perf_counter() - begin_s) / len(jobs)
-
-    @property
-    def choice(self) -> str:
-        """The engine and the reason for it, for the record; empty before the measurement."""
-        if math.inf in self.seconds.values():
-            return "sequential (several vehicles cannot be trained at once)"
-        times = ", ".join(f"{name} {seconds_ * 1e3:.3g} ms" for name, seconds_ in self.seconds.items())
-        return times and f"{self.chosen} (first steps on this device, a vehicle: {times})"
 
 
 def step_bytes(job: TrainingJob, network: nn.Module) -> int:

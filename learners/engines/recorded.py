@@ -1,0 +1,431 @@
+"""Training by steps that are recorded once and replayed, for a GPU that is faster than its kernels can be launched.
+
+A step, from its random draws to the optimizer, launches the same kernels for every vehicle of a program. So it is
+recorded once, on tensors that keep their place in memory, as a CUDA graph. A local training then copies its tensors
+there, replays the step, each time with other draws, and copies the result out. The kernels are those of
+``SequentialEngine``, and so are the bits.
+
+A recording needs steps that read no value of a tensor and whose shapes do not depend on one. A program that does not
+keep to that is trained one vehicle after the other, with a warning. Whether a recording computes what the step does is
+compared when it is made, and in later calls again: a step that depends on more than its arguments shows there.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from learners.data.moving import pack, to_device, unpack
+from learners.engines.programs import (
+    SequentialEngine,
+    Tensors,
+    Trained,
+    TrainingJob,
+    add_prefix,
+    device_of,
+    mix_into,
+    remove_prefix,
+    run_if_memory_suffices,
+    summarise,
+)
+from vnetsim.learning.device import out_of_memory
+from vnetsim.learning.global_generators import GlobalGenerators
+
+LOGGER = logging.getLogger(__name__)
+
+RATE = "learning rate"
+"""Name of the step size among the draws of a step; no draw has a space in its name."""
+STATE, OPTIMIZER = "state.", "optimizer."
+MOST_RECORDINGS = 32
+"""Shapes of steps that an engine records; each has a network. Silos smaller than a batch have shapes of their own."""
+MOST_LANES = 8
+"""Vehicles that are trained at a time at most."""
+GAIN = 0.9
+"""With twice as many at a time, a vehicle must take at most this share of the time."""
+TRIALS = 3
+"""Local trainings of the measurement that chooses the number of lanes."""
+DRAWING_THREADS = 4
+COMPARED_CALLS, COMPARED_AGAIN = 4, 16
+"""A recording is compared with its step in the first calls of ``train``, and then in every 16th."""
+SPREAD, REPEATS = 8.0, 3
+"""A replayed step may differ from the plain one this many times as much as the plain one does from its repetitions."""
+NOISE = 0.01
+"""More than this share of a tensor's largest value is no rounding."""
+
+
+class Lane(Protocol):
+    """Where recordings are replayed one after the other, beside those of other lanes."""
+
+    def record(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function a few times, and return a function that repeats its operations on the same tensors."""
+        ...
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Compute in this lane, in a ``with`` block."""
+        ...
+
+    def wait_for_others(self) -> None:
+        """Let what the lane computes from now on begin after all that was begun outside."""
+        ...
+
+    def let_others_wait(self) -> None:
+        """Let what is computed outside from now on begin after all that was begun in the lane."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until all that was begun in the lane has ended."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return the free memory of the device (bytes)."""
+        ...
+
+
+class CudaLane:
+    """A stream of a CUDA device, and the memory of the graphs that are replayed in it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return the replay of a CUDA graph of the function; see ``Lane``.
+
+        Raises:
+            RuntimeError: the function waits for the device.
+        """
+        with self.entered():
+            call()  # libraries allocate in the first call
+            torch.cuda.synchronize(self._device)
+            before = torch.cuda.get_sync_debug_mode()
+            torch.cuda.set_sync_debug_mode("error")  # an error in a capture would leave the stream unusable
+            try:
+                call()
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+            graph = torch.cuda.CUDAGraph()
+            # other threads may allocate meanwhile
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                call()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Launch kernels in this lane's stream, in a ``with`` block."""
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def wait_for_others(self) -> None:
+        """See ``Lane``; others are the current stream."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+
+    def let_others_wait(self) -> None:
+        """See ``Lane``; others are the current stream."""
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self._stream.synchronize()
+
+    def free_bytes(self) -> int:
+        """Return the free memory of the device (bytes)."""
+        return int(torch.cuda.mem_get_info(self._device)[0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draws:
+    """The random draws of all steps of a local training, and its step size under the name ``RATE``.
+
+    Args:
+        rows: packed, one row per step, on the CPU; see ``unpack``.
+        like: tensors of the types and shapes of a row.
+    """
+
+    rows: Tensor
+    like: Tensors
+
+
+def draws_of(job: TrainingJob) -> Draws:
+    """Return the draws of a job's steps, which have one shape; in pinned memory if they go to CUDA."""
+    generator = torch.Generator().manual_seed(job.training.seed)
+    rate = torch.tensor(job.training.learning_rate, dtype=torch.float64)
+    steps = [{**job.program.draw(job.training, generator), RATE: rate} for _ in range(job.training.steps)]
+    rows = torch.stack([pack(step) for step in steps])
+    pinned = device_of(job.program.network).type == "cuda"
+    return Draws(rows=rows.pin_memory() if pinned else rows, like=steps[0])
+
+
+class Recording:
+    """The local training of a program, recorded in a lane for jobs with the shapes of one job.
+
+    Args:
+        job: an example.
+        draws: those of the example.
+        lane: where it is recorded and replayed.
+    """
+
+    def __init__(self, job: TrainingJob, draws: Draws, lane: Lane) -> None:
+        self.lane = lane
+        self._program = job.program
+        self._device = device_of(job.program.network)
+        with lane.entered():
+            self._network = copy.deepcopy(job.program.network).train()
+            self._base, self._given, self._kept = (
+                {name: torch.empty(one.shape, dtype=one.dtype, device=self._device) for name, one in part.items()}
+                for part in (job.base, job.given, job.optimizer)
+            )
+            self._row = draws.rows[0].to(self._device, copy=True)
+            self._drawn = unpack(self._row, draws.like)
+            rate = self._drawn.pop(RATE)
+            self._copy_in(job)
+            self._network.load_state_dict(self._base)
+            self._optimizer = job.program.optimizer(dict(self._network.named_parameters()), rate, self._kept)
+            self._figures: dict[str, Tensor] = {}
+            self._step = lane.record(self._take_step)
+            self._begin = lane.record(self._start)
+            self._saved_row = pack(self._result())
+            self._saved = unpack(self._saved_row, self._result())
+            self._end = lane.record(self._save)
+
+    def train(self, job: TrainingJob, draws: Draws, *, steps: int | None = None) -> Trained:
+        """Return a job's result; with ``steps`` only that of its first steps, without models to mix in."""
+        with self.lane.entered():
+            return self._train(job, draws, job.training.steps if steps is None else steps, mixes=steps is None)
+
+    def _train(self, job: TrainingJob, draws: Draws, steps: int, *, mixes: bool) -> Trained:
+        """Return the result of the first ``steps`` steps."""
+        due = [(round(share * steps), other) for share, other in job.mixed] if mixes else []
+        rows = draws.rows.to(self._device, non_blocking=True)
+        figures = torch.empty((steps, *self._figure_row.shape), dtype=torch.uint8, device=self._device)
+        self._copy_in(job)
+        self._begin()
+        for step in range(steps):
+            mix_into(self._network, [other for when, other in due if when == step])
+            self._row.copy_(rows[step])
+            self._step()
+            figures[step].copy_(self._figure_row)
+        mix_into(self._network, [other for when, other in due if when == steps])
+        self._end()
+        result = unpack(self._saved_row.clone(), self._saved)
+        return Trained(
+            state=remove_prefix(STATE, result),
+            optimizer=remove_prefix(OPTIMIZER, result),
+            figures=unpack(figures, self._figures),
+        )
+
+    def _copy_in(self, job: TrainingJob) -> None:
+        """Copy a job's tensors to their place."""
+        for here, given in ((self._base, job.base), (self._given, job.given), (self._kept, job.optimizer)):
+            if here:
+                there = to_device(given, self._device)
+                torch._foreach_copy_(list(here.values()), [there[name].detach() for name in here])
+
+    def _start(self) -> None:
+        """Set the network and the optimizer to the tensors that were copied in."""
+        self._network.load_state_dict(self._base)
+        self._optimizer.restart(self._kept)
+
+    def _take_step(self) -> None:
+        """Take a step on the draws that were copied in; its figures go to their place."""
+        batch = {**self._given, **self._program.prepare(self._drawn)}
+        loss, figures = self._program.loss(self._network, batch, self._base)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        found = {name: figure.detach() for name, figure in figures.items()}
+        if not self._figures:
+            self._figure_row = pack(found)
+            self._figures = unpack(self._figure_row, found)
+        torch._foreach_copy_(list(self._figures.values()), list(found.values()))
+
+    def _result(self) -> dict[str, Tensor]:
+        """Return the tensors of the network and of the optimizer."""
+        return {**add_prefix(STATE, self._network.state_dict()), **add_prefix(OPTIMIZER, self._optimizer.state())}
+
+    def _save(self) -> None:
+        """Copy the result to its place."""
+        torch._foreach_copy_(list(self._saved.values()), list(self._result().values()))
+
+
+class RecordedEngine:
+    """Trains vehicles by replaying recorded steps, several vehicles at a time in lanes; see the module.
+
+    Args:
+        make_lane: makes a lane of the device.
+        lanes: vehicles at a time; None: as many as a measurement shows to be fast for a program, and memory allows.
+    """
+
+    def __init__(self, make_lane: Callable[[], Lane], *, lanes: int | None = None) -> None:
+        self._make_lane, self._wanted = make_lane, lanes
+        self._lanes: list[Lane] = []
+        self._recordings: dict[object, list[Recording]] = {}
+        self._refused: dict[object, str] = {}
+        self._calls = 0
+        self._alone = SequentialEngine()
+
+    @property
+    def remark(self) -> str:
+        """How vehicles were trained, for the record; empty before the first."""
+        counts = sorted({len(recordings) for recordings in self._recordings.values()})
+        recorded = [f"recorded steps, {' or '.join(map(str, counts))} vehicles at a time"] if counts else []
+        return "; ".join([*recorded, *sorted({f"one after the other: {why}" for why in self._refused.values()})])
+
+    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results in the order of the jobs; see ``Engine``."""
+        self._calls += 1
+        compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
+        for lane in self._lanes:
+            lane.wait_for_others()
+        results: dict[int, Trained] = {}
+        seen: Counter[object] = Counter()
+        with ThreadPoolExecutor(DRAWING_THREADS) as drawing:  # draws are made while the device computes
+            ahead = {
+                i: drawing.submit(run_if_memory_suffices, draws_of, job)
+                for i, job in enumerate(jobs)
+                if job.program not in self._refused
+            }
+            for i, drawn in ahead.items():
+                job, draws = jobs[i], drawn.result()
+                if draws is None:
+                    continue
+                key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
+                if key not in self._recordings:
+                    self._record(key, job, draws)
+                elif compares and not seen[key]:
+                    self._compare(key, job, draws)
+                recordings = self._recordings.get(key)
+                if recordings:
+                    trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
+                    results |= {} if trained is None else {i: trained}
+                seen[key] += 1
+        for lane in self._lanes:
+            lane.let_others_wait()
+        results = dict(zip(results, summarise(list(results.values())), strict=True))
+        left = [i for i in range(len(jobs)) if i not in results]
+        results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
+        return [results[i] for i in range(len(jobs))]
+
+    def _record(self, key: object, job: TrainingJob, draws: Draws) -> None:
+        """Record a job's step if that is possible; otherwise its program, or steps of its shapes, are refused."""
+        if job.program in self._refused:
+            return
+        if len(self._recordings) == MOST_RECORDINGS:
+            self._refuse(None, f"steps of more than {MOST_RECORDINGS} shapes, as of small silos of many sizes")
+            return
+        why, free, before = "", self._lane(0).free_bytes(), GlobalGenerators(device_of(job.program.network))
+        try:
+            first = Recording(job, draws, self._lane(0))
+            used = free - self._lane(0).free_bytes()
+            if not self._agrees(first, job, draws, steps=min(2, job.training.steps)):
+                why = "a replayed step differs from the step itself"
+        except Exception as error:  # noqa: BLE001 - of any kind: the step may be the user's
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            why = "out of memory for a recording" if out_of_memory(error) else said
+        if before.moved:
+            before.restore()
+            why = "the network draws random numbers in its forward pass"
+        if why:
+            self._refuse(job.program, why)
+            return
+        self._recordings[key] = [first]
+        self._add_lanes(self._recordings[key], job, draws, used)
+
+    def _add_lanes(self, recordings: list[Recording], job: TrainingJob, draws: Draws, used: int) -> None:
+        """Record the step in further lanes, as many as are wanted or make it faster; one takes ``used`` bytes."""
+        wanted = self._wanted or MOST_LANES
+        taken_s = _seconds_a_vehicle(recordings, job, draws)
+        while len(recordings) < wanted:
+            further = range(len(recordings), min(2 * len(recordings), wanted))
+            if self._lane(0).free_bytes() < 2 * used * len(further):
+                break
+            more = run_if_memory_suffices(self._recordings_in, further, job, draws)
+            if more is None:
+                break
+            before_s, taken_s = taken_s, _seconds_a_vehicle([*recordings, *more], job, draws)
+            if not self._wanted and taken_s > GAIN * before_s:
+                break
+            recordings += more
+
+    def _recordings_in(self, lanes: Iterable[int], job: TrainingJob, draws: Draws) -> list[Recording]:
+        """Return new recordings of a job's step, one in each lane."""
+        return [Recording(job, draws, self._lane(i)) for i in lanes]
+
+    def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
+        """Compare a recording with a job's first step; if they differ, the program is refused from now on."""
+        if not self._agrees(self._recordings[key][0], job, draws, steps=1):
+            del self._recordings[key]
+            self._refuse(
+                job.program,
+                "the step depends on more than its arguments; results of up to the last "
+                f"{COMPARED_AGAIN} rounds of training may be wrong",
+            )
+
+    def _agrees(self, recording: Recording, job: TrainingJob, draws: Draws, *, steps: int) -> bool:
+        """Return whether replayed steps are the plain ones to the bit, or as near as these are to themselves."""
+        ours = recording.train(job, draws, steps=steps)
+        self._lane(0).let_others_wait()
+        alone = [replace(job, training=replace(job.training, steps=steps), mixed=())]
+        [theirs] = self._alone.train(alone)
+        apart = _difference(ours, theirs)
+        # on a device whose sums depend on the order of its threads, a step differs from itself
+        return apart == 0 or any(
+            apart <= min(NOISE, SPREAD * _difference(theirs, self._alone.train(alone)[0])) for _ in range(REPEATS)
+        )
+
+    def _refuse(self, what: object, why: str) -> None:
+        """Train a program, or None: shapes that are not yet recorded, one vehicle after the other; warn once."""
+        if what not in self._refused:
+            self._refused[what] = why
+            LOGGER.warning("vnetsim: vehicles are trained one after the other: %s.", why)
+
+    def _lane(self, i: int) -> Lane:
+        """Return a lane, made if it does not exist yet."""
+        while len(self._lanes) <= i:
+            self._lanes.append(self._make_lane())
+            self._lanes[-1].wait_for_others()
+        return self._lanes[i]
+
+
+def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws: Draws) -> float:
+    """Return the seconds that a job takes, the same on all recordings at a time, divided by their number."""
+    begin_s = 0.0
+    for repeats in (1, TRIALS):  # the first time takes longer
+        begin_s = perf_counter()
+        for recording in [*recordings] * repeats:
+            recording.train(job, draws, steps=job.training.steps)
+        for recording in recordings:
+            recording.lane.synchronize()
+    return (perf_counter() - begin_s) / len(recordings)
+
+
+def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
+    """Return names, types and shapes."""
+    return tuple((name, tensor.dtype, tensor.shape) for name, tensor in tensors.items())
+
+
+def _difference(one: Trained, other: Trained) -> float:
+    """Return the largest difference between two results of a program, as a share of the largest value of its tensor.
+
+    Values that are NaN in both are equal.
+    """
+    largest = 0.0
+    for part in ("state", "optimizer", "figures"):
+        for name, tensor in getattr(one, part).items():
+            here, there = tensor.double(), getattr(other, part)[name].double()
+            same = (here == there) | (here.isnan() & there.isnan())
+            if not bool(same.all()):
+                apart = (here - there).where(~same, 0.0).abs().amax() / there.abs().amax()
+                largest = max(largest, float(apart.nan_to_num(nan=math.inf)))
+    return largest
