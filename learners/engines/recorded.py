@@ -116,9 +116,12 @@ class CudaLane:
             finally:
                 torch.cuda.set_sync_debug_mode(before)
             graph = torch.cuda.CUDAGraph()
-            # other threads may allocate meanwhile
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                call()
+            try:  # other threads may allocate meanwhile
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    call()
+            except BaseException:
+                self._pool = torch.cuda.graph_pool_handle()  # the other is part of a capture that did not end
+                raise
         replay: Callable[[], None] = graph.replay
         return replay
 
@@ -268,9 +271,10 @@ class RecordedEngine:
     """
 
     def __init__(self, make_lane: Callable[[], Lane], *, lanes: int | None = None) -> None:
-        self._make_lane, self._wanted = make_lane, lanes
+        self._make_lane, self._lanes_given = make_lane, lanes
         self._lanes: list[Lane] = []
         self._recordings: dict[object, list[Recording]] = {}
+        self._enough: set[object] = set()
         self._refused: dict[object, str] = {}
         self._calls = 0
         self._alone = SequentialEngine()
@@ -289,6 +293,7 @@ class RecordedEngine:
         for lane in self._lanes:
             lane.wait_for_others()
         results: dict[int, Trained] = {}
+        alike = Counter(_batch_of(job) for job in jobs)
         seen: Counter[object] = Counter()
         with ThreadPoolExecutor(DRAWING_THREADS) as drawing:  # draws are made while the device computes
             ahead = {
@@ -307,6 +312,8 @@ class RecordedEngine:
                     self._compare(key, job, draws)
                 recordings = self._recordings.get(key)
                 if recordings:
+                    if not seen[key]:
+                        self._add_lanes(key, job, draws, wanted=alike[_batch_of(job)])
                     trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
                     results |= {} if trained is None else {i: trained}
                 seen[key] += 1
@@ -324,10 +331,9 @@ class RecordedEngine:
         if len(self._recordings) == MOST_RECORDINGS:
             self._refuse(None, f"steps of more than {MOST_RECORDINGS} shapes, as of small silos of many sizes")
             return
-        why, free, before = "", self._lane(0).free_bytes(), GlobalGenerators(device_of(job.program.network))
+        why, before = "", GlobalGenerators(device_of(job.program.network))
         try:
             first = Recording(job, draws, self._lane(0))
-            used = free - self._lane(0).free_bytes()
             if not self._agrees(first, job, draws, steps=min(2, job.training.steps)):
                 why = "a replayed step differs from the step itself"
         except Exception as error:  # noqa: BLE001 - of any kind: the step may be the user's
@@ -340,23 +346,20 @@ class RecordedEngine:
             self._refuse(job.program, why)
             return
         self._recordings[key] = [first]
-        self._add_lanes(self._recordings[key], job, draws, used)
 
-    def _add_lanes(self, recordings: list[Recording], job: TrainingJob, draws: Draws, used: int) -> None:
-        """Record the step in further lanes, as many as are wanted or make it faster; one takes ``used`` bytes."""
-        wanted = self._wanted or MOST_LANES
-        taken_s = _seconds_a_vehicle(recordings, job, draws)
-        while len(recordings) < wanted:
-            further = range(len(recordings), min(2 * len(recordings), wanted))
-            if self._lane(0).free_bytes() < 2 * used * len(further):
-                break
+    def _add_lanes(self, key: object, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
+        """Record a job's step in further lanes, as many as are ``wanted``, make it faster and fit into memory."""
+        recordings, most = self._recordings[key], min(wanted, self._lanes_given or MOST_LANES)
+        while key not in self._enough and len(recordings) < most:
+            before_s, free = _seconds_a_vehicle(recordings, job, draws), self._lane(0).free_bytes()
+            further = range(len(recordings), min(2 * len(recordings), most))
             more = run_if_memory_suffices(self._recordings_in, further, job, draws)
-            if more is None:
-                break
-            before_s, taken_s = taken_s, _seconds_a_vehicle([*recordings, *more], job, draws)
-            if not self._wanted and taken_s > GAIN * before_s:
-                break
-            recordings += more
+            if more is None or 2 * (free - self._lane(0).free_bytes()) > free:
+                self._enough.add(key)
+            elif self._lanes_given or _seconds_a_vehicle([*recordings, *more], job, draws) < GAIN * before_s:
+                recordings += more
+            else:
+                self._enough.add(key)
 
     def _recordings_in(self, lanes: Iterable[int], job: TrainingJob, draws: Draws) -> list[Recording]:
         """Return new recordings of a job's step, one in each lane."""
@@ -398,6 +401,11 @@ class RecordedEngine:
         return self._lanes[i]
 
 
+def _batch_of(job: TrainingJob) -> tuple[object, int]:
+    """Return what jobs with steps of the same shapes have in common."""
+    return job.program, job.program.count(job.training.silo)
+
+
 def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws: Draws) -> float:
     """Return the seconds that a job takes, the same on all recordings at a time, divided by their number."""
     begin_s = 0.0
@@ -416,10 +424,7 @@ def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]
 
 
 def _difference(one: Trained, other: Trained) -> float:
-    """Return the largest difference between two results of a program, as a share of the largest value of its tensor.
-
-    Values that are NaN in both are equal.
-    """
+    """Return the largest difference between two results, as a share of its tensor's largest value; NaN equals NaN."""
     largest = 0.0
     for part in ("state", "optimizer", "figures"):
         for name, tensor in getattr(one, part).items():

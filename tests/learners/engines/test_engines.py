@@ -326,9 +326,12 @@ def test_a_step_that_differs_from_itself_is_recorded_all_the_same() -> None:
     assert engine.remark.startswith("recorded")
 
 
-@pytest.mark.parametrize(("fills_at", "free", "lanes"), [(4, 10**6, 4), (1, 10**6, 1), (99, 10**6, 8), (99, 5500, 2)])
+@pytest.mark.parametrize(
+    ("fills_at", "free", "jobs", "lanes"),
+    [(4, 10**6, 9, 4), (1, 10**6, 9, 1), (99, 10**6, 9, 8), (99, 5500, 9, 2), (99, 10**6, 3, 3)],
+)
 def test_lanes_are_those_that_are_faster_and_fit(
-    fills_at: int, free: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+    fills_at: int, free: int, jobs: int, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a device that ``fills_at`` vehicles fill; a recording takes 1000 bytes."""
     now_s, recorded, beside = [0.0], [0], [0]
@@ -351,8 +354,9 @@ def test_lanes_are_those_that_are_faster_and_fit(
 
     monkeypatch.setattr("learners.engines.recorded.perf_counter", clock)
     engine = RecordedEngine(Timed)
-    assert equal(engine, toy_jobs(5, 5, 5))
-    assert engine.remark == f"recorded steps, {lanes} vehicles at a time"
+    assert equal(engine, toy_jobs(5))
+    assert equal(engine, toy_jobs(*[5] * jobs))
+    assert sorted(len(recordings) for recordings in engine._recordings.values()) == [1, lanes]
 
 
 def test_shapes_beyond_the_most_are_not_recorded(
