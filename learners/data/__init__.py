@@ -10,8 +10,8 @@ from learners.data.sets import ImageSet, SteeringSet
 from learners.data.unread import FILES, unread
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
-from vnetsim.learning.kinds import DATA_SETS, DataSet
-from vnetsim.plugins.checked import checked
+from vnetsim.learning.kinds import DATA_SETS
+from vnetsim.plugins import plugin_errors
 from vnetsim.random_streams import Streams
 
 T = TypeVar("T")
@@ -46,10 +46,11 @@ def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind:
             f"data.name: the images of '{data.name}' have {found.targets}, and this learner needs {needs}: "
             f"{', '.join(others)}."
         )
-    data_set = checked(found, DATA_SETS.name, DataSet)
     if data.name in FILES and not (pictures or data.root):
         return cast("T", unread(data))
-    loaded = (data_set.load if pictures or not hasattr(found, "outline") else data_set.outline)(data, streams)
+    method = "load" if pictures or not hasattr(found, "outline") else "outline"
+    with plugin_errors(DATA_SETS.name, found.name, f"in {method}"):
+        loaded = getattr(found, method)(data, streams)
     if not isinstance(loaded, kind):
         raise RunError(
             f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."

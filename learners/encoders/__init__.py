@@ -22,7 +22,6 @@ from vnetsim.learning.global_generators import seeded as seeded_globally
 from vnetsim.learning.kinds import ENCODERS, EncoderTrunk
 from vnetsim.learning.model_record import ModelRecord
 from vnetsim.plugins import is_class, plugin_errors
-from vnetsim.plugins.checked import checked
 
 PROJECTION = 128
 RESNET8_WIDTHS = (32, 32, 64, 128)
@@ -259,8 +258,8 @@ def _build_from_plugin(name: str, settings: Any, seed: int, make: Callable[[nn.M
 
     def build() -> Network:
         """Return the network on a plug-in's trunk, after a check of the features' shape."""
-        trunk, width = checked(given, ENCODERS.name, EncoderTrunk).build()
         with plugin_errors("encoder", given.name, "in build"):
+            trunk, width = given.build()
             seen = trunk(torch.zeros(2, 3, 32, 32))
             if seen.ndim != 4 or seen.shape[:2] != (2, width):
                 raise ValueError(

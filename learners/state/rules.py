@@ -12,7 +12,6 @@ from vnetsim.learning import AGGREGATOR, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC, AggregationRule, NextModel, RoundUploads
 from vnetsim.learning.device import all_finite
 from vnetsim.plugins import short_name
-from vnetsim.plugins.checked import checked
 
 MEMORY = "aggregation."
 """Prefix of a rule's memory in a learner's state."""
@@ -26,8 +25,8 @@ def rule_of(context: LearnerContext) -> AggregationRule:
         InputError: there is none of that name.
         RunError: it cannot be created.
     """
-    rule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
-    return checked(rule, AGGREGATIONS.name, AggregationRule)  # type: ignore[no-any-return]
+    rule: AggregationRule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
+    return rule
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
@@ -49,7 +48,9 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
     Raises:
         RunError: the rule's result is invalid; names rule, round and tensor. NotFiniteError if a value is not finite.
     """
-    problem = _problem(made, given, sent)
+    problem = f"it returned a {type(made).__name__}, expected a NextModel"
+    if isinstance(made, NextModel):
+        problem = _problem(made, given, sent)
     if problem:
         fault = NotFiniteError if problem.endswith(NOT_FINITE) else RunError
         raise fault(f"aggregation rule '{name}' failed in aggregate {when}: {problem}.")

@@ -19,7 +19,8 @@ from learners.state.rules import MEMORY, shares_of
 from vnetsim.errors import InputError, RunError
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Participant, Update
-from vnetsim.learning.aggregation import AggregationRule, RoundUploads, Upload
+from vnetsim.learning.aggregation import AGGREGATIONS, AggregationRule, RoundUploads, Upload
+from vnetsim.plugins import plugin_errors
 
 WeightFunction = Callable[[Sequence[Participant]], Weights]
 """Returns the weight of every participant of a round: they sum to 1, or all are 0 to keep the model."""
@@ -234,9 +235,10 @@ class Server:
                 mean if streamed else combine(states, weights, self.settings), total, present
             ),
         )
-        made = self.rule.aggregate(given)
         when = f"in round {newest.version}"
-        shares = shares_of(made, given, sent, name=self.rule.name, when=when)
+        with plugin_errors(AGGREGATIONS.name, self.rule.name, f"in aggregate {when}"):
+            made = self.rule.aggregate(given)
+            shares = shares_of(made, given, sent, name=self.rule.name, when=when)
         self._memory[into] = dict(made.memory)
         used = np.zeros(len(updates))
         used[counted] = shares

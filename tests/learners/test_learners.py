@@ -20,8 +20,7 @@ from learner_checks import equal, peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
-from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
-from vnetsim.plugins.checked import checked
+from vnetsim.learning.faults import aggregate_checked, finite_metrics, model_shapes, train_checked
 from vnetsim.scenario.settings_file import learner_defaults
 
 MakeParticipant = Callable[..., Participant]
@@ -141,7 +140,7 @@ def test_reports_the_declared_series(learner_class: Any, new: Callable[..., Any]
     assert all(series.label and series.caption for series in declared.values())
     results = {name for name, series in declared.items() if series.result}
     assert results == RESULTS[learner_class.task] | OWN_MODELS.get(learner_class.name, set())
-    metrics = {**checked(learner, "learner", Learner).evaluate(final=False)}
+    metrics = finite_metrics(learner, learner.evaluate(final=False), "in evaluate")
     for round_ in range(2):
         group = met([participant(round_, i) for i in range(3)])
         metrics |= aggregate_checked(learner, learner.train(group), "").metrics

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from vnetsim.errors import RunError
-from vnetsim.learning import AGGREGATOR, Aggregation, Learner, ModelKey, Participant, Update
+from vnetsim.learning import AGGREGATOR, Aggregation, ModelKey, Participant, Update
 from vnetsim.learning.device import OUT_OF_MEMORY, all_finite
 from vnetsim.learning.faults import aggregate_checked, train_checked
-from vnetsim.plugins.checked import checked
 
 
 def participants(count: int) -> list[Participant]:
@@ -45,14 +44,14 @@ def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error: Exce
         r"^learner 'given' failed in train in round 2: .* Lower learning\.batch or take a smaller learning\.encoder\.$"
     )
     with pytest.raises(RunError, match=told):
-        train_checked(checked(given, "learner", Learner), participants(3), {})
+        train_checked(given, participants(3), {})
     assert given.calls == 1
 
 
 def test_of_vehicles_trained_together_the_first_that_fails_alone_is_named() -> None:
     given: Any = Given(error=RuntimeError("odd"))
     with pytest.raises(RunError, match=r"^learner 'given' failed in train in round 2 at vehicle 'v0': .*odd"):
-        train_checked(checked(given, "learner", Learner), participants(2), {})
+        train_checked(given, participants(2), {})
     assert given.calls == 2
 
 

@@ -13,7 +13,7 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.learning.kinds import LEARNERS
 
 METHODS = [part for part in LEARNERS.parts if part not in ("name", "task", "paper", "Settings")]
-BODY = "\n".join(f"    def {method}(self): ..." for method in METHODS)
+BODY = "\n".join(f"    def {method}(self, *_, **__): ..." for method in METHODS)
 HEAD = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -82,6 +82,10 @@ def replaced(old: str, new: str) -> str:
         (replaced("'a paper', MineSettings", "'a paper', MineSettings()"), r"its Settings must be a dataclass"),
         (replaced("frozen=True, ", ""), r"its Settings must be a dataclass, frozen"),
         (replaced("batch: int", "batch: Nowhere"), r"its settings cannot be read: NameError: name 'Nowhere' is not"),
+        (
+            replaced("def train(self, *_, **__)", "def train(self)"),
+            r"Mine: its method train cannot be called with ",
+        ),
         (f"{MINE}    defaults = ['rounds']\n", r"mine\.py:Mine: its defaults must be a mapping"),
     ],
 )

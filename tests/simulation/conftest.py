@@ -27,6 +27,7 @@ from vnetsim.experiment import (
     TopologySettings,
 )
 from vnetsim.learning import Cost, ModelKey, Participant
+from vnetsim.plugins.results import errors_of_plugins
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
@@ -208,7 +209,9 @@ class Scene:
     def simulate(
         experiment: Experiment, *given: Any, plugins: SimulationPlugins | None = None, **more: Any
     ) -> SimulationResult:
-        return simulate(experiment, *given, plugins=plugins or simulation_plugins(experiment), **more)
+        plugins = plugins or simulation_plugins(experiment)
+        with errors_of_plugins(*plugins.by_kind):
+            return simulate(experiment, *given, plugins=plugins, **more)
 
     @classmethod
     def run(

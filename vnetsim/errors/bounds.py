@@ -163,5 +163,6 @@ def require(condition: bool, message: str) -> None:
 BESIDE = {"beside": True}
 """Metadata of a field that collects all keys of its table that have no field of their own."""
 
-Share = Annotated[float, Within(0, 1, "", "a share")]
+SHARE = Within(0, 1, "", "a share")
+Share = Annotated[float, SHARE]
 Images = Annotated[int, Within(0, 10_000_000, "", "eight times ImageNet; all are held in memory")]

@@ -12,8 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from vnetsim.errors import NotFiniteError, RunError
-from vnetsim.learning import AGGREGATOR, Aggregation, Learner, Participant, Update
+from vnetsim.learning import AGGREGATOR, Aggregation, Cost, Learner, Participant, Update
 from vnetsim.learning.device import all_finite, out_of_memory
+from vnetsim.learning.kinds import LEARNERS
+from vnetsim.plugins import plugin_errors
+from vnetsim.plugins.results import NOT_NEGATIVE, number_of, require_type
 
 SUM_TOLERANCE = 1e-6
 """How far the sum of a round's weights may be from 1, by the rounding of single precision."""
@@ -39,7 +42,7 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     """
     when = f"in train in round {participants[0].round}"
     try:
-        updates = list(learner.train(participants))
+        updates = _train(learner, participants)
     except RunError as error:
         if out_of_memory(error):  # training again to find the vehicle would not help
             hint = "" if "learning.batch" in str(error) else " Lower learning.batch or take a smaller learning.encoder."
@@ -58,18 +61,27 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     ]
 
 
+def _train(learner: Learner, participants: Sequence[Participant]) -> list[Update]:
+    """Return the learner's updates; RunError names the round, and the vehicle if it is alone."""
+    alone = f" at vehicle '{participants[0].vehicle_id}'" if len(participants) == 1 else ""
+    with plugin_errors(LEARNERS.name, learner.name, f"in train in round {participants[0].round}{alone}"):
+        return list(learner.train(participants))
+
+
 def _find_single_error(learner: Learner, participants: Sequence[Participant], error: RunError) -> RunError:
     """Train one at a time; return the error of the first that fails alone, else (or if there is one only) ``error``."""
     for participant in participants if len(participants) > 1 else ():
         try:
-            learner.train([participant])
+            _train(learner, [participant])
         except RunError as alone:
             return alone
     return RunError(f"{error} None of the vehicles fails alone.") if len(participants) > 1 else error
 
 
-def _problem(update: Update, participant: Participant, first: Update, model: Shapes) -> str:
+def _problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
     """Return what is wrong with an update; empty for nothing."""
+    if not isinstance(update, Update):
+        return f"it returned {update!r:.80}, expected an Update each"
     if update.participant != participant:
         return f"its update is of vehicle '{update.participant.vehicle_id}'; expected one each, in order"
     if not isinstance(update.state, Mapping) or not _is_number(update.loss):
@@ -100,6 +112,8 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
         RunError: naming the round, and the vehicle of a wrong weight.
     """
     result = learner.aggregate(updates) if into == AGGREGATOR else learner.aggregate(updates, into)
+    if not isinstance(result, Aggregation):
+        raise _fault(learner, when, f"it returned {result!r:.80}, expected an Aggregation")
     if len(result.weights) != len(updates):
         raise _fault(learner, when, f"aggregate returned {len(result.weights)} weights for {len(updates)} updates")
     for update, weight in zip(updates, result.weights, strict=True):
@@ -109,15 +123,28 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
     total = math.fsum(result.weights)
     if total != 0 and abs(total - 1) > SUM_TOLERANCE:
         raise _fault(learner, when, f"its weights sum to {total:.9g}, expected 1, or 0 where the model is kept")
-    figures = {
-        **result.metrics,
-        **{f"exchange from '{a}' to '{b}'": value for (a, b), value in result.exchanges.items()},
-    }
-    for name, value in figures.items():
+    exchanges = {f"exchange from '{a}' to '{b}'": value for (a, b), value in result.exchanges.items()}
+    finite_metrics(learner, {**result.metrics, **exchanges}, when)
+    return result
+
+
+def finite_metrics(learner: Learner, metrics: Any, when: str) -> dict[str, float]:
+    """Return a learner's metrics as Python floats; NotFiniteError names the first that is no finite number."""
+    if not isinstance(metrics, Mapping):
+        raise _fault(learner, when, f"it returned {metrics!r:.80}, expected a mapping of numbers by name")
+    for name, value in metrics.items():
         if not (_is_number(value) and math.isfinite(value)):
             problem = f"its '{name}' is {value!r}; what is no finite number is to be left out"
             raise NotFiniteError(f"learner '{learner.name}' failed {when}: {problem}.")
-    return result
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def cost_of(learner: Learner, silo: int) -> Cost:
+    """Return a learner's cost for the data of a silo; RunError if it is no ``Cost`` of finite sizes >= 0."""
+    cost = require_type(learner.cost(silo), Cost, LEARNERS, learner, "cost")
+    for size in (cost.download_bytes, cost.upload_bytes, cost.work_flop):
+        number_of(size, NOT_NEGATIVE, LEARNERS, learner, "cost")
+    return cost
 
 
 def _is_number(value: Any) -> bool:

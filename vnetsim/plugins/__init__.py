@@ -212,7 +212,7 @@ class Kind:
                 return f"its {part} must be a string."
         if not isinstance(getattr(found, "defaults", {}), Mapping):
             return "its defaults must be a mapping from dotted keys to values."
-        return ""
+        return _fault_of_parameters(found, self.protocol)
 
     def _fault_of_settings(self, settings: Any) -> str:
         """Return what is wrong with the class of a plug-in's settings; empty for nothing."""
@@ -225,6 +225,26 @@ class Kind:
         except Exception as error:  # noqa: BLE001 - annotations are code of the user's
             return f"the type of one of its settings cannot be read: {reason_of(error)}."
         return ""
+
+
+def _fault_of_parameters(found: type, protocol: type) -> str:
+    """Return which method of a class cannot be called as the protocol says; empty for none."""
+    for part, declared in vars(protocol).items():
+        wanted = getattr(declared, "__func__", declared)
+        own = inspect.getattr_static(found, part, None)
+        function = getattr(own, "__func__", own)
+        if part.startswith("_") or not (inspect.isfunction(wanted) and inspect.isfunction(function)):
+            continue
+        asked = list(inspect.signature(wanted).parameters.values())
+        needed = [one for one in asked if one.default is one.empty]
+        by_name = {one.name: None for one in needed if one.kind is one.KEYWORD_ONLY}
+        count = sum(one.kind is not one.KEYWORD_ONLY for one in needed) - isinstance(own, staticmethod)
+        try:
+            inspect.signature(function).bind(*[None] * count, **by_name)
+        except TypeError as error:
+            parameters = ", ".join(str(one).partition(":")[0] for one in asked)
+            return f"its method {part} cannot be called with ({parameters}): {error}."
+    return ""
 
 
 def is_given(name: str) -> bool:
@@ -346,7 +366,8 @@ def place_in_file(error: BaseException) -> str:
 
 def place_of(method: Any) -> str:
     """Return a sentence with the file and first line of a user's method; empty for any other object."""
-    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    method = inspect.unwrap(getattr(method, "__func__", method))
+    code = getattr(method, "__code__", None)
     if not isinstance(code, CodeType) or not is_users(getattr(method, "__module__", "")):
         return ""
     return f" See line {code.co_firstlineno} of {code.co_filename}."

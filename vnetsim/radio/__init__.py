@@ -19,7 +19,8 @@ from vnetsim.plugins import Kind, optional
 
 PositionM = tuple[float, float]
 """x and y in net coordinates (m)."""
-RateBps = Annotated[float, Within(1e-9, 1e15, "bit/s", "0 would never end; a thousand times what optical fibres carry")]
+RATE = Within(1e-9, 1e15, "bit/s", "0 would never end; a thousand times what optical fibres carry")
+RateBps = Annotated[float, RATE]
 
 
 class RadioModel(Protocol):

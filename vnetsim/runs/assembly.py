@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
+from vnetsim.learning.faults import cost_of
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
-from vnetsim.plugins import Kind, at_folder, code_file, is_class, short_name
-from vnetsim.plugins.checked import checked
+from vnetsim.plugins import Kind, at_folder, code_file, is_class, plugin_errors, short_name
+from vnetsim.plugins.results import errors_of_plugins, require_type
 from vnetsim.random_streams import Streams
 from vnetsim.runs.manifest import relative
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, is_sumo, names_source, scenario_anywhere
@@ -54,6 +56,11 @@ class Assembly:
         """All plug-ins of the run, by their tables."""
         source = {} if self.source is None else {"source": self.source}
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
+
+    def plugin_errors(self) -> AbstractContextManager[None]:
+        """Return a context in which an exception of a learner or a plug-in of the simulation names it; RunError."""
+        learners = [self.learner] if self.schedule is None else [self.learner, self.schedule]
+        return errors_of_plugins(*((LEARNERS, one.found) for one in learners), *self.simulation.by_kind)
 
     @property
     def streams(self) -> Streams:
@@ -130,7 +137,7 @@ class Assembly:
             reference = _make_learner(self.schedule, its_own)
         elif model is None:
             return learner, {}
-        costs = {silo: reference.cost(silo) for silo in range(self.experiment.silos.count)}
+        costs = {silo: cost_of(reference, silo) for silo in range(self.experiment.silos.count)}
         if model is not None:
             if any(cost.model is None for cost in costs.values()):
                 raise InputError(
@@ -148,10 +155,13 @@ class Assembly:
 
 
 def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
-    """Make a learner with seeded global random generators; its results are checked against the protocol."""
-    with seeded(context.streams.integer("creation"), context.device):
-        made: Learner = checked(learner.found, LEARNERS.name, Learner).create(context, learner.settings)
-    return checked(made, LEARNERS.name, Learner)
+    """Make a learner with seeded global random generators."""
+    with (
+        seeded(context.streams.integer("creation"), context.device),
+        plugin_errors(LEARNERS.name, learner.found.name, "in create"),
+    ):
+        made: Learner = learner.found.create(context, learner.settings)
+        return require_type(made, Learner, LEARNERS, learner.found, "create")
 
 
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:

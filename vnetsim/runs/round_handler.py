@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vnetsim.errors import InputError, one_line
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
-from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
+from vnetsim.learning.faults import aggregate_checked, cost_of, finite_metrics, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.random_streams import Streams
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copy_state, digest
@@ -119,7 +119,7 @@ class Training:
     def cost(self, silo: int) -> Cost:
         """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
         if silo not in self._costs:
-            self._costs[silo] = self._learner.cost(silo)
+            self._costs[silo] = cost_of(self._learner, silo)
         return self._costs[silo]
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
@@ -257,14 +257,13 @@ class Training:
         if self._models is None:
             return {}
         with self._clock.part("evaluation"):
-            return {SPREAD.name: self._models.spread(self._rsus)}
+            return finite_metrics(self._learner, {SPREAD.name: self._models.spread(self._rsus)}, "in spread")
 
     def _evaluate(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
         """Return the metrics of an aggregator's newest model; seeds the global random generators by its round."""
         with self._seed_generators("evaluation", aggregator, round_):
-            if aggregator == AGGREGATOR:
-                return self._learner.evaluate(final=final)
-            return self._learner.evaluate(final=final, aggregator=aggregator)
+            of = {} if aggregator == AGGREGATOR else {"aggregator": aggregator}
+            return finite_metrics(self._learner, self._learner.evaluate(final=final, **of), "in evaluate")
 
     def _seed_generators(self, *names: object) -> AbstractContextManager[None]:
         """Return a context in which the global random generators are seeded from the run's seed and ``names``."""

@@ -17,8 +17,11 @@ from vnetsim.errors import InputError, VnetsimError
 from vnetsim.errors.paths import is_partition_file, resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import CLOUD
-from vnetsim.learning import Cost, Learner
+from vnetsim.learning import Cost, Description, Learner
+from vnetsim.learning.faults import cost_of
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import code_file, short_name
+from vnetsim.plugins.results import require_type
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relative_paths
 from vnetsim.runs.checkpoint import Checkpoint
@@ -91,6 +94,7 @@ def start_run(
     progress.stage("opening the traffic")
     with (
         experiment.arithmetic.applied(),
+        assembly.plugin_errors(),
         lock_directory(run, fresh=began is None),
         open_run_traffic(experiment, progress, run, assembly.source) as traffic,
     ):
@@ -114,9 +118,9 @@ def start_run(
         recorded = with_relative_paths(run.path, experiment) if portable else experiment
         info = traffic.info
         lasts_s = math.inf if info.end_s is None else info.end_s - info.begin_s
-        refuse_slow_wires(experiment, lasts_s, (costs or {0: learner.cost(0)})[0].download_bytes)
+        refuse_slow_wires(experiment, lasts_s, (costs or {0: cost_of(learner, 0)})[0].download_bytes)
         inputs = input_hashes(named, seen_from=run.path if portable else None)
-        description = learner.describe()
+        description = require_type(learner.describe(), Description, LEARNERS, learner, "describe")
         record = learner_record(learner, experiment.learning, device, several=len(names) > 1)
         record["device"] |= dataclasses.asdict(experiment.arithmetic)
         _refuse_idle(assembly, timing_only=timing_only, rsus=len(traffic.rsus), learner=learner)
@@ -150,7 +154,7 @@ def start_run(
             names,
             device,
         )
-        with saved_on_failure(run, experiment, session.close, session.how_far):
+        with saved_on_failure(run, experiment, session.close, session.how_far), assembly.plugin_errors():
             session.play(images_of(description))
 
 

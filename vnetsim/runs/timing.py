@@ -12,6 +12,7 @@ import polars as pl
 
 from vnetsim.errors import InputError
 from vnetsim.learning import Cost, Learner, Participant
+from vnetsim.learning.faults import cost_of
 from vnetsim.runs.assembly import Assembly
 from vnetsim.runs.tables import MetricRow
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
@@ -81,7 +82,7 @@ class Untrained:
     def cost(self, silo: int) -> Cost:
         """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
         if silo not in self._costs:
-            self._costs[silo] = self._learner.cost(silo)
+            self._costs[silo] = cost_of(self._learner, silo)
         return self._costs[silo]
 
     def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vnetsim.learning import ModelKey
+from vnetsim.plugins.results import FINITE, number_of, wrong_result
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox, make_participant
-from vnetsim.simulation.pace import Pace, RoundState
+from vnetsim.simulation.pace import LENGTH, PACES, Pace, RoundState
 from vnetsim.simulation.participation import Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
@@ -123,8 +124,11 @@ class Aggregator:
     def _begin(self) -> None:
         """Set the deadline of the open round, and report vehicles that rested to the outbox as idle."""
         self.outbox.idle.extend(self.invitations.take_rested())
-        given_s = self.world.experiment.round.deadline_s
-        self._set_deadline(given_s if self._deadline_s is None else self._deadline_s(self._state()))
+        length_s = self.world.experiment.round.deadline_s
+        if self._deadline_s is not None:
+            state = self._state()
+            length_s = number_of(self._deadline_s(state), LENGTH, PACES, self.pace, "deadline_s", state)
+        self._set_deadline(length_s)
 
     def fill(self) -> None:
         """Invite waiting vehicles while there are free places, and begin the exchange if enough vehicles wait for it.
@@ -135,7 +139,7 @@ class Aggregator:
             return
         if self.finished or self._open.held or self._exchange.under_way:
             return
-        if self.invitations and (free := self.pace.places(state := self._state())) > 0:
+        if self.invitations and (free := self._places(state := self._state())) > 0:
             self._invite_up_to(free, state)
         if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, gathered before
             self._open_exchange("quorum")
@@ -273,6 +277,13 @@ class Aggregator:
             memory=self._pace_memory,
         )
 
+    def _places(self, state: RoundState) -> int:
+        """Return how many more vehicles the pace invites now; 0 or less for none."""
+        free = number_of(self.pace.places(state), FINITE, PACES, self.pace, "places", state)
+        if not free.is_integer():
+            raise wrong_result(f"it returned {free}, expected a whole number", PACES, self.pace, "places", state)
+        return int(free)
+
     def _set_deadline(self, length_s: float) -> None:
         """Make the open round close at most ``length_s`` seconds from now."""
         now_s = self.world.env.now
@@ -317,7 +328,7 @@ class Aggregator:
                     self.invitations.rest(window.vehicle)
                     continue
                 self._invite(window)
-                if self.pace.places(self._state()) <= 0:
+                if self._places(self._state()) <= 0:
                     return
 
     def _invite(self, window: OpenWindow) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 
 import numpy as np
 
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import RunError
+from vnetsim.errors.bounds import SHARE
 from vnetsim.learning import ModelKey
+from vnetsim.plugins.results import number_of, require_type
 from vnetsim.simulation.log import Rows
-from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
+from vnetsim.simulation.pace import LENGTH, PACES, Pace, PlannedRound, RoundState
 from vnetsim.simulation.participation import Predicted
-from vnetsim.simulation.selection import Candidate, SelectionContext, SelectionPolicy
+from vnetsim.simulation.selection import SELECTIONS, Candidate, SelectionContext, SelectionPolicy
 from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import ParticipationRecord
@@ -39,6 +41,7 @@ class Invitations:
         self._generator = generator
         self._memory = policy.begin() if hasattr(policy, "begin") else None
         self._learn = getattr(policy, "after_round", None)
+        self._pace = pace
         self._plan, self._takes, self._share = (getattr(pace, part, None) for part in ("plan", "takes", "share"))
         self._selection_state = selection_state
         self.planned_share = 1.0
@@ -99,11 +102,12 @@ class Invitations:
         if self._plan is None or state.invited:
             return None
         self._selection_state.advance(state.now_s)
-        planned: PlannedRound | None = self._plan(tuple(self._waiting), state)
+        planned = self._plan(tuple(self._waiting), state)
         if planned is None:
             return None
-        self.planned_share = planned.share
-        return planned.length_s
+        require_type(planned, PlannedRound, PACES, self._pace, "plan", state)
+        self.planned_share = number_of(planned.share, SHARE, PACES, self._pace, "plan", state)
+        return number_of(planned.length_s, LENGTH, PACES, self._pace, "plan", state)
 
     def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
         """Yield the windows to invite, lazily, and set the ``chance`` of each.
@@ -132,7 +136,8 @@ class Invitations:
         places, count = min(free, len(candidates)), len(candidates)
         chosen: dict[Candidate, OpenWindow] = {}
         try:
-            for candidate in self._policy.select(candidates, places, context):
+            answer = self._policy.select(candidates, places, context)
+            for candidate in require_type(answer, Iterable, SELECTIONS, self._policy, "select", state):
                 window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
                 if window is None or candidate in chosen:
                     what = candidate.vehicle_id if isinstance(candidate, Candidate) else repr(candidate)
@@ -160,7 +165,7 @@ class Invitations:
         candidate = Candidate(window, self._selection_state)
         if candidate.steps == 0:
             return 1.0
-        share: float = self._share(candidate, state)
+        share = number_of(self._share(candidate, state), SHARE, PACES, self._pace, "share", state)
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
     def predict(self, window: OpenWindow, now_s: float) -> Predicted:

@@ -17,8 +17,8 @@ from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Floats, VehiclePath, position_m
 from vnetsim.errors import InputError
 from vnetsim.experiment import AssociationSettings
-from vnetsim.plugins import plugin_errors
-from vnetsim.radio import PositionM, RadioModel
+from vnetsim.plugins.results import FINITE, number_of
+from vnetsim.radio import RADIO_MODELS, RATE, PositionM, RadioModel
 from vnetsim.radio.channel import RateUse
 from vnetsim.radio.propagation import CAR_M
 from vnetsim.random_streams import Streams
@@ -66,8 +66,8 @@ class Radio:
             RunError: the model's ``cap_bps`` is no number.
         """
         cap_bps = getattr(self._model, "cap_bps", None)
-        with plugin_errors("radio model", self._model.name, "in cap_bps"):
-            cap_bps = None if cap_bps is None else float(cap_bps)
+        if cap_bps is not None:
+            cap_bps = number_of(cap_bps, FINITE, RADIO_MODELS, self._model, "cap_bps")
         memory = self._memory
         return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
@@ -83,9 +83,14 @@ class Radio:
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
         """Return the power received from an RSU (dBm), as a function of the vehicle's position (m); see ``link``."""
-        received_dbm = self._model.received_dbm
+        model = self._model
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
-        return lambda place_m: received_dbm(rsu, place_m, state)
+
+        def received_dbm(place_m: PositionM) -> float:
+            found = model.received_dbm(rsu, place_m, state)
+            return number_of(found, FINITE, RADIO_MODELS, model, "received_dbm")
+
+        return received_dbm
 
     def pair_state(self, round_index: int, one: VehiclePath, other: VehiclePath) -> Any:
         """Return the model's random state for two vehicles in a round's exchange; their order does not matter."""
@@ -102,7 +107,8 @@ class Radio:
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
         """Return the rate between two vehicles (bit/s) at a time (s) that both paths cover."""
         sender_m, receiver_m = position_m(sender, time_s), position_m(receiver, time_s)
-        return self._model.sidelink_bps(rsu, sender_m, receiver_m, state)
+        found = self._model.sidelink_bps(rsu, sender_m, receiver_m, state)
+        return number_of(found, RATE, RADIO_MODELS, self._model, "sidelink_bps")
 
 
 def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio) -> Association:
@@ -157,15 +163,16 @@ class Link:
 
     def downlink_bps(self, time_s: float) -> float:
         """Return the rate from RSU to vehicle (bit/s) at a time (s) that the path covers."""
-        return self._fixed.get("downlink") or self._compute_bps("downlink", time_s, self.model.downlink_bps)
+        return self._fixed.get("downlink_bps") or self._compute_bps("downlink_bps", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
         """Return the rate from vehicle to RSU (bit/s) at a time (s) that the path covers."""
-        return self._fixed.get("uplink") or self._compute_bps("uplink", time_s, self.model.uplink_bps)
+        return self._fixed.get("uplink_bps") or self._compute_bps("uplink_bps", time_s, self.model.uplink_bps)
 
-    def _compute_bps(self, direction: str, time_s: float, rate_bps: Callable[..., float]) -> float:
+    def _compute_bps(self, method: str, time_s: float, rate_bps: Callable[..., float]) -> float:
         """Compute the rate at a time (bit/s), and keep it for the whole window if rates are never updated."""
         found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
+        found = number_of(found, RATE, RADIO_MODELS, self.model, method)
         if self.update_s is None:
-            self._fixed[direction] = found
+            self._fixed[method] = found
         return found

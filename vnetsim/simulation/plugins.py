@@ -10,7 +10,6 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, HandoverSettings
 from vnetsim.learning import Cost
 from vnetsim.plugins import Kind
-from vnetsim.plugins.checked import checked
 from vnetsim.radio import RADIO_MODELS, RadioModel
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.simulation.pace import PACES, Pace
@@ -25,6 +24,11 @@ class SimulationPlugins:
     pace: Pace
     radio: RadioModel
     chosen: Mapping[str, ResolvedPlugin]
+
+    @property
+    def by_kind(self) -> tuple[tuple[Kind, Any], ...]:
+        """The three, each after its kind."""
+        return (SELECTIONS, self.selection), (PACES, self.pace), (RADIO_MODELS, self.radio)
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
         """Refuse a learner that does not work with the pace or the handover policy.
@@ -76,13 +80,8 @@ def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
             "not report; take 'nearest', or radio.name = 'tr37885'."
         )
     return SimulationPlugins(
-        selection=_make(SELECTIONS, selection),
-        pace=_make(PACES, pace),
-        radio=_make(RADIO_MODELS, radio),
+        selection=selection.settings,
+        pace=pace.settings,
+        radio=radio.settings,
         chosen={"selection": selection, "pace": pace, "radio": radio},
     )
-
-
-def _make(kind: Kind, plugin: ResolvedPlugin) -> Any:
-    """Return a plug-in from its settings; its methods then raise RunError for wrong results."""
-    return checked(plugin.settings, kind.name, kind.protocol)

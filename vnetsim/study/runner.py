@@ -26,7 +26,9 @@ from vnetsim.errors import InputError, RunError, VnetsimError, one_line
 from vnetsim.errors.bounds import TRAINS
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Learner
+from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import code_file, short_name
+from vnetsim.plugins.results import errors_of_plugins
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import facts_of, find_idle, idle_everywhere, refuse_idle
@@ -134,7 +136,9 @@ def _refuse_common_fault(plan: Plan) -> None:
             return
         try:
             learner = _make(cell)
-            if not plan.timing_only and NOT_READ in learner.describe().facts:
+            with errors_of_plugins((LEARNERS, learner)):
+                facts = learner.describe().facts
+            if not plan.timing_only and NOT_READ in facts:
                 _make(cell, pictures=True)  # raises the error that names the missing data
         except InputError as error:
             first = first or error
@@ -158,7 +162,8 @@ def _refuse_idle(plan: Plan, folder: Path, traffics: Sequence[RecordedEntry]) ->
     made = [(cell, assemble(cell.experiment)) for cell in first]
     exchanges = None
     if any(key.startswith("exchange.") for cell in first for key in cell.given):
-        with suppress(RunError):  # a learner at fault fails its own cells alone
+        # a learner at fault fails its own cells alone
+        with suppress(RunError), errors_of_plugins(*((LEARNERS, one.learner.found) for _, one in made)):
             learners = (one.make_learner(one.context("cpu", pictures=False))[0] for _, one in made)
             exchanges = any(learner.cost(0).exchange is not None for learner in learners)
     cases = []

@@ -16,7 +16,7 @@ from vnetsim.plugins import Kind, code_file, module_of_file, place_in_file, reas
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.scenario.settings_file import Override, read_experiment
-from vnetsim.testing.calls import BrokenLaw, parameters_fault
+from vnetsim.testing.calls import BrokenLaw
 
 __all__ = ["Conformance", "check_plugin", "conformance"]
 
@@ -111,9 +111,6 @@ def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -
             for part in (one for one in ("name", "source", "task", "paper") if one in kind.parts):
                 if not getattr(found, part):
                     raise BrokenLaw(f"its {part} is empty; give it one.")
-        with report.law(f"its methods take the arguments of {kind.place}", needed=True):
-            if fault := parameters_fault(found, kind):
-                raise BrokenLaw(fault)
         with report.law("its settings survive pickling, as worker processes need"):
             copy = pickle.loads(pickle.dumps(resolved.settings))  # noqa: S301 - pickled just now
             if copy != resolved.settings:

@@ -1,20 +1,20 @@
-"""A plug-in wrapped so that results, inputs and repetition of its calls are checked against its protocol."""
+"""A plug-in wrapped so that its calls are counted, repeated, and checked for changes of their arguments."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any, get_origin
+from typing import Any
 
 import numpy as np
 
 from vnetsim.errors import VnetsimError
 from vnetsim.plugins import Kind, place_of, plugin_errors
-from vnetsim.plugins.checked import CheckedPlugin
 
 _MAY_CHANGE = frozenset({"generator", "chances", "streams"})
 """Arguments, or their fields, that every plug-in may change."""
@@ -26,35 +26,43 @@ class BrokenLaw(VnetsimError):  # noqa: N818 - no error of the checker
     exit_code = 2
 
 
-class StrictPlugin(CheckedPlugin):
-    """A plug-in with attributes and results that must fit its protocol; it must not change what it is given.
+class StrictPlugin:
+    """A plug-in whose calls are counted; it must not change what it is given.
 
     Args:
         plugin: the plug-in, or its class.
         kind: its kind.
         pure: methods that are called twice, and must give the same answer for the same arguments.
         may_change: names of arguments, and of their fields, that the plug-in may change, besides random streams.
-        protocol: what it follows, if not the kind's protocol.
 
     Attributes:
         calls: number of calls of each method.
     """
 
     def __init__(
-        self,
-        plugin: Any,
-        kind: Kind,
-        *,
-        pure: Collection[str] = (),
-        may_change: Collection[str] = ("memory",),
-        protocol: type | None = None,
+        self, plugin: Any, kind: Kind, *, pure: Collection[str] = (), may_change: Collection[str] = ("memory",)
     ) -> None:
-        super().__init__(plugin, kind.name, protocol or kind.protocol, str(getattr(plugin, "name", kind.name)))
+        self._plugin = plugin
+        self._kind = kind
         self._pure = pure
         self._may_change = _MAY_CHANGE | {*may_change}
         self.calls: collections.Counter[str] = collections.Counter()
 
-    def _method(self, part: str, method: Any, expected: Any) -> Any:
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # for isinstance
+        return type(self._plugin)
+
+    def __getattr__(self, part: str) -> Any:
+        value = getattr(self._plugin, part)
+        if part.startswith("_") or not inspect.isroutine(value):
+            return value
+        self.__dict__[part] = call = self._method(part, value)  # __getattr__ is called only once
+        return call
+
+    def _method(self, part: str, method: Any) -> Any:
+        name = str(getattr(self._plugin, "name", self._kind.name))
+
+        @functools.wraps(method)
         def call(*given: Any, **named: Any) -> Any:
             self.calls[part] += 1
             words = (
@@ -62,10 +70,9 @@ class StrictPlugin(CheckedPlugin):
             )
 
             def answer() -> Any:
-                with plugin_errors(*self._told, f"in {words}"):
+                with plugin_errors(self._kind.name, name, f"in {words}"):
                     found = method(*given, **named)
-                found = self._fit_result(found, expected, words, method)
-                return tuple(found) if get_origin(expected) is Iterable else found
+                    return tuple(found) if part == "select" and isinstance(found, Iterator) else found
 
             before = self._bits_of(part, given)
             found = answer()
@@ -81,7 +88,7 @@ class StrictPlugin(CheckedPlugin):
         return call
 
     def _bits_of(self, part: str, given: Sequence[Any]) -> Any:
-        declared = vars(self._protocol).get(part)
+        declared = vars(self._kind.protocol).get(part)
         names = list(inspect.signature(getattr(declared, "__func__", declared)).parameters)[1:] if declared else []
         names += [""] * len(given)
         return [
@@ -126,23 +133,3 @@ def _words(value: Any) -> str:
         return f"{value!r:.40}" if plain else f"{len(value)} x {type(value[0]).__name__}" if value else "[]"
     number = getattr(value, "round", None)
     return type(value).__name__ + (f" of round {number}" if isinstance(number, int) else "")
-
-
-def parameters_fault(found: type, kind: Kind) -> str:
-    """Return which method of a class cannot be called as the protocol says; empty for none."""
-    for part, declared in vars(kind.protocol).items():
-        wanted = getattr(declared, "__func__", declared)
-        own = inspect.getattr_static(found, part, None)
-        function = getattr(own, "__func__", own)
-        if part.startswith("_") or not (inspect.isfunction(wanted) and inspect.isfunction(function)):
-            continue
-        asked = list(inspect.signature(wanted).parameters.values())
-        needed = [one for one in asked if one.default is one.empty]
-        by_name = {one.name: None for one in needed if one.kind is one.KEYWORD_ONLY}
-        count = sum(one.kind is not one.KEYWORD_ONLY for one in needed) - isinstance(own, staticmethod)
-        try:
-            inspect.signature(function).bind(*[None] * count, **by_name)
-        except TypeError as error:
-            parameters = ", ".join(str(one).partition(":")[0] for one in asked)
-            return f"its method {part} cannot be called with ({parameters}): {error}."
-    return ""

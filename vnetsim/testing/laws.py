@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import Entered, Left, TrafficStream
+from vnetsim.coverage.windows import Entered, Left
 from vnetsim.experiment import Experiment
 from vnetsim.learning import AGGREGATOR, Cost, Learner, ModelKey, Participant, Peer
 from vnetsim.learning.aggregation import AGGREGATIONS
-from vnetsim.learning.faults import aggregate_checked, model_shapes, train_checked
+from vnetsim.learning.faults import aggregate_checked, cost_of, finite_metrics, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
 from vnetsim.plugins import Kind
-from vnetsim.radio import RADIO_MODELS
+from vnetsim.plugins.results import FINITE, number_of
+from vnetsim.radio import RADIO_MODELS, RATE
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
@@ -119,6 +120,10 @@ def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) 
     strict = make()
     rsu = Rsu(id="a", x_m=0.0, y_m=0.0, range_m=250.0)
 
+    def ask(method: str, *given: Any) -> float:
+        within = FINITE if method == "received_dbm" else RATE
+        return number_of(getattr(strict, method)(rsu, *given), within, RADIO_MODELS, strict, method)
+
     def measure() -> list[float]:
         found = []
         memory = strict.begin((rsu,), ()) if hasattr(strict, "begin") else None
@@ -132,10 +137,10 @@ def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) 
                 else [None, None]
             )
             for m in _DISTANCES_M:
-                found += [strict.downlink_bps(rsu, (m, 0.0), states[0]), strict.uplink_bps(rsu, (m, 0.0), states[0])]
-                found.append(strict.sidelink_bps(rsu, (0.0, m), (0.0, 0.0), states[1]))
+                found += [ask("downlink_bps", (m, 0.0), states[0]), ask("uplink_bps", (m, 0.0), states[0])]
+                found.append(ask("sidelink_bps", (0.0, m), (0.0, 0.0), states[1]))
                 if hasattr(strict, "received_dbm"):
-                    strict.received_dbm(rsu, (m, 0.0), states[0])
+                    ask("received_dbm", (m, 0.0), states[0])
         return found
 
     with report.law(
@@ -157,7 +162,6 @@ def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) 
 def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:  # noqa: C901 - one law after the other
     def read() -> tuple[Any, list[Any]]:
         traffic: Any = open_source(experiment, repeat=False, source=plugin)
-        traffic = StrictPlugin(traffic, TRAFFIC_SOURCES, protocol=TrafficStream)
         events: list[Any] = []
         try:
             if len({rsu.id for rsu in traffic.rsus}) < len(traffic.rsus):
@@ -283,7 +287,7 @@ def _round(learner: Learner, index: int) -> list[Any]:
         if not all(one.finite for one in updates):
             raise BrokenLaw(f"train in round {index} returned values that are not finite; mend loss or step size.")
         made = aggregate_checked(learner, updates, f"in aggregate in round {index}")
-        metrics = learner.evaluate(final=index == 1)
+        metrics = finite_metrics(learner, learner.evaluate(final=index == 1), "in evaluate")
     return [made.weights, made.metrics, metrics, [one.loss for one in updates], learner.state_dict()]
 
 
@@ -324,8 +328,8 @@ def _learner(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin
                 f"describe() has silo_label_counts of shape {counts}, expected ({silos}, number of class names)."
             )
         for silo in range(silos):
-            cost = learner.cost(silo)
-            if not (min(cost.download_bytes, cost.upload_bytes, cost.steps) >= 0 and 0 < cost.work_flop < np.inf):
+            cost = cost_of(learner, silo)
+            if cost.steps < 0 or cost.work_flop == 0:
                 raise BrokenLaw(
                     f"cost({silo}) is {cost}; sizes are 0 bytes or more, and work_flop is finite and above 0."
                 )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Left, TrafficInfo, TrafficStream
 from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
-from vnetsim.plugins.checked import checked
+from vnetsim.plugins import plugin_errors
+from vnetsim.plugins.results import FINITE, number_of, require_type
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
@@ -40,15 +43,15 @@ def open_source(
         unsaid = unread_settings(experiment, ())
     else:
         refuse_unread(experiment, source.found.name, reads)
-    traffic = checked(source.settings, TRAFFIC_SOURCES.name, TRAFFIC_SOURCES.protocol).open(request)
-    if experiment.scenario in TRAFFIC_SOURCES.built_in:
-        return traffic  # type: ignore[no-any-return]
-    own = checked(traffic, TRAFFIC_SOURCES.name, TrafficStream, name=source.found.name)
-    return OwnTraffic(own, source.record, experiment.scenario, unsaid)
+    with plugin_errors(TRAFFIC_SOURCES.name, source.found.name, "in open"):
+        traffic: TrafficStream = source.settings.open(request)
+        if experiment.scenario in TRAFFIC_SOURCES.built_in:
+            return traffic
+        return OwnTraffic(traffic, source.record, experiment.scenario, unsaid)
 
 
 class OwnTraffic:
-    """Traffic of a user's own source: adds it to the record, and refuses impossible paths.
+    """Traffic of a user's own source: adds it to the record, refuses impossible paths, and names the source in errors.
 
     ``unsaid`` are the changed settings of a source that does not declare which settings it reads.
     """
@@ -56,7 +59,7 @@ class OwnTraffic:
     def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str, unsaid: Sequence[str]) -> None:
         self._traffic = traffic
         self._record = record
-        self.rsus = tuple(traffic.rsus)
+        self.rsus = tuple(require_type(rsu, Rsu, TRAFFIC_SOURCES, traffic, "rsus") for rsu in traffic.rsus)
         if not self.rsus:
             raise InputError(f"traffic source '{record['name']}': it has no RSU.")
         self._speeds = PathSpeeds()
@@ -67,7 +70,8 @@ class OwnTraffic:
     @property
     def info(self) -> TrafficInfo:
         """The traffic's entry in the manifest, with the source's name and file."""
-        info = self._traffic.info
+        with self._errors("in info"):
+            info = require_type(self._traffic.info, TrafficInfo, TRAFFIC_SOURCES, self._traffic, "info")
         return dataclasses.replace(
             info,
             kind=self._record["name"],
@@ -79,7 +83,8 @@ class OwnTraffic:
     @property
     def time_s(self) -> float:
         """Time (s) up to which the traffic was read."""
-        return self._traffic.time_s
+        with self._errors("in time_s"):
+            return number_of(self._traffic.time_s, FINITE, TRAFFIC_SOURCES, self._traffic, "time_s")
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``.
@@ -88,13 +93,18 @@ class OwnTraffic:
             InputError: a path is impossible, names an unknown RSU, or leads out of the RSU's disc.
             RunError: the source failed.
         """
-        for event in self._traffic.events():
-            self._check(event)
-            yield event
+        with self._errors("in events"):
+            for event in self._traffic.events():
+                self._check(event)
+                yield event
 
     def close(self) -> None:
         """Close the source's traffic."""
-        self._traffic.close()
+        with self._errors("in close"):
+            self._traffic.close()
+
+    def _errors(self, when: str) -> AbstractContextManager[None]:
+        return plugin_errors(TRAFFIC_SOURCES.name, self._record["name"], when)
 
     def _check(self, event: CoverageEvent) -> None:
         """Refuse a path with an unknown RSU or outside the RSU's disc; count paths that contradict their speeds."""
@@ -103,7 +113,7 @@ class OwnTraffic:
         if rsu is None:
             raise InputError(f"{who} names RSU '{path.rsu_id}', which is not there.")
         away_m = float(np.hypot(np.subtract(path.x_m, rsu.x_m), np.subtract(path.y_m, rsu.y_m)).max())
-        if away_m > _ROUNDING * rsu.range_m:
+        if not away_m <= _ROUNDING * rsu.range_m:  # NaN is refused too
             raise InputError(
                 f"{who} leads {away_m:g} m away from RSU '{rsu.id}', whose range is {rsu.range_m:g} m: a path lies "
                 "inside the disc, from the exact entry to the exit (m)."

@@ -12,9 +12,8 @@ import pytest
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import RoundSettings
 from vnetsim.learning import Cost, Exchange
-from vnetsim.plugins.checked import checked
 from vnetsim.simulation.invitations import Invitations
-from vnetsim.simulation.pace import Pace, PlannedRound, RoundState
+from vnetsim.simulation.pace import PlannedRound, RoundState
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import ArrivalSelection
 
@@ -36,7 +35,7 @@ def invitations(**answers: Any) -> tuple[Invitations, Any]:
     world = SimpleNamespace(cost=lambda _: SimpleNamespace(steps=steps))
     state: Any = SimpleNamespace(advance=lambda *_: None, world=world)
     window: Any = SimpleNamespace(vehicle=SimpleNamespace(silo=0), path=None)
-    pace: Any = checked(Mine(), "pace", Pace)
+    pace: Any = Mine()
     return Invitations(
         policy=ArrivalSelection(), generator=np.random.default_rng(0), pace=pace, selection_state=state
     ), window
@@ -66,9 +65,15 @@ def test_without_answers_of_its_own_it_changes_nothing() -> None:
         ({"share": math.nan}, "pace 'mine' failed in share in round 3: it returned nan, expected a finite number; see"),
         ({"share": 1.5}, "it returned 1.5, which must be between 0 and 1"),
         ({"share": None}, "it returned None, expected a finite number"),
-        ({"plan": PlannedRound(length_s=0.0)}, "failed in plan in round 3: it returned 0.0 as length_s, which must be"),
+        (
+            {"plan": PlannedRound(length_s=0.0)},
+            "failed in plan in round 3: it returned 0.0, which must be between 1e-9",
+        ),
         ({"plan": "soon"}, "it returned 'soon', expected a PlannedRound"),
-        ({"plan": PlannedRound(length_s=1.0, share=7)}, "it returned 7 as share, which must be between 0 and 1"),
+        (
+            {"plan": PlannedRound(length_s=1.0, share=7)},
+            "in plan in round 3: it returned 7, which must be between 0 and 1",
+        ),
     ],
 )
 def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], words: str) -> None:

@@ -14,7 +14,8 @@ from vnetsim.experiment import DEFAULT_NAMES, RoundSettings
 from vnetsim.plugins import Kind, optional
 from vnetsim.simulation.selection.candidate import Candidate
 
-LengthS = Annotated[float, Within(1e-9, 1e12, "s", "a round has an end, and it lies ahead")]
+LENGTH = Within(1e-9, 1e12, "s", "a round has an end, and it lies ahead")
+LengthS = Annotated[float, LENGTH]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,107 @@
+"""Checks of what a run's plug-ins return and raise: every fault is one line that names plug-in, method and protocol."""
+
+from __future__ import annotations
+
+import math
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, NoneType
+from typing import Any, TypeVar
+
+from vnetsim.errors import RunError, VnetsimError
+from vnetsim.errors.bounds import Within
+from vnetsim.plugins import Kind, place_of, plugin_errors
+
+T = TypeVar("T")
+
+FINITE = Within(-sys.float_info.max, sys.float_info.max, "", "a number")
+NOT_NEGATIVE = Within(0, sys.float_info.max, "", "a size")
+
+
+def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, at: Any = None) -> float:
+    """Return what a plug-in's method returned as a Python float; ``at`` has the ``round`` for the message, if any.
+
+    Raises:
+        RunError: it is no finite number, or out of bounds.
+    """
+    if type(value) is float and within.low <= value <= within.high:  # radio models are called a million times
+        return value
+    try:
+        found = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise wrong_result(f"it returned {_words(value)}, expected a finite number", kind, plugin, method, at)
+    if not within.low <= found <= within.high:
+        raise wrong_result(f"it returned {value}, which must be {within}", kind, plugin, method, at)
+    return found
+
+
+def require_type(value: T, expected: type, kind: Kind, plugin: Any, method: str, at: Any = None) -> T:
+    """Return what a plug-in's method returned; RunError if it is no ``expected``. See also ``number_of``."""
+    if not isinstance(value, expected):
+        problem = f"it returned {_words(value)}, expected {_article(expected)}"
+        raise wrong_result(problem, kind, plugin, method, at)
+    return value
+
+
+def wrong_result(problem: str, kind: Kind, plugin: Any, method: str, at: Any = None) -> RunError:
+    """Return, not raise, the error for a wrong result; see ``number_of``."""
+    place = place_of(getattr(plugin, method, None))
+    name = getattr(plugin, "name", kind.name)
+    return RunError(f"{kind.name} '{name}' failed in {method}{_moment([at])}: {problem}; see {kind.place}.{place}")
+
+
+@contextmanager
+def errors_of_plugins(*plugins: tuple[Kind, Any]) -> Iterator[None]:
+    """Turn an exception that was raised inside one of these plug-ins, objects or classes, into a RunError of one line.
+
+    It names plug-in, method, round and line of the user's file. Other exceptions are raised unchanged.
+    """
+    try:
+        yield
+    except VnetsimError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        while frames:
+            for kind, plugin in plugins:
+                if method := _method_of(plugin, frames[-1]):
+                    given = [
+                        frame.f_locals.get(name)
+                        for frame in reversed(frames)
+                        for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount]
+                    ]
+                    with plugin_errors(kind.name, str(plugin.name), f"in {method}{_moment(given)}"):
+                        raise error from error.__cause__
+            frames.pop()
+        raise
+
+
+def _method_of(plugin: Any, frame: FrameType) -> str:
+    """Return the public method of a plug-in whose code a frame runs, or code inside that method; else empty."""
+    own = plugin if isinstance(plugin, type) else type(plugin)
+    where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
+    for base in own.__mro__:
+        inside = where.removeprefix(f"{base.__module__}.{base.__qualname__}.")
+        if inside != where and not inside.startswith("_"):
+            return inside.partition(".")[0]
+    return ""
+
+
+def _moment(given: list[Any]) -> str:
+    """Return " in round N" if an argument of a call has a round; else empty."""
+    rounds = (getattr(one, "round", None) for one in given)
+    return next((f" in round {number}" for number in rounds if isinstance(number, int)), "")
+
+
+def _words(value: Any) -> str:
+    plain = isinstance(value, bool | int | float | str | NoneType)
+    return f"{value!r:.80}" if plain else _article(type(value))
+
+
+def _article(kind: type) -> str:
+    """Return the name of a class after "a" or "an"."""
+    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
