@@ -6,26 +6,27 @@ becomes free is filled at once. A round closes with its ``quorum``-th commit, or
 nobody has committed by then, the model stays as it is. A commit counts for the round that is open when it arrives. No
 vehicle counts twice in one round.
 
-That is the pace ``quorum``; other paces (``pace``) decide otherwise how many are invited and when a round closes. A
-selection policy (``selection``) decides who is invited first.
+That is the pace ``quorum``; other paces decide otherwise how many are invited and when a round closes. A selection
+policy decides who is invited first.
 
 With a learner whose vehicles exchange with each other, a round has two parts, each at most ``deadline_s`` long. First,
 vehicles that are ready for the exchange wait until the quorum is reached or the deadline passes. Then nobody else is
 invited, and they exchange. The round closes when the last of them has committed or left.
 
-An aggregator does not know the others, and knows only the vehicles that the fleet offers it. It reports to the event
-loop through an outbox.
+An aggregator does not know the others, and knows only the vehicles that the fleet offers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from vnetsim.learning import ModelKey
 from vnetsim.plugins.results import FINITE, number_of, wrong_result
+from vnetsim.simulation.in_flight import InFlight
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox, make_participant
@@ -34,7 +35,7 @@ from vnetsim.simulation.participation import Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
 from vnetsim.simulation.stages import Coverage
-from vnetsim.simulation.tasks import Activity, Task
+from vnetsim.simulation.tasks import Activity, Deadline, Task
 from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
@@ -45,7 +46,12 @@ from vnetsim.storage.rows import ClosedBy, Outcome
 class Aggregator:
     """Runs the rounds of one model.
 
-    ``finished`` is True once its last round has closed. Vehicles that wait for its invitation are in ``invitations``.
+    Args:
+        invitations: the vehicles that wait for its invitation.
+        invite: called with itself and the window of every vehicle that it invites; calls ``begin``.
+
+    Attributes:
+        finished: whether its last round has closed.
     """
 
     name: str
@@ -55,15 +61,15 @@ class Aggregator:
     outbox: Outbox
     pace: Pace
     invitations: Invitations
+    invite: Callable[[Aggregator, OpenWindow], None]
     finished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._deadline_s, self._pace_closed_by = getattr(self.pace, "deadline_s", None), self.pace.closed_by
-        self._deadline: Task | None = None
+        self._deadline = Deadline(self.world.env)
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
-        self._in_flight: dict[Vehicle, Participation] = {}
-        self._outside = 0  # how many of them are outside coverage, where they take no place
+        self._in_flight = InFlight(self.name)
         self._exchange = RoundExchange(world=self.world, recorder=self.recorder)
 
     @property
@@ -86,11 +92,7 @@ class Aggregator:
 
         A model may come more than once.
         """
-        for participation in self._in_flight.values():
-            origin = participation.origin
-            yield from (*(one.origin.base for one in origin.together), *(model for _, model in origin.handover.mixed))
-            if origin.arriving is not None:
-                yield origin.arriving
+        yield from self._in_flight.models()
         for _, participant in self._open.committed:
             handover = participant.handover
             yield from (participant.base, *(model for _, model in handover.mixed), *handover.bases)
@@ -104,7 +106,7 @@ class Aggregator:
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self.world.env.now,
-            silos={vehicle.silo for vehicle in self._in_flight},
+            silos={participation.window.vehicle.silo for participation in self._in_flight},
             held=held,
         )
         if not held:
@@ -116,7 +118,7 @@ class Aggregator:
         ``reset`` cuts all participations in flight: ``stale``, or as if they had left if they are outside coverage.
         """
         self._open.held, self._open.open_s = False, self.world.env.now
-        for participation in list(self._in_flight.values()) if reset else ():
+        for participation in self._in_flight if reset else ():
             self._cut_late(participation, "quorum", self.world.env.now)
         self._begin()
         self._close_if_over()
@@ -154,7 +156,7 @@ class Aggregator:
 
     def participation(self, vehicle: Vehicle) -> Participation:
         """Return a vehicle's participation in flight for this aggregator; KeyError if it has none."""
-        return self._in_flight[vehicle]
+        return self._in_flight.of(vehicle)
 
     def move(
         self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None
@@ -163,8 +165,7 @@ class Aggregator:
 
         It takes no place outside coverage. The round closes if that was what it waited for.
         """
-        self._outside += (coverage is None) - (participation.coverage is None)
-        participation.move(coverage, keep=keep, model=model)
+        self._in_flight.move(participation, coverage, keep=keep, model=model)
         self._close_if_over()
 
     def takes(self, vehicle: Vehicle) -> bool:
@@ -179,30 +180,14 @@ class Aggregator:
 
     def release(self, participation: Participation) -> None:
         """Remove a participation that another aggregator will ``adopt``; the round closes if it waited only for it."""
-        vehicle = participation.window.vehicle
-        del self._in_flight[vehicle]
-        vehicle.served_by.remove(self.name)
+        self._in_flight.remove(participation)
         self._close_if_over()
 
-    def adopt(self, participation: Participation, *, change: bool) -> None:
-        """Take over a participation that another aggregator has released; it ends at once if its model is too stale.
-
-        With ``change`` only its change to the model is aggregated, unless it began with a model of this aggregator.
-        """
-        vehicle, origin = participation.window.vehicle, participation.origin
-        own = origin.base.aggregator == self.name
-        counted_from = None
-        if origin.arriving is not None:
-            counted_from = origin.arriving.version
-        elif not own:
-            counted_from = self.round - self.recorder.count_closed_since(self.name, participation.start_s)
-        carried: Literal["model", "change"] = "change" if change and not own else "model"
-        origin.handover = replace(origin.handover, counted_from=counted_from, carried=carried)
-        self._in_flight[vehicle] = participation
-        self._open.silos.add(vehicle.silo)
-        vehicle.served_by.append(self.name)
+    def adopt(self, participation: Participation) -> None:
+        """Take over a participation that another aggregator has released; it ends at once if its model is too stale."""
         participation.owner = self
-        if origin.version < self.round - self.world.experiment.round.max_staleness:
+        self._add(participation)
+        if participation.origin.version < self.round - self.world.experiment.round.max_staleness:
             participation.cut()
             self._end(participation, "stale", self.world.env.now)
 
@@ -226,7 +211,7 @@ class Aggregator:
             self._close("traffic_end", time_s)
         else:
             # participations that are left are outside coverage: the others ended with their windows
-            for participation in list(self._in_flight.values()):
+            for participation in self._in_flight:
                 self._cut_late(participation, "traffic_end", time_s)
         self.finished = True
 
@@ -269,7 +254,7 @@ class Aggregator:
             open_s=self._open.open_s,
             now_s=self.world.env.now,
             invited=self._open.invited,
-            in_flight=len(self._in_flight) - self._outside,
+            in_flight=len(self._in_flight),
             committed=len(self._open.committed),
             close_s=self._open.close_s,
             rules=self.world.experiment.round,
@@ -288,33 +273,21 @@ class Aggregator:
         """Make the open round close at most ``length_s`` seconds from now."""
         now_s = self.world.env.now
         self._open.close_s = now_s + length_s
-        self._replace_deadline(self._wait_until_deadline(self._open.close_s - now_s))
+        self._deadline.set(self._open.close_s - now_s, self._expire)
 
-    def _replace_deadline(self, deadline: Activity | None) -> None:
-        """Stop the present deadline, and start another one unless it is None."""
-        if self._deadline is not None:
-            self._deadline.stop()
-        self._deadline = None if deadline is None else Task(deadline)
-
-    def _wait_until_deadline(self, wait_s: float) -> Activity:
-        """Wait (s); then begin the exchange if anybody waits for it, else close the round."""
-        yield self.world.env.timeout(wait_s)
+    def _expire(self) -> None:
+        """At the deadline, begin the exchange if anybody waits for it, else close the round."""
         if self._exchange.gathered:
             self._open_exchange("deadline")
         else:
             self._close_and_go_on("deadline")
-
-    def _wait_until_exchange_deadline(self) -> Activity:
-        """Close the round ``round.deadline_s`` after its exchange began."""
-        yield self.world.env.timeout(self.world.experiment.round.deadline_s)
-        self._close_and_go_on("deadline")
 
     def _closed_by(self) -> ClosedBy | None:
         """Return the reason for which the round is to close now; None if it stays open."""
         if self._open.held:
             return None
         if self._exchange.under_way:
-            return self._open.exchange_by if self._exchange.over else None
+            return self._exchange.closed_by
         return self._pace_closed_by if self.pace.closes(self._state()) else None
 
     def _invite_up_to(self, free: int, state: RoundState) -> None:
@@ -327,22 +300,13 @@ class Aggregator:
                 if self.world.experiment.round.distinct_silos and window.vehicle.silo in self._open.silos:
                     self.invitations.rest(window.vehicle)
                     continue
-                self._invite(window)
+                self.invite(self, window)
+                self._open.invited += 1
                 if self._places(self._state()) <= 0:
                     return
 
-    def _invite(self, window: OpenWindow) -> None:
-        """Start a participation, count it as invited, and notify the functions in ``World.on_invited``."""
-        participation = self.begin(window)
-        self._open.invited += 1
-        for notify in self.world.on_invited:
-            notify(participation)
-
-    def begin(self, window: OpenWindow, *, beside: Participation | None = None) -> Participation:
-        """Start a participation in a window and return it, without counting it as invited.
-
-        ``beside`` is the same vehicle's participation for another aggregator, whose training it shares.
-        """
+    def begin(self, window: OpenWindow, make: Callable[..., Participation] = Participation) -> None:
+        """Start a participation in a window, without counting it as invited; ``make`` is called for it."""
         vehicle = window.vehicle
         invitation = Invitation(
             coverage=self.world.coverage(window),
@@ -351,22 +315,22 @@ class Aggregator:
             predicted=self.invitations.predict(window, self.world.env.now),
             train_s=self.world.train_s(window),
         )
-        participation = Participation(env=self.world.env, invitation=invitation, owner=self, beside=beside)
-        self._in_flight[vehicle] = participation
-        self._open.silos.add(vehicle.silo)
+        self._add(make(env=self.world.env, invitation=invitation, owner=self))
         self.invitations.mark_round(vehicle, self.round)
         window.invited = True
-        vehicle.served_by.append(self.name)
-        return participation
+
+    def _add(self, participation: Participation) -> None:
+        """Add a participation to those in flight; its silo takes part in the open round."""
+        self._in_flight.add(participation)
+        self._open.silos.add(participation.window.vehicle.silo)
 
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
         """Begin the exchange of those who wait, and cut others that could not commit to the next round."""
-        for participation in list(self._in_flight.values()):
+        for participation in self._in_flight:
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self.world.env.now)
-        self._open.exchange_by = opened_by
-        self._replace_deadline(self._wait_until_exchange_deadline())
-        self._exchange.begin(self.model)
+        self._deadline.set(self.world.experiment.round.deadline_s, partial(self._close_and_go_on, "deadline"))
+        self._exchange.begin(self.model, opened_by)
 
     def _too_old(self, participation: Participation) -> bool:
         """Return whether a participation is too stale to commit to the next round."""
@@ -408,9 +372,9 @@ class Aggregator:
         """Close the round at a time (s): cut what is too stale, train and aggregate, record, report to the outbox."""
         index = self.round
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
-        self._replace_deadline(None)
+        self._deadline.cancel()
         proceed = self._exchange.stop()
-        for participation in list(self._in_flight.values()):
+        for participation in self._in_flight:
             if self.finished or self._too_old(participation):
                 self._cut_late(participation, closed_by, time_s)
             elif proceed is not None and participation.stage == "exchange":
@@ -436,13 +400,9 @@ class Aggregator:
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
         """Record a participation that has ended, free its place, report its vehicle as idle; return its row number."""
-        vehicle = participation.window.vehicle
-        del self._in_flight[vehicle]
+        self._in_flight.remove(participation)
         self._exchange.remove(participation)
-        self._outside -= participation.coverage is None
         if outcome != "committed":  # else the caller does, after counting it
             self._close_if_over()
-        vehicle.served_by.remove(self.name)
-        row = self.recorder.record_participation(participation.window, participation, outcome, self.model, time_s)
-        self.outbox.idle.append(vehicle)
-        return row
+        self.outbox.idle.append(participation.window.vehicle)
+        return self.recorder.record_participation(participation.window, participation, outcome, self.model, time_s)

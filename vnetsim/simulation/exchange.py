@@ -25,7 +25,7 @@ from vnetsim.coverage.windows import VehiclePath, crossings, position_m
 from vnetsim.learning import Exchange
 from vnetsim.radio.channel import Channel
 from vnetsim.simulation.participation import Participation
-from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task
+from vnetsim.simulation.tasks import Activity, Deadline, Interrupt, Signal, Task
 from vnetsim.simulation.world import World
 
 Peers = tuple[Participation, ...]
@@ -106,7 +106,7 @@ class ExchangePhase:
         """Start all exchanges now; they are cut after ``exchange.limit_s``. Members without any are done at once."""
         for exchange in self._exchanges:
             exchange.task = Task(self._carry_out(exchange))
-        Task(self._cut_at_limit())
+        Deadline(self.world.env).set(self._settings.limit_s, partial(self._cut, self._exchanges))
         Task(self._watch())
         for member in self.members:
             self._settle(member)
@@ -278,11 +278,6 @@ class ExchangePhase:
                     exchange.look_again()
                 elif exchange.on_air and not self._in_contact(exchange):
                     self._cut([exchange])
-
-    def _cut_at_limit(self) -> Activity:
-        """Cut what is still under way ``exchange.limit_s`` after the beginning."""
-        yield self.world.env.timeout(self._settings.limit_s)
-        self._cut(self._exchanges)
 
     def _sidelink_bps(self, source: Participation, target: Participation, time_s: float) -> float:
         """Return the rate between two members at a time (bit/s); the link's state is drawn once for both directions."""

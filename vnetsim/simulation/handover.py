@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.participation import Participation
@@ -26,6 +27,10 @@ class Handover:
     def __post_init__(self) -> None:
         self._settings = self.world.experiment.handover
         self._gaps: dict[Participation, Task] = {}
+
+    def invite(self, owner: Aggregator, window: OpenWindow) -> None:
+        """Start the participation of a vehicle that ``owner`` invites."""
+        owner.begin(window)
 
     def leave_disc(self, window: OpenWindow) -> None:
         """Handle that a vehicle left a disc, whether its RSU served it or not; here nothing."""
@@ -65,7 +70,22 @@ class Handover:
             participation.origin.handovers.append(step)
         if policy != "forward":
             owner.release(participation)
-            after.adopt(participation, change=policy == "carry-delta")
+            self._set_effects(participation, after, change=policy == "carry-delta")
+            after.adopt(participation)
+
+    def _set_effects(self, participation: Participation, after: Aggregator, *, change: bool) -> None:
+        """Set from which version of ``after`` the staleness counts, and whether only the change is aggregated.
+
+        A participation that began with a model of ``after`` counts there as it began.
+        """
+        origin, own = participation.origin, participation.origin.base.aggregator == after.name
+        counted_from = None
+        if origin.arriving is not None:
+            counted_from = origin.arriving.version
+        elif not own:
+            counted_from = after.round - after.recorder.count_closed_since(after.name, participation.start_s)
+        carried: Literal["model", "change"] = "change" if change and not own else "model"
+        origin.handover = replace(origin.handover, counted_from=counted_from, carried=carried)
 
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
         """Handle that no RSU serves a vehicle any longer that takes part for ``owner``.

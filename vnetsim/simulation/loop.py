@@ -119,6 +119,8 @@ def simulate(
         images=images or {},
     )
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
+    aggregators: dict[str, Aggregator] = {}
+    handover = (MultiHandover if experiment.handover.policy == "multi" else Handover)(world=world, by_rsu=aggregators)
 
     def aggregator(name: str) -> Aggregator:
         """Return a new aggregator; its selection policy has a random stream of its own."""
@@ -136,12 +138,12 @@ def simulate(
                 pace=plugins.pace,
                 selection_state=SelectionState(world=world, whole_paths=traffic.info.whole_paths),
             ),
+            invite=handover.invite,
         )
 
     belongs = by_rsu(experiment.topology, traffic.rsus)
     all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
-    aggregators = {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
-    handover = (MultiHandover if experiment.handover.policy == "multi" else Handover)(world=world, by_rsu=aggregators)
+    aggregators |= {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
     fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, handover, radio.enter)
     mixer = mixer_class(experiment.topology, traffic.rsus)(
         world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them

@@ -19,7 +19,7 @@ from vnetsim.learning import ModelKey
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.log import Mixing, RoundHandler, RoundSummary, SimulationLog
 from vnetsim.simulation.open_round import Outbox
-from vnetsim.simulation.tasks import Activity, Task
+from vnetsim.simulation.tasks import Activity, Deadline, Task
 from vnetsim.simulation.topology import metropolis_hastings, neighbours
 from vnetsim.simulation.world import World
 from vnetsim.storage.rows import MergeRecord
@@ -75,7 +75,7 @@ class Cloud(NoMixing):
     def __post_init__(self) -> None:
         self._rules = self.world.experiment.topology
         self._round = 0
-        self._deadline: Task | None = None
+        self._deadline = Deadline(self.world.env)
         self._samples = dict.fromkeys(self.aggregators, 0)
         self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
         self._here: list[str] = []  # RSUs whose model has arrived, in order
@@ -106,17 +106,11 @@ class Cloud(NoMixing):
         if len(self._here) == len(self.aggregators) - len(self._last):
             self._close("everyone")
         elif len(self._here) == 1 and self._rules.cloud_deadline_s is not None:
-            self._deadline = Task(self._close_after(self._rules.cloud_deadline_s))
-
-    def _close_after(self, deadline_s: float) -> Activity:
-        """Close the cloud's round after ``deadline_s`` (s)."""
-        yield self.world.env.timeout(deadline_s)
-        self._close("deadline")
+            self._deadline.set(self._rules.cloud_deadline_s, partial(self._close, "deadline"))
 
     def _close(self, closed_by: Literal["everyone", "deadline"]) -> None:
         """Close the cloud's round: average the models that have arrived, and send the average to their RSUs."""
-        if self._deadline is not None:
-            self._deadline.stop()
+        self._deadline.cancel()
         here, self._here = self._here, []
         self._last.update(name for name in here if self.aggregators[name].finished)
         model = self._average(here, closed_by, self.world.env.now)

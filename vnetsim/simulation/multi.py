@@ -1,28 +1,111 @@
-"""The handover policy ``multi`` (FedMes): a vehicle takes part at all RSUs whose discs it is in."""
+"""The handover policy ``multi`` (FedMes): a vehicle takes part at all RSUs whose discs it is in.
+
+Nothing else but the event loop, which takes ``MultiHandover`` for that policy, knows of it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from vnetsim.learning import HandoverEffects, ModelKey
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.handover import Handover
 from vnetsim.simulation.participation import Participation
+from vnetsim.simulation.stages import Work
+from vnetsim.simulation.tasks import Activity, Signal, until
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
+from vnetsim.storage.rows import Stage
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class JointParticipation(Participation):
+    """One of a vehicle's participations for several aggregators, which share one training.
+
+    When each has downloaded its model or has ended, the first that is left trains from the mean of the models while the
+    others wait; then all upload.
+
+    Args:
+        together: those that share ``work``, this one included, in order of invitation.
+
+    Attributes:
+        arrived: whether its model has been downloaded.
+        trained: whether it has done the training.
+        turn: fires when this one is to train, or when another one has trained.
+    """
+
+    waiting_needs_energy: ClassVar[bool] = False  # another one's row has the energy of the time that it waits for
+
+    together: list[JointParticipation]
+    arrived: bool = field(default=False, init=False)
+    trained: bool = field(default=False, init=False)
+    turn: Signal = field(default_factory=Signal, init=False)
+
+    def __post_init__(self) -> None:
+        self.together.append(self)
+        super(JointParticipation, self).__post_init__()  # a class with slots has no other ``super``
+
+    @property
+    def speed_mps(self) -> float:
+        """Speed at the vehicle's entry at the RSU that invited it first (m/s)."""
+        return self.together[0].window.speed_mps
+
+    def bases(self) -> tuple[ModelKey, ...]:
+        """Return the models of all in ``together``."""
+        return tuple(one.origin.base for one in self.together)
+
+    def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
+        """Return the first model that was downloaded, and all of them, if there are several, as ``bases``."""
+        own, bases = self.origin.base, tuple(one.origin.base for one in self.together if one.arrived)
+        counted_from = None if bases[0] == own else own.version
+        return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
+
+    def cut(self) -> Stage:
+        """End it as usual; the next one in ``together`` trains if it waited only for this one.
+
+        While it waits, the returned stage is ``training``.
+        """
+        doing = super(JointParticipation, self).cut()
+        self._let_first_train()
+        return "training" if doing == "waiting" else doing
+
+    def _train(self) -> Activity:
+        """Wait for ``turn``, then train for all in ``together`` unless another one has done it."""
+        self.arrived = True
+        self._begin("waiting")
+        self._let_first_train()
+        yield from until(self.turn)
+        self._book()
+        if not any(one.trained for one in self.together):
+            yield from super(JointParticipation, self)._train()
+            self.trained = True
+
+    def _let_first_train(self) -> None:
+        """Let the first in ``together`` that has not ended train, once all of these have their models."""
+        left = [one for one in self.together if one.stage != "over"]
+        if left and all(one.arrived and one.stage == "waiting" for one in left):
+            left[0].turn()
+
+    def _upload_begins(self) -> None:
+        """Let the others, which waited for the training, go on to their uploads."""
+        for one in self.together:
+            if one.stage == "waiting":
+                one.turn()
 
 
 class MultiHandover(Handover):
     """Starts a participation in every disc at the invitation; each ends where its disc is left."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.world.on_invited.append(self._join)
-
-    def _join(self, invited: Participation) -> None:
-        """Start the vehicle's participations at its other discs whose aggregators may take it and are not held."""
-        vehicle = invited.window.vehicle
-        for window in vehicle.windows:
-            aggregator = self.by_rsu[window.rsu.id]
-            if window is not invited.window and aggregator.takes(vehicle) and not aggregator.held:
-                window.chance = invited.window.chance
-                aggregator.begin(window, beside=invited)
+    def invite(self, owner: Aggregator, window: OpenWindow) -> None:
+        """Start it also at the vehicle's other discs whose aggregators may take it and are not held."""
+        make = partial(JointParticipation, work=Work(), together=[])
+        owner.begin(window, make)
+        for other in window.vehicle.windows:
+            aggregator = self.by_rsu[other.rsu.id]
+            if other is not window and aggregator.takes(window.vehicle) and not aggregator.held:
+                other.chance = window.chance
+                aggregator.begin(other, make)
 
     def leave_disc(self, window: OpenWindow) -> None:
         """Cut short the participation at a disc that a vehicle left, if it has one there."""

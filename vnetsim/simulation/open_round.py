@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
 
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Participant, Peer
@@ -49,7 +48,6 @@ class OpenRound:
         silos: silos that take part in it.
         invited: number of participations invited in it.
         committed: the row number of each committed participation in the log, and its participant, in order of arrival.
-        exchange_by: what began its exchange; of no meaning without one.
         held: whether it waits for the cloud's model: it invites nobody and does not close.
     """
 
@@ -59,7 +57,6 @@ class OpenRound:
     invited: int = 0
     silos: set[int] = field(default_factory=set)
     committed: list[tuple[int, Participant]] = field(default_factory=list)
-    exchange_by: Literal["quorum", "deadline"] = "quorum"
     held: bool = False
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
@@ -80,13 +77,9 @@ def make_participant(
         camera: gives the blur levels.
         passed: ``World.share_passed``.
     """
-    window, (seconds, _), origin = participation.window, participation.totals(), participation.origin
-    last = participation.segments[-1]
-    base, handover = origin.base, origin.handover
-    if bases := tuple(one.origin.base for one in origin.together if one.origin.arrived):
-        base = bases[0]
-        counted_from = handover.counted_from if base == origin.base else origin.base.version
-        handover = replace(handover, counted_from=counted_from, bases=bases if len(bases) > 1 else ())
+    window, (seconds, _) = participation.window, participation.totals()
+    last, work_share = participation.segments[-1], participation.work.planned_share
+    base, handover = participation.trained_from()
     return Participant(
         round=round_index,
         base=base,
@@ -99,10 +92,10 @@ def make_participant(
         peers=tuple(_peer(peer, camera) for peer in participation.peers),
         neighbours=participation.neighbours,
         download_s=seconds["download"],
-        train_s=participation.train_s,
+        train_s=participation.work.trained_s,
         upload_s=seconds["upload"],
         stay_s=last.begin_s + last.seconds - window.enter_s,
-        work_share=1.0 if participation.work_share is None else participation.work_share,
+        work_share=1.0 if work_share is None else work_share,
         handover=handover,
         chance=window.chance,
         passed=passed(base.version, participation.start_s),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import simpy
 
@@ -53,22 +53,15 @@ class Origin:
 
     Args:
         base: the model that it downloaded first.
-        work: its training.
         handover: models of other aggregators in it, so far; ``bases`` is empty until it has been received.
         arriving: the model being downloaded for mixing; None if there is none.
         handovers: in order of time.
-        together: the vehicle's participations that share ``work``, this one included, in order of invitation. There are
-            several only with ``handover.policy = "multi"``.
-        arrived: whether ``base`` has been downloaded; always False with only one in ``together``.
     """
 
     base: ModelKey
-    work: Work
     handover: HandoverEffects = field(default_factory=HandoverEffects)
     arriving: ModelKey | None = None
     handovers: list[HandoverStep] = field(default_factory=list)
-    together: list[Participation] = field(default_factory=list)
-    arrived: bool = False
 
     @property
     def version(self) -> int:
@@ -111,40 +104,36 @@ class Participation:
     none does, the owner may ``move`` it: training goes on, and transfers go on over the next RSU. The owner may ``cut``
     it at any time.
 
-    Participations of one vehicle for several aggregators share one training (``beside``). When each has downloaded its
-    model or has ended, the first that is left trains while the others wait; then all upload.
-
     Args:
         owner: the aggregator that invited it; another one may take it over.
-        beside: the same vehicle's participation for another aggregator, whose training it shares.
+        work: its training; several participations of a vehicle may share one.
 
     Attributes:
         stage: what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from
             the RSU to the aggregator; the vehicle is done.
         coverage: where it is served; None outside coverage.
         segments: finished stages, in order.
-        work_share: share of its training to be done; None before it begins.
         peers: participations with which its exchange completed.
         neighbours: number of vehicles with which it began an exchange.
         exchange_bytes: bytes over the air in the exchanges that it sent (B).
         worked_s: how long it computed for others in the exchange (s).
-        turn: with several in ``origin.together``: fires when this one is to train, or when another one has trained.
+        waiting_needs_energy: whether the time in ``waiting`` counts in the energy of this participation.
     """
+
+    waiting_needs_energy: ClassVar[bool] = True
 
     env: simpy.Environment
     invitation: Invitation
     owner: Owner
-    beside: InitVar[Participation | None] = None
+    work: Work = field(default_factory=Work)
     coverage: Coverage | None = field(init=False)
     stage: Stage = field(init=False)
     origin: Origin = field(init=False)
     segments: list[Segment] = field(default_factory=list, init=False)
-    work_share: float | None = field(default=None, init=False)
     peers: tuple[Participation, ...] = field(default=(), init=False)
     neighbours: int = field(default=0, init=False)
     exchange_bytes: float = field(default=0.0, init=False)
     worked_s: float = field(default=0.0, init=False)
-    turn: Signal = field(init=False)
     _stage_begin_s: float = field(init=False)
     _stage_rsu_id: str = field(init=False)
     _on_air: tuple[Channel, Transfer] | None = field(default=None, init=False)
@@ -152,11 +141,9 @@ class Participation:
     _exchange_ends: Signal = field(init=False)
     _task: Task = field(init=False)
 
-    def __post_init__(self, beside: Participation | None) -> None:
+    def __post_init__(self) -> None:
         self.coverage = self.invitation.coverage
-        base = self.invitation.base
-        self.origin = replace(beside.origin, base=base, handovers=[]) if beside else Origin(base=base, work=Work())
-        self.origin.together.append(self)
+        self.origin = Origin(base=self.invitation.base)
         self._task = Task(self._life())
 
     @property
@@ -166,8 +153,8 @@ class Participation:
 
     @property
     def speed_mps(self) -> float:
-        """Speed at entry that its vehicle reports (m/s); the same for all in ``origin.together``."""
-        return self.origin.together[0].window.speed_mps
+        """Speed at entry that its vehicle reports (m/s)."""
+        return self.window.speed_mps
 
     @property
     def needs_coverage(self) -> bool:
@@ -183,15 +170,13 @@ class Participation:
         """When it was invited (s)."""
         return self.segments[0].begin_s if self.segments else self._stage_begin_s
 
-    @property
-    def train_s(self) -> float:
-        """How long its vehicle has trained (s) in finished segments, without a stretch of training under way.
+    def bases(self) -> tuple[ModelKey, ...]:
+        """Return the models that its training may begin with; their mean, if there are several."""
+        return (self.origin.base,)
 
-        The segments are those of all participations in ``origin.together``, because one of them trains for all.
-        """
-        return sum(
-            segment.seconds for one in self.origin.together for segment in one.segments if segment.stage == "training"
-        )
+    def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
+        """Return the model that it trained from, and the models of other aggregators in its update."""
+        return self.origin.base, self.origin.handover
 
     def totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
         """Return seconds and moved bytes of its finished segments, by stage; 0 for stages that it was not in."""
@@ -227,19 +212,14 @@ class Participation:
     def cut(self) -> Stage:
         """End it now, book what it was doing, and return that stage.
 
-        While it waits for the download or training of another one in ``origin.together``, that is ``training``. Outside
-        coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left. The next one in
-        ``origin.together`` trains if it waited only for this one.
+        Outside coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left.
         """
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
-        if self.stage == "waiting" and self.origin.arrived:
-            doing = "training"
         self._task.stop()
         self._book()
         if self.stage == "training":
-            self.origin.work.stop(self.env.now)
+            self.work.stop(self.env.now)
         self.stage = "over"
-        self._let_first_train()
         return doing
 
     def _life(self) -> Activity:
@@ -248,7 +228,7 @@ class Participation:
         yield from self._transfer("download")
         if exchange is not None and exchange.before_training:
             yield from self._exchange()
-        yield from self._train() if len(self.origin.together) == 1 else self._train_together()
+        yield from self._train()
         if exchange is not None and not exchange.before_training:
             yield from self._exchange()
         yield from self._transfer("upload")
@@ -273,7 +253,7 @@ class Participation:
                 arrived_bytes = arrived_bytes + moved_bytes if moved.keep else 0.0
                 if stage == "download" and moved.model is not None:
                     arrived_bytes = 0.0
-                    if self.work_share is None:
+                    if self.work.planned_share is None:
                         self.origin.base = moved.model
                     else:
                         self.origin.arriving = moved.model
@@ -296,8 +276,11 @@ class Participation:
         transfer = coverage.channel.send(size_bytes, rate_bps, done, update_s=link.update_s)
         self._on_air = coverage.channel, transfer
         if stage == "upload":
-            self._let_others_upload()
+            self._upload_begins()
         yield done
+
+    def _upload_begins(self) -> None:
+        """Handle that the update is on the air; here nothing."""
 
     def _exchange(self) -> Activity:
         """Wait for the round's exchange and then for its end; the owner carries it out."""
@@ -312,13 +295,11 @@ class Participation:
 
     def _train(self) -> Activity:
         """Train on board, inside coverage or not; pause to download each model from ``move``, and mix it in then."""
-        work = self.origin.work
+        work = self.work
         self._begin("training")
-        if self.work_share is None:
-            share = self.owner.training_share(self)
-            for one in self.origin.together:
-                one.work_share = share
-            work.total_s = self.invitation.train_s * share
+        if work.planned_share is None:
+            work.planned_share = self.owner.training_share(self)
+            work.total_s = self.invitation.train_s * work.planned_share
         rest = self.env.timeout(work.start(self.env.now))
         while True:
             try:
@@ -337,29 +318,6 @@ class Participation:
                 self.origin.arriving = None
                 rest = self.env.timeout(work.start(self.env.now))
             self._begin("training")
-
-    def _train_together(self) -> Activity:
-        """Wait for ``turn``, then train for all in ``origin.together`` unless another one has done it."""
-        self.turn, self.origin.arrived = Signal(), True
-        self._begin("waiting")
-        self._let_first_train()
-        yield from until(self.turn)
-        self._book()
-        if not self.origin.work.done:
-            yield from self._train()
-            self.origin.work.done = True
-
-    def _let_first_train(self) -> None:
-        """Let the first in ``origin.together`` that has not ended train, once all of these have their models."""
-        left = [one for one in self.origin.together if one.stage != "over"]
-        if left and all(one.origin.arrived and one.stage == "waiting" for one in left):
-            left[0].turn()
-
-    def _let_others_upload(self) -> None:
-        """Let the others in ``origin.together``, which waited for the training, go on to their uploads."""
-        for one in self.origin.together:
-            if one.stage == "waiting":
-                one.turn()
 
     def _backhaul(self) -> Activity:
         """Bring the update from the RSU to the owner; no segment is booked if that takes no time."""
@@ -383,12 +341,15 @@ class Participation:
             moved_bytes, self._on_air = channel.abort(transfer), None
         elif self.stage == "exchange":
             moved_bytes = self.exchange_bytes
+        seconds = self.env.now - self._stage_begin_s
+        if self.stage == "training":
+            self.work.trained_s += seconds
         self.segments.append(
             Segment(
                 stage=self.stage,
                 rsu_id=self._stage_rsu_id,
                 begin_s=self._stage_begin_s,
-                seconds=self.env.now - self._stage_begin_s,
+                seconds=seconds,
                 moved_bytes=moved_bytes,
             )
         )

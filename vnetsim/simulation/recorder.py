@@ -129,7 +129,7 @@ class Recorder:
         seconds, moved_bytes = used.totals() if used else _NOTHING
         speed_mps = used.speed_mps if used else window.speed_mps
         at_work: Mapping[Stage, float] = seconds
-        if used and len(used.origin.together) > 1:  # another one's row has the time that it waits for
+        if used and not used.waiting_needs_energy:
             at_work = {**_NOTHING[0], **seconds, "waiting": 0.0}
         joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else {}
         self.log.participations.append(
@@ -157,7 +157,7 @@ class Recorder:
                 level_px=self.camera.level_px(speed_mps),
                 weight=None,
                 loss=None,
-                work_share=used.work_share if used else None,
+                work_share=used.work.planned_share if used else None,
                 outside_s=seconds["outside"],
                 upload_rsu_id=next((part.rsu_id for part in reversed(segments) if part.stage == "upload"), None),
                 remaining_straight_s=used.invitation.predicted.straight_s if used else None,

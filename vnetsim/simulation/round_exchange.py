@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.exchange import ExchangePhase
@@ -22,6 +23,7 @@ class RoundExchange:
     gathered: dict[Participation, None] = field(default_factory=dict)  # an ordered set
     _members: dict[Participation, None] = field(default_factory=dict)  # those in flight
     _phase: ExchangePhase | None = None
+    _opened_by: Literal["quorum", "deadline"] = "quorum"
 
     @property
     def under_way(self) -> bool:
@@ -29,12 +31,13 @@ class RoundExchange:
         return self._phase is not None
 
     @property
-    def over(self) -> bool:
-        """Whether the exchange has begun, and all participations in it have ended."""
-        return self._phase is not None and not self._members
+    def closed_by(self) -> Literal["quorum", "deadline"] | None:
+        """What began the exchange, once all participations in it have ended; None before."""
+        return None if self._phase is None or self._members else self._opened_by
 
-    def begin(self, model: ModelKey) -> None:
+    def begin(self, model: ModelKey, opened_by: Literal["quorum", "deadline"]) -> None:
         """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``."""
+        self._opened_by = opened_by
         self._members, self.gathered = self.gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
         assert plan is not None

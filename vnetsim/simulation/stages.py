@@ -67,12 +67,14 @@ class Work:
     """A vehicle's training on board, which can be interrupted; several participations may share it.
 
     Args:
-        total_s: how long all of it takes (s).
-        done: whether it is finished; set only if several participations share it.
+        planned_share: share of the whole training to be done; None before it begins.
+        total_s: how long that takes (s).
+        trained_s: how long the vehicle has trained (s), without a stretch of training under way.
     """
 
+    planned_share: float | None = None
     total_s: float = 0.0
-    done: bool = False
+    trained_s: float = 0.0
     _done_s: float = 0.0
     _begin_s: float = 0.0
 

@@ -75,6 +75,29 @@ class Task(Signal):
             self._wait_for(next(self._activity, None))
 
 
+class Deadline:
+    """Calls a function at a time that may be put off or cancelled before."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._task: Task | None = None
+
+    def set(self, wait_s: float, expire: Callable[[], None]) -> None:
+        """Call ``expire`` in ``wait_s`` (s) from now, and nothing that was set before."""
+        self.cancel()
+        self._task = Task(self._wait(wait_s, expire))
+
+    def cancel(self) -> None:
+        """Call nothing."""
+        if self._task is not None:
+            self._task.stop()
+
+    def _wait(self, wait_s: float, expire: Callable[[], None]) -> Activity:
+        """Wait (s), then call ``expire``."""
+        yield self._env.timeout(wait_s)
+        expire()
+
+
 def until(signal: Signal) -> Activity:
     """Wait for a signal, unless it has fired."""
     if not signal.fired:

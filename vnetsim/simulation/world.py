@@ -15,7 +15,6 @@ from vnetsim.random_streams import Streams
 from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.compute import vehicle_computer
 from vnetsim.simulation.links import Link, Radio
-from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.stages import Coverage
 from vnetsim.simulation.vehicle import OpenWindow
 
@@ -32,7 +31,6 @@ class World:
         channels: radio channels, by RSU.
         sidelinks: channels between vehicles, by the RSU that schedules them.
         images: training samples by silo; empty if the task does not report them.
-        on_invited: called with every participation when it is invited.
         needed: functions that return models still to be trained or averaged, however old.
     """
 
@@ -46,7 +44,6 @@ class World:
     sidelinks: Mapping[str, Channel]
     backhaul: Backhaul
     images: Mapping[int, int]
-    on_invited: list[Callable[[Participation], None]] = field(default_factory=list)
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
     def needed_models(self) -> tuple[ModelKey, ...]:
