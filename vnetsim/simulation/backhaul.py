@@ -8,7 +8,7 @@ rate and no latency takes no time at all: no event of the loop is spent on it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -48,37 +48,31 @@ class RsuWire:
     up_messages: int = 0
 
 
-class _Turn(Signal):
-    """Fires when a model may cross a wire, or when a newer one has replaced it."""
-
-    __slots__ = ("superseded",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.superseded = False
-
-
 @dataclass(slots=True, kw_only=True)
 class _Queue:
     """One model crosses a wire; of those that came after it only the newest waits."""
 
     busy: bool = False
-    waiting: _Turn | None = None
+    waiting: Signal | None = None
 
-    def wait(self) -> _Turn:
-        """Return the signal for a model's turn; the model that waited before is superseded, and its signal fires."""
-        if self.waiting is not None:
-            self.waiting.superseded = True
-            self.waiting()
-        self.waiting = _Turn()
-        return self.waiting
+    def enter(self) -> Activity:
+        """Wait until a model may cross, and return True; False as soon as a newer one waits in its place."""
+        if self.busy:
+            former, turn = self.waiting, Signal()
+            self.waiting = turn
+            if former is not None:
+                former()
+            yield turn
+            if self.waiting is not turn:
+                return False
+        self.busy, self.waiting = True, None
+        return True
 
     def leave(self) -> None:
         """End a crossing: let the model that waits cross, if there is one."""
-        turn, self.waiting = self.waiting, None
-        self.busy = turn is not None
-        if turn is not None:
-            turn()
+        self.busy = False
+        if self.waiting is not None:
+            self.waiting()
 
 
 class Backhaul:
@@ -125,11 +119,9 @@ class Backhaul:
         """
         if aggregator == rsu_id:
             return self._here
-        return Task(self._deliver(size_bytes, rsu_id, _home(aggregator)))
+        return Task(self.send(size_bytes, rsu_id, _home(aggregator)))
 
-    def send(
-        self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False
-    ) -> Generator[simpy.Event | Signal, None, bool]:
+    def send(self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False) -> Activity:
         """Send bytes from one place to another.
 
         Args:
@@ -147,24 +139,15 @@ class Backhaul:
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))
         for rsu_id, direction in ((source, "up"), (target, "down")):
             if rsu_id is not None:
-                queue = self._queues[source, target, direction] if newest_only else None
-                if queue is not None and queue.busy:
-                    turn = queue.wait()
-                    yield turn
-                    if turn.superseded:
-                        return False
-                if queue is not None:
-                    queue.busy = True
+                queue = self._queues[source, target, direction]
+                if newest_only and not (yield from queue.enter()):
+                    return False
                 yield from self._cross(rsu_id, direction, size_bytes)
-                if queue is not None:
+                if newest_only:
                     queue.leave()
             if direction == "up" and latency_s > 0:
                 yield self._env.timeout(latency_s)
         return True
-
-    def _deliver(self, size_bytes: float, source: str, target: str | None) -> Activity:
-        """Send bytes as ``send`` does, without its result."""
-        yield from self.send(size_bytes, source, target)
 
     def _copy(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Activity:
         """Bring a model to an RSU, then drop the RSU's older copies beyond ``max_staleness`` versions."""

@@ -45,26 +45,6 @@ class Fleet:
         self._entered = 0
         self._by_name = {aggregator.name: aggregator for aggregator in self.by_rsu.values()}
 
-    @property
-    def finished(self) -> bool:
-        """Whether every aggregator has closed its last round."""
-        return all(aggregator.finished for aggregator in self._by_name.values())
-
-    def open(self) -> None:
-        """Open the first round of every aggregator now."""
-        for aggregator in self._by_name.values():
-            aggregator.open()
-
-    def fill(self) -> None:
-        """Let every aggregator invite waiting vehicles, as many as it has places."""
-        for aggregator in self._by_name.values():
-            aggregator.fill()
-
-    def end_of_traffic(self, time_s: float) -> None:
-        """End every aggregator's open round at a time (s), since the traffic has ended."""
-        for aggregator in self._by_name.values():
-            aggregator.end_of_traffic(time_s)
-
     def enter(self, path: VehiclePath) -> None:
         """Open the window of a vehicle that enters a disc now; its first entry binds its silo. ``serve`` follows."""
         rsu = self._rsus[path.rsu_id]

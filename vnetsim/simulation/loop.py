@@ -12,7 +12,7 @@ of updates may affect later events, through a selection policy. A resumed run re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
@@ -152,6 +152,7 @@ def simulate(
         world.needed.append(lambda: chain.from_iterable(one.models_in_use() for one in all_of_them.values()))
     loop = _Loop(
         env=env,
+        aggregators=tuple(all_of_them.values()),
         fleet=fleet,
         mixer=mixer,
         outbox=outbox,
@@ -190,6 +191,7 @@ class _Loop:
     """Advances traffic and clock together, and passes on what aggregators put into the outbox."""
 
     env: simpy.Environment
+    aggregators: Sequence[Aggregator]
     fleet: Fleet
     mixer: NoMixing
     outbox: Outbox
@@ -201,8 +203,8 @@ class _Loop:
 
     def play(self, traffic: TrafficStream, progress: Callable[..., object] | None) -> float:
         """Play the traffic until all rounds are done, time is up or traffic ends; return the last instant (s)."""
-        fleet, log = self.fleet, self.log
-        fleet.open()
+        for aggregator in self.aggregators:
+            aggregator.open()
         last_s = traffic.info.begin_s
         time_s: float
         for time_s, events in groupby(self.association.follow(_forward(traffic)), key=attrgetter("time_s")):
@@ -212,9 +214,9 @@ class _Loop:
             if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
                 return self._close(last_s)
             self._empty_outbox()
-            fleet.fill()
+            self._fill()
             if progress is not None:
-                progress(time_s=time_s, rounds=len(log.rounds), windows=log.windows.total)
+                progress(time_s=time_s, rounds=len(self.log.rounds), windows=self.log.windows.total)
         end_s = traffic.info.end_s  # read again: a recording may know it only after its last event
         if end_s is not None and last_s < end_s < math.inf:
             last_s = end_s
@@ -234,7 +236,8 @@ class _Loop:
         if self.ended_by == "caller":
             last_s = self.env.now
         if not self._finished:
-            self.fleet.end_of_traffic(last_s)
+            for aggregator in self.aggregators:
+                aggregator.end_of_traffic(last_s)
             self._empty_outbox()
             self.mixer.end_of_traffic(last_s)
             self.fleet.record_open_windows(last_s)
@@ -243,7 +246,12 @@ class _Loop:
     @property
     def _finished(self) -> bool:
         """Whether all rounds are done, and all averages of their models."""
-        return self.fleet.finished and self.mixer.finished
+        return all(aggregator.finished for aggregator in self.aggregators) and self.mixer.finished
+
+    def _fill(self) -> None:
+        """Let every aggregator invite waiting vehicles, as many as it has places."""
+        for aggregator in self.aggregators:
+            aggregator.fill()
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
         """Apply an event of the traffic (at its end, after all else of that instant); return whether rounds remain."""
@@ -263,7 +271,7 @@ class _Loop:
             if outbox and self._empty_outbox():
                 if self.ended_by == "caller" or self._finished:
                     return False
-                self.fleet.fill()
+                self._fill()
         # No event is due. SimPy adds the difference to its clock, which may miss the target by one rounding. From a
         # clock within a factor of two the difference is exact (Sterbenz), and so is the sum.
         for until_s in (time_s - abs(time_s) / 4, time_s):

@@ -179,8 +179,9 @@ class Peers(NoMixing):
 
     def _send(self, model: ModelKey, neighbour: str) -> Activity:
         """Send an RSU's model to a neighbour, which keeps the newest that arrives; a newer one may replace it."""
-        send = self.world.backhaul.send(self._model_bytes(), model.aggregator, neighbour, newest_only=True)
-        arrived = yield from send
+        arrived = yield from self.world.backhaul.send(
+            self._model_bytes(), model.aggregator, neighbour, newest_only=True
+        )
         self._under_way.remove(model)
         before = self._heard[neighbour].get(model.aggregator)
         if arrived and (before is None or before.version < model.version):

@@ -28,7 +28,7 @@ class Signal:
             go_on(self)
 
 
-Activity = Generator[simpy.Event | Signal, None, None]
+Activity = Generator[simpy.Event | Signal, None, Any]
 
 
 class Interrupt(Exception):  # noqa: N818 - it is no error

@@ -72,25 +72,22 @@ class StudyTables:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Table:
-    """The keys that ``[[arms]]`` and ``[[conditions]]`` share."""
+class _ArmTable:
+    """The keys of ``[[arms]]``."""
 
     name: str = ""
     learner: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ArmTable(_Table):
-    """The keys of ``[[arms]]``."""
-
     learning: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ConditionTable(_Table):
+class _ConditionTable:
     """The keys of ``[[conditions]]``."""
 
+    name: str = ""
+    learner: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
     scenario: str = ""
 
 
@@ -396,8 +393,7 @@ def reference_of(name: str, arms: Sequence[Level], folder: Path) -> Level | None
     if not name:
         return None
     located = at_folder(name, folder)
-    found = [arm for arm in arms if arm.label == name]
-    found = found or [arm for arm in arms if arm.settings.get(LEARNER) == located]
+    found = [arm for arm in arms if arm.label == name] or [one for one in arms if one.settings.get(LEARNER) == located]
     if len(found) > 1:
         labels = ", ".join(f"'{arm.label}'" for arm in found)
         raise InputError(f"equal schedule: several arms are of {name}: name one of {labels}.")
