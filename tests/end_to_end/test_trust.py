@@ -18,7 +18,7 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.plugins import Kind
 from vnetsim.runs.runner import resume_run
-from vnetsim.scenario.settings_file import load_experiment, merge, read_experiment
+from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_tables
 from vnetsim.scenario.trust import asks_for_trust, check_resumed
 from vnetsim.storage.run_directory import RunDirectory
 
@@ -208,8 +208,8 @@ def test_a_caller_of_the_library_is_asked_as_well(received: Received) -> None:
 def test_no_key_of_a_received_folder_brings_code(key: str, tmp_path: Path) -> None:
     trace = tmp_path / "executed"
     (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
-    values: dict[str, Any] = {"scenario": "gaussian", "schedule": {"learner": "fedavg"}}
-    settings = merge(values, key.split("."), "evil.py:X")
+    values = {("scenario",): "gaussian", ("schedule", "learner"): "fedavg"}
+    settings = to_tables({**values, tuple(key.split(".")): "evil.py:X"})
     folder = RunDirectory(tmp_path)
     folder.put({"experiment.toml": tomli_w.dumps(settings).encode()})
     with pytest.raises(InputError, match=rf"experiment\.toml: {key}: the folder wants the code of"):

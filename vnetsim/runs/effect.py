@@ -10,7 +10,7 @@ from vnetsim.errors.bounds import A_SOURCE, EXCHANGES, HANDOVERS, SEVERAL_RSUS, 
 from vnetsim.experiment import Experiment
 from vnetsim.runs.assembly import Assembly, assemble
 from vnetsim.scenario.kinds import names_source
-from vnetsim.scenario.settings_file import Override, at, keys_in_file, read_experiment, to_plain
+from vnetsim.scenario.settings_file import Override, keys_in_file, leaves, read_experiment, to_plain
 from vnetsim.setting_texts import tables_of
 
 OF_PACE = ("round.quorum", "round.invited", "selection")
@@ -90,16 +90,16 @@ def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, boo
         facts: known facts of the run by ``Acts.key``; unknown ones count as true.
     """
     known = {**_facts(assembly), **facts}
-    values = to_plain(assembly.experiment)
+    values = leaves(to_plain(assembly.experiment))
     for table, plugin in assembly.chosen.items():
-        values[table] = {**values.get(table, {}), **plugin.spelt_out}
+        values |= leaves(plugin.spelt_out, (table,))
     acts = dict(_conditions(Experiment))
     for table, plugin in assembly.chosen.items():
         acts |= _conditions(type(plugin.settings), table)
     lacking: dict[str, str] = {}
     for key in sorted(keys):
         for one in (*acts.get(key, ()), *acts.get(key.partition(".")[0], ())):
-            value = known.get(one.key, True) if one.is_fact else at(values, one.key)
+            value = known.get(one.key, True) if one.is_fact else values.get(tuple(one.key.split(".")))
             if not one.holds(value):
                 here = "here" if one.is_fact else f"with {one.key} = {value!r}"
                 lacking.setdefault(key, f"means nothing {here}; it acts with {one}. Leave it out, or change that.")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from vnetsim.errors import InputError, RunError, unknown_name
-from vnetsim.errors.paths import FILES, from_folder
+from vnetsim.errors.paths import from_folder
 from vnetsim.experiment import (
     ALL_ROUNDS,
     DEFAULT_NAMES,
@@ -37,11 +37,18 @@ def _field_names(kind: Any) -> set[str]:
 _OF_ALL_SETS = _field_names(DataSettings)
 """Settings in the table ``data`` that all data sets share; the others belong to one data set."""
 
-Override = tuple[tuple[str, ...], Any]
+Key = tuple[str, ...]
+"""The path of a setting: its dotted key, split."""
+Settings = dict[Key, Any]
+"""Settings by path, as ``leaves`` returns them."""
+Override = tuple[Key, Any]
 """A setting: its path and its value."""
 
+_SCENARIO, _ROUNDS = ("scenario",), ("rounds",)
+_PLUGINS: Mapping[str, Key] = {key: tuple(key.split(".")) for key in PLUGIN_KEYS}
 
-def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
+
+def parse_override(text: str) -> Override:
     """Return the path and value of ``table.key=value``; a value that is not TOML is a string.
 
     Raises:
@@ -57,27 +64,38 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Any]:
         return path, value.strip()
 
 
-def merge(values: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a copy of ``values`` with ``value`` at ``path``.
+def put(values: Settings, path: Key, value: Any) -> Settings:
+    """Return settings with another value at ``path``; a table replaces all settings in it, an empty one none."""
+    others = {key: old for key, old in values.items() if key[: len(path)] != path}
+    new = leaves({path[-1]: value}, path[:-1])
+    if len(others) == len(values) or (path in values and path in new):
+        return {**values, **new}
+    return values if value == {} and path not in WHOLE_TABLES else others | new
+
+
+def to_tables(values: Settings) -> dict[str, Any]:
+    """Return settings as nested tables.
 
     Raises:
-        InputError: a part of the path is not a table.
+        InputError: a part of a path is not a table.
     """
-    key, *below = path
-    if below:
-        table = values.get(key, {})
-        if not isinstance(table, Mapping):
-            raise InputError(f"{'.'.join(path)}: '{key}' is a value, not a table.")
-        value = merge(table, below, value)
-    return {**values, key: value}
+    result: dict[str, Any] = {}
+    for path, value in sorted(values.items(), key=lambda setting: len(setting[0])):  # values before what is below them
+        table = result
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise InputError(f"{'.'.join(path)}: '{key}' is a value, not a table.")
+        table[path[-1]] = dict(value) if isinstance(value, Mapping) else value
+    return result
 
 
-def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+def leaves(table: Mapping[str, Any], above: Key = ()) -> Settings:
     """Return the settings of nested tables by path; a quoted dotted key means the same as an unquoted one.
 
     An empty table, and a table that is one value (``WHOLE_TABLES``), is returned as a value.
     """
-    found: dict[tuple[str, ...], Any] = {}
+    found: Settings = {}
     for key, value in table.items():
         path = (*above, *key.split("."))
         nested = isinstance(value, Mapping) and len(value) > 0 and path not in WHOLE_TABLES
@@ -98,7 +116,7 @@ def keys_in_file(scenario: str) -> set[str]:
     return set() if names_most(found) else {".".join(path) for path in found}
 
 
-def names_most(settings: Iterable[tuple[str, ...]]) -> bool:
+def names_most(settings: Iterable[Key]) -> bool:
     """Return whether these are more than half of all settings, as in a run's record or a frozen benchmark."""
     every = leaves(to_plain(Experiment(scenario=""))).keys()
     return 2 * len(every & set(settings)) > len(every)
@@ -171,31 +189,19 @@ def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
     return dict(scales[scale])
 
 
-def at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value at a dotted key, None if there is none."""
-    node: Any = values
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
-def _with_defaults(values: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _with_defaults(values: Settings, defaults: Settings) -> Settings:
     """Return ``values`` with a learner's defaults for settings that they do not contain."""
-    for key, default in defaults.items():
-        table = at(values, key.rpartition(".")[0]) if "." in key else values
-        if (table is None or isinstance(table, Mapping)) and at(values, key) is None:
-            values = merge(values, key.split("."), default)
+    for path, default in defaults.items():
+        table = next((path[:end] for end in range(1, len(path)) if values.get(path[:end], {}) != {}), None)
+        if table is None and not any(key[: len(path)] == path for key in values):
+            values = {**values, path: default}
     return values
 
 
-def _with_other_defaults(
-    values: dict[str, Any], old: Mapping[str, Any], new: Mapping[str, Any], general: Mapping[str, Any]
-) -> dict[str, Any]:
+def _with_other_defaults(values: Settings, old: Settings, new: Settings, general: Settings) -> Settings:
     """Return recorded ``values``; those equal to the old learner's or the general default get the new default."""
-    for key in sorted({*old, *new}):
-        if at(values, key) == old.get(key, at(general, key)):
-            values = merge(values, key.split("."), new.get(key, at(general, key)))
-    return values
+    changed = {path for path in {*old, *new} if values.get(path) == old.get(path, general.get(path))}
+    return values | {path: new.get(path, general.get(path)) for path in sorted(changed)}
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -207,36 +213,33 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _read_settings(scenario: str) -> tuple[dict[str, Any], Path | None]:
+def _read_settings(scenario: str) -> tuple[Settings, Path | None]:
     """Return a scenario's settings and their file; for a scenario without settings only ``scenario``, and None."""
     path = Path(scenario)
     if path.suffix == ".toml":
-        values = read_toml(path)
-        if "arms" in values:
+        tables = read_toml(path)
+        if "arms" in tables:
             raise InputError(f"{path}: a study, not an experiment; run it with vnetsim compare.")
-        named = values.get("scenario")
+        named = tables.get("scenario")
         if not isinstance(named, str):
             raise InputError(f'{path}: it must name its traffic: scenario = "..." (or "gaussian").')
-        values["scenario"] = scenario_at(named, path.parent)
-        return _with_paths_at(values, path.parent), path
+        return _with_paths_at({**leaves(tables), _SCENARIO: scenario_at(named, path.parent)}, path.parent), path
     run = RunDirectory(path)
     try:
         is_folder = path.is_dir()
     except OSError as error:  # for example a name that is too long
         raise InputError(f"{scenario}: {error.strerror}.") from None
     if is_folder and run.holds("experiment.toml"):
-        return {**_with_paths_at(run.settings(), path), "scenario": scenario}, path / "experiment.toml"
-    return {"scenario": scenario}, None
+        return {**_with_paths_at(leaves(run.settings()), path), _SCENARIO: scenario}, path / "experiment.toml"
+    return {_SCENARIO: scenario}, None
 
 
-def _with_paths_at(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _with_paths_at(values: Settings, folder: Path) -> Settings:
     """Return the values of a file in ``folder`` with its relative paths resolved, except the scenario's."""
-    for path in sorted(FILES):
-        if value := at(values, ".".join(path)):
-            values = merge(values, path, from_folder(path, value, folder))
-    for key in PLUGIN_KEYS:
-        if isinstance(name := at(values, key), str):
-            values = merge(values, key.split("."), at_folder(_recorded_name(key, name, folder), folder))
+    values = {path: from_folder(path, value, folder) for path, value in values.items()}
+    for key, path in _PLUGINS.items():
+        if isinstance(name := values.get(path), str):
+            values[path] = at_folder(_recorded_name(key, name, folder), folder)
     return values
 
 
@@ -250,33 +253,33 @@ def _recorded_name(key: str, name: str, folder: Path) -> str:
     return f"{path}:{short_name(name)}" if isinstance(path, str) and Path(path).name == file.name else name
 
 
-def _without_code(values: dict[str, Any], overrides: Sequence[Override], file: Path) -> dict[str, Any]:
+def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -> Settings:
     """Return a run directory's settings with downloads off; refuse code files that ``overrides`` do not name."""
-    given = {".".join(path) for path, _ in overrides}
-    for key in PLUGIN_KEYS:
-        if key not in given:
+    given = {path for path, _ in overrides}
+    for key, path in _PLUGINS.items():
+        if path not in given:
             option = "--learner" if key == "learner" else f"--set {key}"
-            refuse_code(file, key, at(values, key), hint=f"--trust, or name another with {option}")
-    return merge(values, ("data", "download"), False) if isinstance(values.get("data"), Mapping) else values
+            refuse_code(file, key, values.get(path), hint=f"--trust, or name another with {option}")
+    return {**values, ("data", "download"): False}
 
 
-def _fit_recording(
-    values: dict[str, Any], folder: Path, kind: type[Learner], own: Mapping[str, Any], *, another: bool
-) -> dict[str, Any]:
+def _fit_recording(values: Settings, folder: Path, kind: type[Learner], own: Settings, *, another: bool) -> Settings:
     """Return recorded settings for the learner ``kind`` with ``own`` defaults; ``another``: not the recorded one."""
     record = _read_manifest(folder)
-    old = found if isinstance(found := record.get("learner_defaults"), dict) else None
-    if record.get("kind") == "timing" and values.get("rounds") == ALL_ROUNDS:
+    old = leaves(found) if isinstance(found := record.get("learner_defaults"), dict) else None
+    if record.get("kind") == "timing" and values.get(_ROUNDS) == ALL_ROUNDS:
         run = RunDirectory(folder)  # its rounds lasted until the traffic ended
         played = run.read("rounds").height if run.has("rounds") else 0
-        rest = {key: value for key, value in values.items() if key != "rounds"}
-        values = {**rest, "rounds": played} if played else rest
+        rest = {path: value for path, value in values.items() if path != _ROUNDS}
+        values = {**rest, _ROUNDS: played} if played else rest
     if another or old is None:
-        values = _with_other_defaults(values, old or {}, own, to_plain(Experiment(scenario="")))
-    if another:
-        known = _field_names(kind.Settings)
-        values["learning"] = {key: value for key, value in values.get("learning", {}).items() if key in known}
-    return values
+        values = _with_other_defaults(values, old or {}, own, leaves(to_plain(Experiment(scenario=""))))
+    return _without_table(values, "learning", _field_names(kind.Settings)) if another else values
+
+
+def _without_table(values: Settings, table: str, but: Collection[str] = ()) -> Settings:
+    """Return the settings without those in a table whose names are not in ``but``."""
+    return {path: value for path, value in values.items() if path[0] != table or (len(path) > 1 and path[1] in but)}
 
 
 def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
@@ -321,38 +324,36 @@ def read_experiment(
     if file is not None and recorded and not trust:
         values = _without_code(values, overrides, file)
     given = dict(overrides)
-    before = values.get("learner", Experiment.learner)
+    before = values.get(("learner",), Experiment.learner)
     name = given.get(("learner",), before)
     if not isinstance(name, str):
         raise InputError(f"learner: expected a string, got {name!r:.60}.")
     learner = LEARNERS.find(name)
-    own = learner_defaults(learner)
+    own = leaves(learner_defaults(learner))
     if file is not None and recorded:
         values = _fit_recording(values, file.parent, learner, own, another=name != before)
-    scaled = learner_scale(learner, scale)
-    own_data = own.get("data.name", DataSettings.name)
-    if given.get(("data", "name"), at(values, "data.name") or own_data) != own_data:
-        scaled = {key: value for key, value in scaled.items() if not key.startswith("data.")}
+    scaled = leaves(learner_scale(learner, scale))
+    own_data = own.get(("data", "name"), DataSettings.name)
+    if given.get(("data", "name"), values.get(("data", "name")) or own_data) != own_data:
+        scaled = _without_table(scaled, "data")
     if scaled and recorded:
-        general = {**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())}
+        general = leaves({**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())})
         values = _with_other_defaults(values, own, {**own, **scaled}, general)
     values = _with_defaults(values, scaled if recorded else {**own, **scaled})
     try:
         return _build(values, overrides, file), learner
     except InputError as error:
-        concerned = [key for key in own if key in str(error) and tuple(key.split(".")) not in given]
+        concerned = [key for path in own if (key := ".".join(path)) in str(error) and path not in given]
         hint = f" The learner has defaults of its own: {', '.join(concerned)}." if concerned else ""
         raise InputError(f"{error}{hint}") from None
 
 
-def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | None) -> Experiment:
+def _build(values: Settings, overrides: Sequence[Override], file: Path | None) -> Experiment:
     """Return an experiment of ``values`` and ``overrides``; if ``values`` are at fault, errors name ``file``."""
     result = _without_replaced(values, overrides)
     try:
-        for key, value in overrides:
-            # an empty table changes nothing in a table
-            if value != {} or key in WHOLE_TABLES or not isinstance(at(result, ".".join(key)), Mapping):
-                result = merge(result, key, value)
+        for path, value in overrides:
+            result = put(result, path, value)
         return _build_experiment(result, "")
     except InputError:
         if file is not None:
@@ -360,9 +361,9 @@ def _build(values: dict[str, Any], overrides: Sequence[Override], file: Path | N
         raise
 
 
-def _build_experiment(values: dict[str, Any], where: str) -> Experiment:
+def _build_experiment(values: Settings, where: str) -> Experiment:
     """Return the experiment of ``values``; refuse unknown keys of built-in data sets. Errors begin with ``where``."""
-    experiment = structure(values, Experiment, where)
+    experiment = structure(to_tables(values), Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
         own = _field_names(DATA_SETS.find(data.name))
@@ -378,20 +379,17 @@ def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Exp
     Raises:
         InputError: an unknown key, or a wrong value.
     """
-    return _build(to_plain(experiment), overrides, None)
+    return _build(leaves(to_plain(experiment)), overrides, None)
 
 
-def _without_replaced(values: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
+def _without_replaced(values: Settings, overrides: Sequence[Override]) -> Settings:
     """Return a file's values without the settings of plug-ins for which ``overrides`` name another one."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
     tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}
-    result = dict(values)
+    result = values
     for path, name in overrides:
-        former = at(values, ".".join(path)) or DEFAULT_NAMES.get(path[0])
-        if path not in tables or former is None or not isinstance(name, str):
-            continue
+        former = values.get(path) or DEFAULT_NAMES.get(path[0])
         # the same class of a file may be named by a path relative to another folder
-        if at_folder(name, Path.cwd()) != former:
-            shared, table = _OF_ALL_SETS if path[0] == "data" else (), result.get(tables[path], {})
-            result[tables[path]] = {key: value for key, value in table.items() if key in shared}
+        if path in tables and former and isinstance(name, str) and at_folder(name, Path.cwd()) != former:
+            result = _without_table(result, tables[path], _OF_ALL_SETS if path[0] == "data" else ())
     return result
