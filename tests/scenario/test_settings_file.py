@@ -34,7 +34,7 @@ def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path: Path) -> No
     for table, expected in (
         ({}, (2, 8)),
         ({"quorum": 1}, (1, 3)),
-    ):  # a table replaces the file's, an empty one does not
+    ):
         found = load_experiment(str(file), [(("round",), table)]).round
         assert (found.quorum, found.invited) == expected
 
@@ -221,7 +221,10 @@ def test_a_file_named_from_another_folder_is_no_other_plug_in(tmp_path: Path, mo
         ("scenario = x", r"e\.toml: not valid TOML: .*line 1"),
         ("rounds = 3", r"e\.toml: it must name its traffic"),
         ('scenario = "gaussian"\nrouns = 3', r"e\.toml: unknown key 'rouns'"),
-        ('scenario = "gaussian"\n"round.quorum" = 2\nround = 3', r"round\.quorum: 'round' is a value, not a table"),
+        (
+            'scenario = "gaussian"\n"round.quorum" = 2\nround = 3',
+            r"e\.toml: round\.quorum: 'round' is a value, not a table",
+        ),
         ('scenario = "gaussian"\n[blur]\nfraction = "x"', r"e\.toml: blur\.fraction: expected a number, got 'x'"),
     ],
 )

@@ -73,8 +73,8 @@ def put(values: Settings, path: Key, value: Any) -> Settings:
     return values if value == {} and path not in WHOLE_TABLES else others | new
 
 
-def to_tables(values: Settings) -> dict[str, Any]:
-    """Return settings as nested tables.
+def to_tables(values: Settings, where: str = "") -> dict[str, Any]:
+    """Return settings as nested tables; errors begin with ``where``.
 
     Raises:
         InputError: a part of a path is not a table.
@@ -85,7 +85,8 @@ def to_tables(values: Settings) -> dict[str, Any]:
         for key in path[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise InputError(f"{'.'.join(path)}: '{key}' is a value, not a table.")
+                problem = f"{'.'.join(path)}: '{key}' is a value, not a table."
+                raise InputError(f"{where}: {problem}" if where else problem)
         table[path[-1]] = dict(value) if isinstance(value, Mapping) else value
     return result
 
@@ -363,7 +364,7 @@ def _build(values: Settings, overrides: Sequence[Override], file: Path | None) -
 
 def _build_experiment(values: Settings, where: str) -> Experiment:
     """Return the experiment of ``values``; refuse unknown keys of built-in data sets. Errors begin with ``where``."""
-    experiment = structure(to_tables(values), Experiment, where)
+    experiment = structure(to_tables(values, where), Experiment, where)
     data = experiment.data
     if data.own and data.name in DATA_SETS.built_in:
         own = _field_names(DATA_SETS.find(data.name))
