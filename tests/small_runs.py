@@ -11,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +21,11 @@ from typing import Any
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 from toy_learner import Toy
 
 from vnetsim.cli.commands import main
+from vnetsim.plugins import entry_points
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import Rows, to_parquet
 
@@ -82,25 +83,53 @@ Cli = Callable[..., Done]
 _made: dict[tuple[object, ...], tuple[Path, Done]] = {}
 
 
-def _undrawn(_: Figure, file: io.StringIO, **__: object) -> None:
+class _Blank:
+    """Axes that draw nothing, and whatever they return: ``length`` bars, or nothing to go through."""
+
+    def __init__(self, length: int = 0) -> None:
+        self._length = length
+
+    def __getattr__(self, _: str) -> _Blank:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> _Blank:
+        return self
+
+    def __getitem__(self, _: object) -> _Blank:
+        return self
+
+    def __iter__(self) -> Iterator[_Blank]:
+        return iter([self] * self._length)
+
+    def bar(self, places: Sequence[float], *_: object, **__: object) -> _Blank:
+        return _Blank(len(places))
+
+    def get_position(self) -> Bbox:
+        return Bbox.unit()
+
+
+def _save_empty(_: Figure, file: io.StringIO, **__: object) -> None:
     file.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>')
 
 
-_DRAWN = Figure.savefig
+_UNDRAWN = {"savefig": _save_empty, "add_axes": _Blank(), "colorbar": _Blank()}
+_DRAWN = {name: getattr(Figure, name) for name in _UNDRAWN}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def undrawn() -> Iterator[None]:
-    """Leave the figures of pages empty, which takes half of a small run; tests/analysis looks at figures."""
+    """Leave the figures of pages empty, which take half of a small run; tests/analysis looks at figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", _undrawn)
+        for name, nothing in _UNDRAWN.items():
+            patch.setattr(Figure, name, nothing)
         yield
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the figures of pages after all."""
-    monkeypatch.setattr(Figure, "savefig", _DRAWN)
+    for name, method in _DRAWN.items():
+        monkeypatch.setattr(Figure, name, method)
 
 
 @pytest.fixture(scope="session")

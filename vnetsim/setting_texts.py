@@ -7,6 +7,7 @@ The meaning is read from ``Args`` in the docstring of the settings class, unit a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -122,7 +123,8 @@ def _parts(kind: type) -> tuple[str, dict[str, str]]:
     return (found.description or "").strip(), arguments
 
 
-def tables_of(kind: type) -> dict[str, type]:
+@functools.cache
+def tables_of(kind: type) -> Mapping[str, type]:
     """Return the nested tables of a settings class: names of fields, and their classes."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if _is_table(hints[field.name])}

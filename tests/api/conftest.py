@@ -1,5 +1,5 @@
 """Whole runs, from Python."""
 
-from small_runs import results_of, scenarios, small, small_run, toy
+from small_runs import cli, results_of, scenarios, small, small_run, toy, undrawn
 
-__all__ = ["results_of", "scenarios", "small", "small_run", "toy"]
+__all__ = ["cli", "results_of", "scenarios", "small", "small_run", "toy", "undrawn"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from small_runs import SCENARIOS, cli, interrupted_at, toy, undrawn
+from small_runs import SCENARIOS, interrupted_at
 
 import vnetsim
 import vnetsim.study.cells
@@ -22,8 +22,6 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.study.bench import asked_arm, load_track, refuse_other_files, track_names, windows_digest
-
-__all__ = ["cli", "toy", "undrawn"]
 
 HOSTILE = "</td><script>alert(1)</script> | `x` [y](javascript:z)"
 SEEDS = 3

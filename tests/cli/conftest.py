@@ -1,6 +1,6 @@
-from importlib.metadata import entry_points
-
 import pytest
+
+from vnetsim.plugins import entry_points
 
 
 @pytest.fixture

@@ -36,9 +36,8 @@ WRITING = {"write", "sync", "make_folder"}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pieces of tables; no waiting for the real disk, as the crash disk keeps its own account of what is safe."""
+    """Small pieces of tables, and a run that is safe after every round."""
     monkeypatch.setattr(run_directory, "PIECE_ROWS", 4)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(traffic_recording, "SAFE_EVERY_S", math.inf)  # a slow machine would make other changes
     monkeypatch.setattr(runner, "SAFE_EVERY_S", 0.0)
     monkeypatch.setattr(manifest, "environment", functools.cache(manifest.environment))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.learning.kinds import LEARNERS
+from vnetsim.plugins import entry_points
 
 METHODS = [part for part in LEARNERS.parts if part not in ("name", "task", "paper", "Settings")]
 BODY = "\n".join(f"    def {method}(self, *_, **__): ..." for method in METHODS)
