@@ -221,7 +221,7 @@ def interrupted_at(
 @contextlib.contextmanager
 def held(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start a ``vnetsim`` whose learner, of ``walk_learners.py``, stands still in its third round; kill it at last."""
-    code = "from vnetsim.runs import runner; runner.SAFE_EVERY_S = 0; from vnetsim.__main__ import main; main()"
+    code = "from vnetsim.__main__ import main; main()"
     with tempfile.NamedTemporaryFile("w") as trouble:
         trouble.write("hold")
         trouble.flush()
