@@ -2,7 +2,7 @@
 
 The command line and Python make the same runs: the same settings, defaults and checks, the same folders, the same
 tables. Wrong input raises ``vnetsim.InputError``, a failed run ``vnetsim.RunError``; both say in one line what is
-wrong, where, and what to do.
+wrong, where, and what to do. ``vnetsim.UnfinishedError`` says that the same call has to be made again.
 
 Importing vnetsim or looking up a learner changes nothing in the process. The program ``vnetsim`` configures malloc and
 OpenMP of its own process to train faster; a notebook's process is left alone, but ``workers=2`` starts such processes.
@@ -27,7 +27,7 @@ from vnetsim.api.export import export
 from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import Experiment
 from vnetsim.api.studies import Study
-from vnetsim.errors import InputError, RunError
+from vnetsim.errors import InputError, RunError, UnfinishedError
 
 __all__ = [
     "BenchCheck",
@@ -38,6 +38,7 @@ __all__ = [
     "RunError",
     "Study",
     "Traffic",
+    "UnfinishedError",
     "bench",
     "bench_check",
     "bench_table",

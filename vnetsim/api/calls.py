@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +33,7 @@ from vnetsim.plugins import short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
-from vnetsim.runs.runner import OnRound, resume_run, start_run
+from vnetsim.runs.runner import OnRound, resume_run, start_or_resume, start_run
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import choose_folder, folder_to_make
 from vnetsim.scenario.settings_file import LAPTOP
@@ -63,6 +65,7 @@ def run(
     on_round: OnRound | None = None,
     trust: bool = False,
     timing_only: bool = False,
+    time_limit_s: float | None = None,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Run:
@@ -93,6 +96,9 @@ def run(
         trust: let a run directory name code that is run, and fetch data.
         timing_only: play the rounds without training, to see who could take part. Covers all of the traffic unless
             ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then says who would train when.
+        time_limit_s: seconds of wall time after which the run stops at the end of a round; ``out`` must name its
+            folder. A call with the same settings and ``out`` continues it (``on_round`` is called for earlier rounds
+            too), and does nothing once it has finished. Each call finishes at least one new round.
         command: the command to record in the manifest; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
@@ -104,6 +110,7 @@ def run(
         InputError: an argument is wrong; nothing was written. Messages name options of the command line, which have
             the names of the arguments here.
         RunError: the run failed; finished rounds are kept.
+        UnfinishedError: ``time_limit_s`` was reached; the same call continues to the same result, bit for bit.
         KeyboardInterrupt: the run was interrupted; ``vnetsim.resume`` continues it with the same result, bit for bit.
 
     Examples:
@@ -118,6 +125,14 @@ def run(
         >>> run.metrics.filter(name="accuracy")["unit"].unique().to_list()
         ['%']
     """
+    deadline_s = _deadline(time_limit_s)
+    if time_limit_s is not None:
+        if timing_only:
+            raise InputError("--time-limit: with --timing-only nobody is trained, so a run would begin anew each time.")
+        if out is None:
+            raise InputError("--time-limit: name the folder with --out, so that the same command continues there.")
+        if overwrite:
+            raise InputError("overwrite: would remove what a call with time_limit_s continues.")
     with display_of(progress) as display:
         display.stage("loading")
         ends = {"time_s": time_s, "rounds": rounds}
@@ -130,14 +145,18 @@ def run(
         assembly = with_given(assembly, None if isinstance(scenario, Settings) else path_of(scenario), given)
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
         folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(assembly.experiment, name)
-        start_run(
-            assembly,
-            folder,
-            command=command,
-            progress=display,
-            on_round=on_round,
-            timing_only=timing_only,
-        )
+        if time_limit_s is None:
+            start_run(
+                assembly,
+                folder,
+                command=command,
+                progress=display,
+                on_round=on_round,
+                timing_only=timing_only,
+            )
+        else:
+            more: dict[str, Any] = {"on_round": on_round, "deadline_s": deadline_s}
+            start_or_resume(assembly, folder, command=command, progress=display, **more)
         return Run(folder)
 
 
@@ -201,6 +220,7 @@ def compare(
     yes: bool = False,
     trust: bool = False,
     timing_only: bool = False,
+    time_limit_s: float | None = None,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Study:
@@ -232,6 +252,8 @@ def compare(
         trust: see ``vnetsim.run``.
         timing_only: play the rounds without training, and compare who could take part over all of the traffic, or in
             ``rounds``. One arm is enough, and every seed has its own traffic if the scenario has a seed.
+        time_limit_s: seconds of wall time after which no cell begins and running cells stop at the end of a round; the
+            same call continues. A recording of traffic is not stopped. Not with ``engine="ray"``.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
@@ -241,6 +263,7 @@ def compare(
     Raises:
         InputError: see ``vnetsim.run``.
         RunError: cells failed; its attribute ``study`` has the others, and the same call runs the failed ones again.
+        UnfinishedError: ``time_limit_s`` was reached; the same call continues.
         KeyboardInterrupt: the comparison was interrupted; the same call continues it.
 
     Examples:
@@ -253,6 +276,7 @@ def compare(
         >>> study.differences.select("first", "second", "metric", "seeds").row(0)
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """
+    deadline_s = _deadline(time_limit_s)
     if isinstance(workers, bool) or not isinstance(workers, int):
         raise InputError(f"workers: expected a whole number, got {workers!r}.")
     with display_of(progress) as display:
@@ -282,6 +306,7 @@ def compare(
             workers=workers,
             engine=engine,
             address=address,
+            deadline_s=deadline_s,
         )
     if faults:
         first = next(iter(faults.values()))
@@ -301,6 +326,7 @@ def resume(
     progress: Show = None,
     trust: bool = False,
     accept_changed_plugin: bool = False,
+    time_limit_s: float | None = None,
     command: Sequence[str] | None = None,
 ) -> Run | Traffic:
     """Continue an interrupted run or recording to the result it would have had: ``vnetsim resume``.
@@ -311,6 +337,7 @@ def resume(
         progress: see ``vnetsim.run``.
         trust: let the folder name code that is run, and start SUMO on a scenario in it.
         accept_changed_plugin: continue although a plug-in's file has changed, for example after a bug was fixed.
+        time_limit_s: see ``vnetsim.run``; refused for a recording and for a run without training.
         command: see ``vnetsim.run``.
 
     Returns:
@@ -319,6 +346,7 @@ def resume(
     Raises:
         InputError: the path is no run directory, or its inputs have changed.
         RunError: the run failed.
+        UnfinishedError: see ``vnetsim.run``.
         KeyboardInterrupt: the run was interrupted again.
 
     Examples:
@@ -327,6 +355,7 @@ def resume(
         >>> vnetsim.resume(traffic.path).status
         'finished'
     """
+    deadline_s = _deadline(time_limit_s)
     folder = Path(path_of(path, "path"))
     learner = LEARNERS.name_of(learner) if isinstance(learner, type) else learner
     with display_of(progress) as display:
@@ -337,6 +366,7 @@ def resume(
             learner=learner,
             trust=trust,
             accept_changed_plugin=accept_changed_plugin,
+            deadline_s=deadline_s,
         )
     found = load(folder)
     assert not isinstance(found, Study)
@@ -386,6 +416,16 @@ def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list
     """Return settings as pairs of path and value, ``rsu`` as ``traffic.rsu``; those that are None are left out."""
     placed = [rsu] if isinstance(rsu, str) else rsu
     return overrides_of(settings, traffic__rsu=placed, **given)
+
+
+def _deadline(time_limit_s: float | None) -> float:
+    """Return ``time.monotonic()`` after a time limit (s) from now; infinity for None."""
+    if time_limit_s is None:
+        return math.inf
+    number = isinstance(time_limit_s, int | float) and not isinstance(time_limit_s, bool)
+    if not (number and time_limit_s > 0):
+        raise InputError(f"--time-limit: expected a number of seconds above 0, got {time_limit_s!r}.")
+    return time.monotonic() + time_limit_s
 
 
 def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:

@@ -74,6 +74,13 @@ Set = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
 ]
+TimeLimit = Annotated[
+    float | None,
+    Parameter(
+        name="--time-limit",
+        help="Stop at the end of a round after so many seconds (exit status 75); the same command continues.",
+    ),
+]
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 
 
@@ -121,6 +128,7 @@ def run(
     set_: Set = (),
     timing_only: LearningFlag = False,
     trust: Trust = False,
+    time_limit_s: TimeLimit = None,
     out: Out = None,
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report.
@@ -147,6 +155,7 @@ def run(
         settings=settings_of(set_),
         timing_only=timing_only,
         trust=trust,
+        time_limit_s=time_limit_s,
         out=out,
         command=typed(),
     )
@@ -202,6 +211,7 @@ def compare(
     set_: Set = (),
     timing_only: LearningFlag = False,
     trust: Trust = False,
+    time_limit_s: TimeLimit = None,
     workers: Annotated[int, Parameter(group=WORKERS)] = 1,
     engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local",
     address: Annotated[str | None, Parameter(group=WORKERS)] = None,
@@ -249,6 +259,7 @@ def compare(
             out=out,
             yes=yes,
             timing_only=timing_only,
+            time_limit_s=time_limit_s,
             command=typed(),
         )
     except CellsFailedError as error:
@@ -267,6 +278,7 @@ def resume(
     learner: str | None = None,
     trust: Trust = False,
     accept_changed_plugin: Annotated[bool, Parameter(negative="")] = False,
+    time_limit_s: TimeLimit = None,
 ) -> int:
     """Continue an interrupted run to the result it would have had.
 
@@ -283,6 +295,7 @@ def resume(
         learner=learner,
         trust=trust,
         accept_changed_plugin=accept_changed_plugin,
+        time_limit_s=time_limit_s,
         command=typed(),
     )
     written = already_finished and (run_directory / "report.html").is_file()
@@ -338,7 +351,7 @@ for command in (bench, learners, plugins, check, settings, cite, docs, init):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed run, 2 wrong input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed run, 2 wrong input, 75 unfinished, 130 interrupted."""
     sys.exit(_run_command(list(sys.argv[1:] if arguments is None else arguments)))
 
 

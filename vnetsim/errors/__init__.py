@@ -29,6 +29,12 @@ class RunError(VnetsimError):
     """The run failed although its input was accepted: full disk, simulator crash, non-finite model. Exit status 1."""
 
 
+class UnfinishedError(VnetsimError):
+    """The time limit was reached, or other processes are at work; the same call continues. Exit status 75."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h
+
+
 class NotFiniteError(RunError):
     """A learner computed a number that is not finite. Resuming with the same settings would compute it again."""
 

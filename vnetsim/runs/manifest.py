@@ -153,7 +153,6 @@ class Manifest:
         # the folders of plug-ins depend on the machine: only the manifest has them, not experiment.toml
         named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
         plugin_files = {key: str(code_file(name)) for key, name in named.items()}
-        experiment = experiment.with_values({key: without_folder(name) for key, name in named.items()})
         self._record: dict[str, Any] = {
             "vnetsim": __version__,
             "format": FORMAT,
@@ -172,7 +171,7 @@ class Manifest:
             **(more or {}),
         }
         rows = to_parquet("map", map_rows(traffic.info))
-        files = {"experiment.toml": to_toml(experiment).encode(), "map.parquet": rows, **(others or {})}
+        files = {"experiment.toml": settings_file(experiment), "map.parquet": rows, **(others or {})}
         run.put({**files, "manifest.json": json_bytes(self._record)})
 
     def close(
@@ -203,6 +202,12 @@ class Manifest:
         record = {**self._record, "traffic": traffic_record(self._traffic.info), **learner, **ending}
         self._run.write_json("manifest.json", record)
         self._run.settle()
+
+
+def settings_file(experiment: Experiment) -> bytes:
+    """Return the content of ``experiment.toml``: all settings, and plug-ins without the folders of their files."""
+    named = {key: without_folder(name) for key, name in experiment.plugins().items() if _is_absolute(name)}
+    return to_toml(experiment.with_values(named)).encode()
 
 
 def _is_absolute(name: str) -> bool:

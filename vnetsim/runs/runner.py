@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vnetsim import __version__
 from vnetsim.coverage.windows import CoverageEvent, TrafficStream
-from vnetsim.errors import InputError, VnetsimError
+from vnetsim.errors import InputError, UnfinishedError, VnetsimError
 from vnetsim.errors.paths import is_partition_file, resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.learner_facts import CLOUD
@@ -27,7 +27,7 @@ from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relativ
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.effect import facts_of, find_idle, refuse_idle
-from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record
+from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record, settings_file
 from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
 from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, open_run_traffic, record_mobility, saved_on_failure, show
@@ -62,6 +62,7 @@ def start_run(
     fetch: bool = True,
     on_round: OnRound | None = None,
     timing_only: bool = False,
+    deadline_s: float = math.inf,
 ) -> None:
     """Simulate and train, from the beginning or, with ``began``, from the last checkpoint.
 
@@ -75,10 +76,13 @@ def start_run(
         fetch: whether downloads are allowed.
         on_round: see ``vnetsim.run``.
         timing_only: see ``vnetsim.run``.
+        deadline_s: ``time.monotonic()`` from which on the run stops at the end of a round, but not before it has
+            finished a new one; ignored with ``timing_only``.
 
     Raises:
         InputError: the input is wrong; nothing was written, unless a round had already finished.
         RunError: the run failed; finished rounds are saved, and the message says how to resume.
+        UnfinishedError: the deadline was reached; the message says how to resume.
         KeyboardInterrupt: the message says how to resume.
     """
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
@@ -153,9 +157,38 @@ def start_run(
             handler,
             names,
             device,
+            deadline_s,
         )
         with saved_on_failure(run, experiment, session.close, session.how_far), assembly.plugin_errors():
             session.play(images_of(description))
+
+
+def start_or_resume(
+    assembly: Assembly,
+    folder: Path,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    on_round: OnRound | None,
+    deadline_s: float,
+) -> None:
+    """Start a run; if ``folder`` contains one with the same settings, resume it, or do nothing if it has finished.
+
+    Arguments and errors are those of ``start_run`` and ``resume_run``.
+
+    Raises:
+        InputError: also if the run in ``folder`` has other settings.
+    """
+    run = RunDirectory(folder)
+    more: dict[str, Any] = {"on_round": on_round, "deadline_s": deadline_s}
+    if not run.holds("manifest.json"):
+        start_run(assembly, folder, command=command, progress=progress, **more)
+        return
+    if run.read_bytes("experiment.toml") != settings_file(assembly.experiment):
+        raise InputError(f"{folder}: contains a run with other settings; name another folder with --out.")
+    if run.manifest()["status"] == "finished":
+        progress.note(f"{folder}: the run had already finished.")
+    resume_run(folder, command=command, progress=progress, trust=True, experiment=assembly.experiment, **more)
 
 
 def _refuse_idle(
@@ -176,6 +209,8 @@ def resume_run(
     trust: bool = False,
     accept_changed_plugin: bool = False,
     experiment: Experiment | None = None,
+    on_round: OnRound | None = None,
+    deadline_s: float = math.inf,
 ) -> None:
     """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
@@ -187,11 +222,14 @@ def resume_run(
         trust: whether the folder may name code and SUMO scenarios, and downloads are allowed.
         accept_changed_plugin: whether files of plug-ins may have changed; the manifest then lists them.
         experiment: the settings, if not those of the folder.
+        on_round: see ``vnetsim.run``.
+        deadline_s: see ``start_run``.
 
     Raises:
         InputError: not a run directory, changed input files, a missing or unreadable checkpoint, or code that only the
-            folder names.
+            folder names; or a deadline for what has no checkpoint.
         RunError: the run failed.
+        UnfinishedError: see ``start_run``.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()
@@ -207,6 +245,8 @@ def resume_run(
     experiment = experiment or load_experiment(str(file))
     accepted = _changed_plugins(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
     timing_only = manifest["kind"] == "timing"
+    if deadline_s < math.inf and manifest["kind"] != "run":
+        raise InputError(f"--time-limit: {folder} trains nobody, so it would begin anew each time; leave it out.")
     if run.has("rounds") and not timing_only and not Checkpoint(run).exists:
         raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
     began: dict[str, Any] = {key: manifest[key] for key in ("created", "command", "changed_plugins") if key in manifest}
@@ -219,6 +259,7 @@ def resume_run(
         return
     portable = any(not Path(name).is_absolute() for name in inputs)
     more: dict[str, Any] = {"began": began, "fetch": trust, "timing_only": timing_only}
+    more |= {"on_round": on_round, "deadline_s": deadline_s}
     start_run(assemble(experiment), folder, command=command, progress=progress, portable=portable, **more)
 
 
@@ -256,6 +297,7 @@ class _Session:
     training: Training | Untrained | None
     aggregators: tuple[str, ...]
     device: str
+    deadline_s: float
     log: SimulationLog | None = None
 
     def __post_init__(self) -> None:
@@ -312,6 +354,7 @@ class _Session:
             )
             self.clock.mark("first evaluation")
         training = self.training
+        resumed = 0 if isinstance(training, Untrained) else training.finished
         seen, safe_s = len(training.metric_rows), time.monotonic()
         progress.stage("running")
 
@@ -319,14 +362,21 @@ class _Session:
             """Save every ``SAFE_EVERY_S``, and call the user's ``on_round``; False ends the run."""
             nonlocal seen, safe_s
             self.log = log
-            if time.monotonic() - safe_s >= SAFE_EVERY_S:
+            now_s = time.monotonic()
+            # at least one new round in each call, or a short limit would never end the run; none after the last
+            new = not isinstance(training, Untrained) and training.finished > resumed
+            stops = new and now_s >= self.deadline_s and len(log.rounds) != self.rounds
+            if stops or now_s - safe_s >= SAFE_EVERY_S:
                 self._save(log, training)
                 safe_s = time.monotonic()
-            if self.on_round is None:
-                return True
-            measured = {name: value for _, _, name, value, _ in training.metric_rows[seen:]}
-            seen = len(training.metric_rows)
-            return self.on_round(len(log.rounds), measured) is not False
+            if self.on_round is not None:
+                measured = {name: value for _, _, name, value, _ in training.metric_rows[seen:]}
+                seen = len(training.metric_rows)
+                if self.on_round(len(log.rounds), measured) is False:
+                    return False
+            if stops:
+                raise UnfinishedError("the time limit was reached")
+            return True
 
         result = simulate(
             experiment,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim.coverage.windows import Left, TrafficStream
-from vnetsim.errors import NotFiniteError, RunError, VnetsimError
+from vnetsim.errors import NotFiniteError, RunError, UnfinishedError, VnetsimError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import with_absolute_paths
@@ -133,17 +133,20 @@ def saved_on_failure(
 
     Raises:
         RunError: the failure, with the command that continues.
+        UnfinishedError: the time limit, with the command that continues.
         KeyboardInterrupt: the message has the command that continues.
     """
     try:
         yield
     except BaseException as error:
         with suppress(VnetsimError):  # the disk may have failed
-            close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            close("interrupted" if isinstance(error, KeyboardInterrupt | UnfinishedError) else "failed")
         trust = " --trust" if asks_for_trust(experiment) else ""
         command = go_on or f"vnetsim resume {shlex.quote(str(run.path))}{trust}"
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(f"interrupted {how_far()}. Go on with: {command}") from error
+        if isinstance(error, UnfinishedError):
+            raise UnfinishedError(f"{error} {how_far()}. Go on with the same command, or with: {command}") from error
         # somebody may have removed the folder
         if isinstance(error, RunError) and (run.path / "manifest.json").is_file():
             mended = "; after a change of a plug-in's file, with --accept-changed-plugin too" if trust else ""

@@ -6,14 +6,17 @@ A cell is a run directory. Its files have checksums, so that altered files are r
 from __future__ import annotations
 
 import errno
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vnetsim import __version__
-from vnetsim.errors import InputError, VnetsimError, one_line
+from vnetsim.errors import InputError, UnfinishedError, VnetsimError, one_line
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
 from vnetsim.plugins import at_folder
@@ -37,6 +40,8 @@ class CellJob:
         experiment: its settings; paths of traffic and plug-in files are relative to ``root``.
         command: the command line, for the record.
         timing_only: play the rounds without training.
+        deadline_s: ``time.monotonic()`` from which on it does not begin, or stops at the end of a round.
+        always: whether it begins even after the deadline, so that each call gets further.
     """
 
     name: str
@@ -46,6 +51,8 @@ class CellJob:
     experiment: Experiment
     command: Sequence[str]
     timing_only: bool
+    deadline_s: float = math.inf
+    always: bool = False
 
     @property
     def folder(self) -> Path:
@@ -64,6 +71,9 @@ class CellJob:
         return given.with_values({"scenario": str(self.root / given.scenario), **plugins})
 
 
+TIME_LIMIT = "the time limit was reached"
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
     """How a cell ended.
@@ -72,11 +82,13 @@ class CellResult:
         name: name of its folder.
         error: why it failed, in one line; empty if it finished.
         disk_full: whether it failed because the disk is full, so that all others would fail too.
+        unfinished: why it has to be continued, although it did not fail; else empty.
     """
 
     name: str
     error: str = ""
     disk_full: bool = False
+    unfinished: str = ""
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
@@ -88,9 +100,13 @@ def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
     Raises:
         KeyboardInterrupt: the cell was interrupted and can be resumed.
     """
+    if time.monotonic() >= job.deadline_s and not job.always:
+        return CellResult(name=job.name, unfinished=TIME_LIMIT)
     try:
         with _one_thread():
             _play(job, progress)
+    except UnfinishedError:
+        return CellResult(name=job.name, unfinished=TIME_LIMIT)
     except (VnetsimError, OSError) as error:
         return CellResult(name=job.name, error=one_line(error), disk_full=is_disk_full(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
@@ -103,14 +119,17 @@ def _play(job: CellJob, progress: ProgressDisplay) -> None:
     """Resume a cell that has a manifest; run any other from the start, after removing what its folder contains."""
     whole = Folder(job.root)
     folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
+    deadline_s = math.inf if job.timing_only else job.deadline_s
     if (folder / "manifest.json").is_file():
         # trusted: the settings come from the comparison, not from the folder
-        resume_run(folder, command=job.command, progress=progress, trust=True, experiment=job.located())
+        given: dict[str, Any] = {"command": job.command, "experiment": job.located(), "deadline_s": deadline_s}
+        resume_run(folder, progress=progress, trust=True, **given)
     else:
         if folder.exists():  # a cell that was killed before it wrote its manifest
             whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
-        start_run(assembly, folder, command=job.command, progress=progress, portable=True, timing_only=job.timing_only)
+        more: dict[str, Any] = {"portable": True, "timing_only": job.timing_only, "deadline_s": deadline_s}
+        start_run(assembly, folder, command=job.command, progress=progress, **more)
 
 
 @contextmanager

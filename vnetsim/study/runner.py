@@ -14,6 +14,7 @@ The cells refer to traffic and plug-ins by paths in this folder, so the whole fo
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -21,9 +22,10 @@ from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from vnetsim.errors import InputError, RunError, VnetsimError, one_line
-from vnetsim.errors.bounds import TRAINS
+from vnetsim.errors import InputError, RunError, UnfinishedError, VnetsimError, one_line
+from vnetsim.errors.bounds import TRAINS, require
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import LEARNERS
@@ -40,7 +42,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.ray_cluster import cluster_of
-from vnetsim.study.traffic import NotesOnce, recorded, with_one_rsu
+from vnetsim.study.traffic import NotesOnce, record_all, with_one_rsu
 from vnetsim.study.workers import StudyProgress, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
 
@@ -57,6 +59,7 @@ def compare(
     workers: int = 1,
     engine: str = "local",
     address: str | None = None,
+    deadline_s: float = math.inf,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
     """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names.
@@ -69,14 +72,17 @@ def compare(
         workers: see ``vnetsim.compare``.
         engine: see ``vnetsim.compare``.
         address: see ``vnetsim.compare``.
+        deadline_s: ``time.monotonic()`` from which on no cell begins and running ones stop at the end of a round.
         check: called with the folder and its recorded traffic before any cell runs; may raise InputError.
 
     Raises:
         InputError: the folder contains something else, is in use, or contains other traffic or altered files; the
             engine is not available; or learners with one schedule exchange in different ways.
         RunError: the simulator failed while traffic was recorded, or the disk is full.
+        UnfinishedError: the deadline was reached; the message says how to continue.
         KeyboardInterrupt: the message says how to continue.
     """
+    require(engine == "local" or deadline_s == math.inf, "--time-limit: not with --engine ray.")
     cluster = cluster_of(workers, engine, address)
     here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
     chosen = here if cluster is None else partial(run_on_ray, cluster=cluster)
@@ -94,11 +100,12 @@ def compare(
                 _refuse_common_fault(plan)
             once = NotesOnce(progress)
             placed = with_one_rsu(plan.traffics, run, once)
-            traffics = [recorded(one, run, command=command, progress=once) for one in placed]
+            traffics = record_all(placed, run, command=command, progress=once, deadline_s=deadline_s)
             _refuse_idle(plan, folder, traffics)
             if check is not None:
                 check(folder, traffics)
-            return _Study(run=run, plan=plan, traffics=traffics, command=command, progress=progress).play(chosen)
+            given: dict[str, Any] = {"command": command, "progress": progress, "deadline_s": deadline_s}
+            return _Study(run=run, plan=plan, traffics=traffics, **given).play(chosen)
         except InputError:
             if not existed and not (folder / "cells").exists():
                 run.clear()
@@ -108,6 +115,8 @@ def compare(
                 raise
             what = f"{folder}: no space is left on the disk, so the comparison was stopped."
             raise RunError(_go_on(what, command)) from error
+        except UnfinishedError as error:
+            raise UnfinishedError(_go_on(str(error), command)) from error
         except KeyboardInterrupt as interrupt:
             place = str(interrupt) or "while the traffic was recorded"
             raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
@@ -189,6 +198,7 @@ class _Study:
     traffics: Sequence[RecordedEntry]
     command: Sequence[str]
     progress: ProgressDisplay
+    deadline_s: float
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -198,23 +208,37 @@ class _Study:
         self.known = self.run.comparison()
 
     def play(self, engine: Engine) -> Mapping[str, str]:
-        """Run missing cells; return errors by cell name. RunError: the disk is full. A KeyboardInterrupt says where."""
+        """Run missing cells and return errors by cell name.
+
+        Raises:
+            RunError: the disk is full.
+            UnfinishedError: cells have to be continued.
+            KeyboardInterrupt: the message says where.
+        """
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
         self._write()
         jobs = [self._make_job(number, name, cell) for number, (name, cell) in enumerate(self.cells.items(), start=1)]
         missing = {job.name: job for job in jobs if self._is_missing(job)}
+        for first in list(missing)[:1]:
+            missing[first] = dataclasses.replace(missing[first], always=True)
+        unfinished: list[str] = []
         display = StudyProgress(self.progress, total=len(jobs), done=len(jobs) - len(missing))
         try:
             with closing(engine(list(missing.values()), display)) as outcomes:
                 for outcome in outcomes:
                     if outcome.disk_full:
                         raise RunError(outcome.error) from OSError(ENOSPC, "")  # is_disk_full looks for this cause
+                    if outcome.unfinished:
+                        unfinished.append(outcome.unfinished)
                     if outcome.error:
                         self._fail(missing[outcome.name], outcome.error)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(display.place) from None
         self.run.settle()
+        if unfinished:
+            done = len(jobs) - len(unfinished) - len(self.failed)
+            raise UnfinishedError(f"{unfinished[0]} after {done} of {len(jobs)} cells.")
         return self.failed
 
     def _fail(self, job: CellJob, reason: str) -> None:
@@ -245,6 +269,7 @@ class _Study:
             experiment=dataclasses.replace(experiment, scenario=self.traffics[cell.traffic].folder),
             command=tuple(self.command),
             timing_only=self.plan.timing_only,
+            deadline_s=self.deadline_s,
         )
 
     def _copy_plugin(self, plugin: str) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from vnetsim import __version__
 from vnetsim.coverage.placement import NO_RSU
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, UnfinishedError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import changed_inputs, sha256_of
@@ -27,6 +28,7 @@ from vnetsim.scenario.kinds import is_sumo, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.records import COMPARISON, FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.cells import TIME_LIMIT
 from vnetsim.traffic import open_traffic
 
 _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
@@ -106,7 +108,30 @@ def _read_record(run: RunDirectory) -> dict[str, Any]:
     return record
 
 
-def recorded(
+def record_all(
+    traffics: Sequence[Experiment],
+    run: RunDirectory,
+    *,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+    deadline_s: float,
+) -> list[RecordedEntry]:
+    """Record what the folder of the comparison, ``run``, does not contain yet; return the entries of all traffics.
+
+    Raises:
+        UnfinishedError: the deadline passed during a recording, which is kept.
+        InputError, RunError, KeyboardInterrupt: see ``_record``.
+    """
+    before = {known["folder"] for known in _read_record(run)["traffic"]}
+    entries = []
+    for traffic in traffics:
+        entries.append(_record(traffic, run, command=command, progress=progress))
+        if time.monotonic() >= deadline_s and entries[-1].folder not in before:
+            raise UnfinishedError(f"{TIME_LIMIT} after {len(entries)} of {len(traffics)} recordings of traffic.")
+    return entries
+
+
+def _record(
     traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay
 ) -> RecordedEntry:
     """Record traffic unless the folder of the comparison, ``run``, contains it already; return its entry.
