@@ -39,6 +39,7 @@ from vnetsim.runs.writer import choose_folder, folder_to_make
 from vnetsim.scenario.settings_file import LAPTOP
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.parts import part_of
 from vnetsim.study.request import plan_of
 from vnetsim.study.runner import compare as run_comparison
 
@@ -221,6 +222,7 @@ def compare(
     trust: bool = False,
     timing_only: bool = False,
     time_limit_s: float | None = None,
+    part: str | None = None,
     command: Sequence[str] | None = None,
     **keys: Any,
 ) -> Study:
@@ -254,6 +256,9 @@ def compare(
             ``rounds``. One arm is enough, and every seed has its own traffic if the scenario has a seed.
         time_limit_s: seconds of wall time after which no cell begins and running cells stop at the end of a round; the
             same call continues. A recording of traffic is not stopped. Not with ``engine="ray"``.
+        part: ``"K/N"``: run only every N-th cell, from the K-th on, while other processes, also on other machines that
+            share the folder ``out``, run other parts. A call without it runs what is missing, and is refused while
+            parts run.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
 
@@ -263,7 +268,7 @@ def compare(
     Raises:
         InputError: see ``vnetsim.run``.
         RunError: cells failed; its attribute ``study`` has the others, and the same call runs the failed ones again.
-        UnfinishedError: ``time_limit_s`` was reached; the same call continues.
+        UnfinishedError: ``time_limit_s`` was reached, or another process runs what is missing; the same call continues.
         KeyboardInterrupt: the comparison was interrupted; the same call continues it.
 
     Examples:
@@ -307,6 +312,7 @@ def compare(
             engine=engine,
             address=address,
             deadline_s=deadline_s,
+            part=None if part is None else part_of(text_of(part, "part")),
         )
     if faults:
         first = next(iter(faults.values()))

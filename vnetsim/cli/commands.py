@@ -212,6 +212,7 @@ def compare(
     timing_only: LearningFlag = False,
     trust: Trust = False,
     time_limit_s: TimeLimit = None,
+    part: Annotated[str | None, Parameter(group=WORKERS)] = None,
     workers: Annotated[int, Parameter(group=WORKERS)] = 1,
     engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local",
     address: Annotated[str | None, Parameter(group=WORKERS)] = None,
@@ -228,6 +229,8 @@ def compare(
         equal_schedule: Give all arms payload and work of this learner, or arm of the study: the same vehicles then
             commit.
         sharp_control: Run each arm a second time with a camera that blurs no image: what blur alone costs.
+        part: K/N: run only every N-th cell, from the K-th on; other processes, also on other machines that share the
+            folder, run the other parts. Without it, what is missing is run, and the page written.
         workers: Cells to run at once, each in a process of its own.
         engine: Where cells run: here, or on a Ray cluster.
         address: Address of the Ray cluster; default: a cluster of this machine.
@@ -260,13 +263,19 @@ def compare(
             yes=yes,
             timing_only=timing_only,
             time_limit_s=time_limit_s,
+            part=part,
             command=typed(),
         )
     except CellsFailedError as error:
+        if part is not None:
+            raise
         _show_study(error.study, scenario)
         failed, cells = len(error.study.failed), len(error.study.record["cells"])
         raise RunError(f"{failed} of {cells} cells failed; the same command runs them again.") from error
-    _show_study(study, scenario)
+    if part is None:
+        _show_study(study, scenario)
+    else:
+        tell(f"part {part} has finished; when all have, the same command without --part writes the page.")
     return 0
 
 

@@ -25,6 +25,10 @@ class InputError(VnetsimError):
     exit_code = 2
 
 
+class InUseError(InputError):
+    """Another process has locked the folder."""
+
+
 class RunError(VnetsimError):
     """The run failed although its input was accepted: full disk, simulator crash, non-finite model. Exit status 1."""
 

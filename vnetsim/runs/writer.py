@@ -14,7 +14,7 @@ from typing import IO
 
 import numpy as np
 
-from vnetsim.errors import InputError, RunError, VnetsimError
+from vnetsim.errors import InputError, InUseError, RunError, VnetsimError
 from vnetsim.errors.bounds import require
 from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.experiment import Experiment
@@ -55,14 +55,7 @@ def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
         InputError: it cannot be made, another process has locked it, or it is not empty.
     """
     refuse_forked()
-    resolve_path(run.path)
-    try:
-        run.make()
-        file, new_lock = _open_lock(run.path / LOCK)
-    except OSError as error:
-        run.unmake()
-        why = _NO_LOCK.get(error.errno or 0, error.strerror)
-        raise InputError(f"{run.path}: cannot be made or written: {why}. Choose another --out.") from error
+    file, new_lock = open_lock(run)
     with file:
         begins = False
         try:
@@ -86,19 +79,45 @@ def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
             raise
 
 
-_NO_LOCK = {errno.ELOOP: f"{LOCK} is a symbolic link", errno.ENXIO: f"{LOCK} is a pipe"}
+_NO_LOCK = {
+    errno.ELOOP: "{} is a symbolic link",
+    errno.ENXIO: "{} is a pipe",
+    **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), "its file system has no locks (flock)"),
+}
 
 
-def _open_lock(path: Path) -> tuple[IO[str], bool]:
-    """Open and lock a file; return it and whether it is new. OSError if it cannot be made or is a link."""
-    new = not os.path.lexists(path)
-    # do not follow links, truncate the file, or wait for the reader of a pipe
-    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644), "w")
+def open_lock(folder: Folder, name: str = LOCK, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> tuple[IO[str], bool]:
+    """Make a folder and lock a file in it, as ``how`` says to flock; return the file and whether it is new.
+
+    The kernel releases the lock when the file is closed or the process has ended, by whatever signal.
+
+    Raises:
+        InUseError: another process has locked it.
+        InputError: the folder or the file cannot be made or locked.
+    """
+    resolve_path(folder.path)
+    path = folder.path / name
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        folder.make()
+        new = not os.path.lexists(path)
+        # do not follow links, truncate the file, or wait for the reader of a pipe; NFS wants a shared lock's file to be
+        # readable, and another's writable
+        flags = (os.O_RDONLY if how & fcntl.LOCK_SH else os.O_WRONLY) | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.fdopen(os.open(path, flags, 0o644), "r" if how & fcntl.LOCK_SH else "w")
+        try:
+            fcntl.flock(file, how)
+        except BaseException:
+            file.close()
+            raise
+    except BlockingIOError:
+        raise InUseError(f"{folder.path}: another vnetsim process is writing there.") from None
+    except OSError as error:
+        folder.unmake()
+        why = _NO_LOCK.get(error.errno or 0, error.strerror or "").format(name)
+        raise InputError(f"{folder.path}: cannot be made or written: {why}. Choose another --out.") from error
+    if not os.fstat(file.fileno()).st_nlink:  # removed by a process that has just ended
         file.close()
-        raise InputError(f"{path.parent}: another vnetsim process is writing there.") from None
+        raise InUseError(f"{folder.path}: another vnetsim process was writing there; call again.")
     return file, new
 
 

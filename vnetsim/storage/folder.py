@@ -28,6 +28,8 @@ Prepared = dict[str, tuple[Path, str]]
 """Temporary path and digest of new files, by final name."""
 
 LOCK = ".lock"
+PARTS_LOCK = ".parts.lock"
+"""Lock of those files of a comparison that all its parts change; a comparison that ran in parts has this file."""
 FIRST = ("experiment.toml", "map.parquet", "silos.parquet", "partition.csv")
 """Files that a run writes before its manifest; the manifest means that the run has begun."""
 _BESIDE = ("sumo", "traffic")
@@ -289,7 +291,7 @@ def _forget(new: Prepared) -> None:
 
 def is_own(name: str) -> bool:
     """Return whether vnetsim may leave a file of this name in a folder before it writes results."""
-    return name in {LOCK, RECORD} or is_leftover(name)
+    return name in {LOCK, PARTS_LOCK, RECORD} or is_leftover(name)
 
 
 def is_leftover(name: str) -> bool:

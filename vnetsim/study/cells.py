@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vnetsim import __version__
-from vnetsim.errors import InputError, UnfinishedError, VnetsimError, one_line
+from vnetsim.errors import InputError, InUseError, UnfinishedError, VnetsimError, one_line
 from vnetsim.experiment import Experiment
 from vnetsim.learning.device import CORES
 from vnetsim.plugins import at_folder
@@ -107,6 +107,8 @@ def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
             _play(job, progress)
     except UnfinishedError:
         return CellResult(name=job.name, unfinished=TIME_LIMIT)
+    except InUseError:
+        return CellResult(name=job.name, unfinished="another process is running what is missing")
     except (VnetsimError, OSError) as error:
         return CellResult(name=job.name, error=one_line(error), disk_full=is_disk_full(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
@@ -116,17 +118,14 @@ def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
 
 
 def _play(job: CellJob, progress: ProgressDisplay) -> None:
-    """Resume a cell that has a manifest; run any other from the start, after removing what its folder contains."""
-    whole = Folder(job.root)
-    folder = whole.path_of(f"cells/{job.name}/manifest.json").parent
+    """Resume a cell that has a manifest; run any other from the start."""
+    folder = Folder(job.root).path_of(f"cells/{job.name}/manifest.json").parent
     deadline_s = math.inf if job.timing_only else job.deadline_s
     if (folder / "manifest.json").is_file():
         # trusted: the settings come from the comparison, not from the folder
         given: dict[str, Any] = {"command": job.command, "experiment": job.located(), "deadline_s": deadline_s}
         resume_run(folder, progress=progress, trust=True, **given)
     else:
-        if folder.exists():  # a cell that was killed before it wrote its manifest
-            whole.remove(f"cells/{job.name}")
         assembly = assemble(job.located())
         more: dict[str, Any] = {"portable": True, "timing_only": job.timing_only, "deadline_s": deadline_s}
         start_run(assembly, folder, command=job.command, progress=progress, **more)

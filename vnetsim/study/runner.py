@@ -17,7 +17,7 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import partial
@@ -36,14 +36,15 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import facts_of, find_idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.writer import lock_directory
-from vnetsim.storage.folder import is_own
+from vnetsim.storage.folder import PARTS_LOCK, is_own
 from vnetsim.storage.records import COMPARISON, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
+from vnetsim.study.parts import Changing, Part, change_in_turn, in_part, share_directory
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.ray_cluster import cluster_of
 from vnetsim.study.traffic import NotesOnce, record_all, with_one_rsu
-from vnetsim.study.workers import StudyProgress, run_here, run_in_processes
+from vnetsim.study.workers import MOST_SHOWN, StudyProgress, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
@@ -60,6 +61,7 @@ def compare(
     engine: str = "local",
     address: str | None = None,
     deadline_s: float = math.inf,
+    part: Part | None = None,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
     """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names.
@@ -73,41 +75,46 @@ def compare(
         engine: see ``vnetsim.compare``.
         address: see ``vnetsim.compare``.
         deadline_s: ``time.monotonic()`` from which on no cell begins and running ones stop at the end of a round.
+        part: K and N: run only the cells of this part, while other processes run others; None to run all, alone.
         check: called with the folder and its recorded traffic before any cell runs; may raise InputError.
 
     Raises:
         InputError: the folder contains something else, is in use, or contains other traffic or altered files; the
             engine is not available; or learners with one schedule exchange in different ways.
         RunError: the simulator failed while traffic was recorded, or the disk is full.
-        UnfinishedError: the deadline was reached; the message says how to continue.
+        UnfinishedError: the deadline was reached, or another process is running a cell; the message says how to
+            continue.
         KeyboardInterrupt: the message says how to continue.
     """
     require(engine == "local" or deadline_s == math.inf, "--time-limit: not with --engine ray.")
+    require(engine == "local" or part is None, "--part: not with --engine ray, which shares out the cells itself.")
     cluster = cluster_of(workers, engine, address)
     here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
     chosen = here if cluster is None else partial(run_on_ray, cluster=cluster)
     _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
-    with lock_directory(run, fresh=False):
-        begun = run.holds(COMPARISON)
-        if not begun and not all(is_own(path.name) for path in folder.iterdir()):
-            raise InputError(f"{folder}: neither empty nor a comparison; name another folder with --out.")
-        run.remove_leftovers()
+    alone = part is None
+    changing: Changing = (lambda: nullcontext(run)) if alone else partial(change_in_turn, folder)
+    with lock_directory(run, fresh=False) if alone else share_directory(run):
+        begun = _begun(changing)
+        if alone:
+            run.remove_leftovers()
         try:
             # not when continuing: finished cells need no data; not with Ray: its machines have their own data
             if not begun and cluster is None:
                 _refuse_common_fault(plan)
             once = NotesOnce(progress)
-            placed = with_one_rsu(plan.traffics, run, once)
-            traffics = record_all(placed, run, command=command, progress=once, deadline_s=deadline_s)
+            with changing() as now:
+                placed = with_one_rsu(plan.traffics, now, once)
+            traffics = record_all(placed, changing, command=command, progress=once, deadline_s=deadline_s)
             _refuse_idle(plan, folder, traffics)
             if check is not None:
                 check(folder, traffics)
-            given: dict[str, Any] = {"command": command, "progress": progress, "deadline_s": deadline_s}
-            return _Study(run=run, plan=plan, traffics=traffics, **given).play(chosen)
+            given: dict[str, Any] = {"command": command, "progress": progress, "deadline_s": deadline_s, "part": part}
+            return _Study(run=run, changing=changing, plan=plan, traffics=traffics, **given).play(chosen)
         except InputError:
-            if not existed and not (folder / "cells").exists():
+            if alone and not existed and not (folder / "cells").exists():
                 run.clear()
             raise
         except RunError as error:
@@ -120,6 +127,17 @@ def compare(
         except KeyboardInterrupt as interrupt:
             place = str(interrupt) or "while the traffic was recorded"
             raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
+
+
+def _begun(changing: Changing) -> bool:
+    """Return whether an earlier call, or another part, began the comparison; refuse a folder with anything else."""
+    with changing() as run:
+        begun = run.holds(COMPARISON)
+        require(
+            begun or all(is_own(path.name) for path in run.path.iterdir()),
+            f"{run.path}: neither empty nor a comparison; name another folder with --out.",
+        )
+    return begun
 
 
 def _refuse_unlike_exchanges(plan: Plan) -> None:
@@ -194,18 +212,21 @@ class _Study:
     """The cells of one comparison."""
 
     run: RunDirectory
+    changing: Changing
     plan: Plan
     traffics: Sequence[RecordedEntry]
     command: Sequence[str]
     progress: ProgressDisplay
     deadline_s: float
+    part: Part | None
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         timed = self.plan.timing_only
         sha256 = [traffic.sha256 for traffic in self.traffics]
         self.cells = {cell.folder(sha256[cell.traffic], timing_only=timed): cell for cell in self.plan.cells}
-        self.known = self.run.comparison()
+        mine = in_part(self.plan.cells, self.part or (1, 1))
+        self.mine = {name for name, is_mine in zip(self.cells, mine, strict=True) if is_mine}
 
     def play(self, engine: Engine) -> Mapping[str, str]:
         """Run missing cells and return errors by cell name.
@@ -218,10 +239,15 @@ class _Study:
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
         self._write()
-        jobs = [self._make_job(number, name, cell) for number, (name, cell) in enumerate(self.cells.items(), start=1)]
+        cells = enumerate(self.cells.items(), start=1)
+        jobs = [self._make_job(number, name, cell) for number, (name, cell) in cells if name in self.mine]
         missing = {job.name: job for job in jobs if self._is_missing(job)}
         for first in list(missing)[:1]:
             missing[first] = dataclasses.replace(missing[first], always=True)
+        if missing and self.part is None and (self.run.path / PARTS_LOCK).exists():
+            words = ", ".join(f"({job.words})" for job in list(missing.values())[:MOST_SHOWN])
+            more = ", ..." if len(missing) > MOST_SHOWN else ""
+            self.progress.note(f"{len(missing)} of {len(jobs)} cells are missing and run now: {words}{more}.")
         unfinished: list[str] = []
         display = StudyProgress(self.progress, total=len(jobs), done=len(jobs) - len(missing))
         try:
@@ -235,7 +261,8 @@ class _Study:
                         self._fail(missing[outcome.name], outcome.error)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(display.place) from None
-        self.run.settle()
+        with self.changing() as run:
+            run.settle()
         if unfinished:
             done = len(jobs) - len(unfinished) - len(self.failed)
             raise UnfinishedError(f"{unfinished[0]} after {done} of {len(jobs)} cells.")
@@ -280,19 +307,20 @@ class _Study:
         digest = sha256_of(file)
         name = f"learners/{digest[:12]}/{file.name}"
         copy = self.run.path / name
-        if not copy.is_file() or sha256_of(copy) != digest:
-            self.run.put({name: file.read_bytes()})
+        with self.changing() as run:
+            if not copy.is_file() or sha256_of(copy) != digest:
+                run.put({name: file.read_bytes()})
         return f"{name}:{short_name(plugin)}"
 
-    def _before(self) -> list[int]:
+    def _before(self, known: Mapping[str, Any]) -> list[int]:
         """Return the values of ``last_evaluations`` in earlier calls, except this call's; for a warning on the page."""
-        declared = list(self.known.get("last_evaluations_before", ()))
-        if "cells" in self.known:
-            declared.append(self.known.get("last_evaluations", 1))
+        declared = list(known.get("last_evaluations_before", ()))
+        if "cells" in known:
+            declared.append(known.get("last_evaluations", 1))
         return [number for number in dict.fromkeys(declared) if number != self.plan.last_evaluations]
 
     def _write(self) -> None:
-        """Write ``comparison.json``, with the failures so far."""
+        """Write ``comparison.json``, with the failures so far, and those of other parts."""
         cells = [
             {
                 "folder": name,
@@ -308,8 +336,11 @@ class _Study:
             **dataclasses.asdict(dataclasses.replace(self.plan, traffics=(), cells=())),
             "command": list(self.command),
             "cells": cells,
-            "last_evaluations_before": self._before(),
-            "failed": self.failed,
         }
         del entries["traffics"]
-        self.run.write_json(COMPARISON, {**self.known, **entries})
+        with self.changing() as run:
+            known = run.comparison()
+            entries["last_evaluations_before"] = self._before(known)
+            failed = {name: why for name, why in known.get("failed", {}).items() if name not in self.mine} | self.failed
+            entries["failed"] = {name: why for name, why in failed.items() if name in self.cells}
+            run.write_json(COMPARISON, {**known, **entries})

@@ -13,28 +13,33 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 from vnetsim import __version__
 from vnetsim.coverage.placement import NO_RSU
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.errors import InputError, UnfinishedError
+from vnetsim.errors import InputError, InUseError, UnfinishedError
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.manifest import changed_inputs, sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.runs.writer import open_lock
 from vnetsim.scenario.kinds import is_sumo, names_source, scenario_anywhere
 from vnetsim.scenario.settings_file import to_plain
 from vnetsim.storage.records import COMPARISON, FORMAT, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import TIME_LIMIT
+from vnetsim.study.parts import Changing
 from vnetsim.traffic import open_traffic
 
 _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
 """A folder of recorded traffic in the text of a note."""
 DECIDING = ("traffic", "source")
 """Tables of an experiment that decide what is recorded; the camera does not, as each run computes blur from speeds."""
+WAIT_S = 0.5
+"""Wall time (s) after which a part looks again for traffic that another one records."""
 
 
 def with_one_rsu(
@@ -110,33 +115,45 @@ def _read_record(run: RunDirectory) -> dict[str, Any]:
 
 def record_all(
     traffics: Sequence[Experiment],
-    run: RunDirectory,
+    changing: Changing,
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
     deadline_s: float,
 ) -> list[RecordedEntry]:
-    """Record what the folder of the comparison, ``run``, does not contain yet; return the entries of all traffics.
+    """Record what the folder of the comparison does not contain yet; return the entries of all traffics.
+
+    Waits for a recording that another part makes; records it if that part is killed.
 
     Raises:
-        UnfinishedError: the deadline passed during a recording, which is kept.
+        UnfinishedError: the deadline passed during a recording, which is kept, or while waiting.
         InputError, RunError, KeyboardInterrupt: see ``_record``.
     """
-    before = {known["folder"] for known in _read_record(run)["traffic"]}
-    entries = []
-    for traffic in traffics:
-        entries.append(_record(traffic, run, command=command, progress=progress))
-        if time.monotonic() >= deadline_s and entries[-1].folder not in before:
-            raise UnfinishedError(f"{TIME_LIMIT} after {len(entries)} of {len(traffics)} recordings of traffic.")
-    return entries
+    with changing() as run:
+        before = {known["folder"] for known in _read_record(run)["traffic"]}
+    entries: dict[int, RecordedEntry] = {}
+    while True:
+        for number, traffic in enumerate(traffics):
+            if number in entries:
+                continue
+            entry = _record(traffic, changing, command=command, progress=progress)
+            if entry is not None:
+                entries[number] = entry
+            if time.monotonic() >= deadline_s and (entry is None or entry.folder not in before):
+                raise UnfinishedError(f"{TIME_LIMIT} after {len(entries)} of {len(traffics)} recordings of traffic.")
+        if len(entries) == len(traffics):
+            return [entries[number] for number in range(len(traffics))]
+        progress.stage("waiting for traffic that another part records")
+        time.sleep(WAIT_S)
 
 
 def _record(
-    traffic: Experiment, run: RunDirectory, *, command: Sequence[str], progress: ProgressDisplay
-) -> RecordedEntry:
-    """Record traffic unless the folder of the comparison, ``run``, contains it already; return its entry.
+    traffic: Experiment, changing: Changing, *, command: Sequence[str], progress: ProgressDisplay
+) -> RecordedEntry | None:
+    """Record traffic unless the folder of the comparison contains it already; return its entry.
 
-    The entry is also written to ``comparison.json``. Remains of an interrupted recording are removed.
+    The entry is also written to ``comparison.json``. Remains of an interrupted recording are removed. Returns None if
+    another process is recording it.
 
     Raises:
         InputError: another version made the folder, or the recording or one of its inputs was altered.
@@ -145,28 +162,42 @@ def _record(
     """
     settings = deciding_settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
-    name = f"traffic/{digest[:12]}"
-    folder = run.path_of(f"{name}/manifest.json").parent
-    record = _read_record(run)
-    for known in record["traffic"]:
-        if known["folder"] != name:
-            continue
-        windows = folder / "windows.parquet"
-        if not windows.is_file() or sha256_of(windows) != known["sha256"]:
-            raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
-        for path in changed_inputs(RunDirectory(folder).manifest()["inputs"], folder):
-            raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
-        return RecordedEntry(**known)
-    run.write_json(COMPARISON, record)
-    if folder.exists():  # an earlier call was interrupted
-        run.remove(name)
-    try:
-        record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt from None  # compare adds how to continue
-    new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
-    run.write_json(COMPARISON, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
+    name, lock_file = f"traffic/{digest[:12]}", f"traffic/.{digest[:12]}.lock"
+    with ExitStack() as lock:
+        with changing() as run:
+            folder = run.path_of(f"{name}/manifest.json").parent
+            record = _read_record(run)
+            known = next((RecordedEntry(**one) for one in record["traffic"] if one["folder"] == name), None)
+            if known is None:
+                run.write_json(COMPARISON, record)
+                try:
+                    lock.enter_context(open_lock(RunDirectory(folder.parent), Path(lock_file).name)[0])
+                except InUseError:
+                    return None
+        if known is not None:
+            _check(folder, known)
+            return known
+        if folder.exists():  # an earlier call was interrupted
+            run.remove(name)
+        try:
+            record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None  # compare adds how to continue
+        new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
+        with changing() as run:
+            run.remove(lock_file)  # before the entry, so that a kill leaves no lock that nobody needs
+            record = _read_record(run)
+            run.write_json(COMPARISON, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
+
+
+def _check(folder: Path, known: RecordedEntry) -> None:
+    """Raise InputError if recorded traffic or one of its inputs was altered."""
+    windows = folder / "windows.parquet"
+    if not windows.is_file() or sha256_of(windows) != known.sha256:
+        raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
+    for path in changed_inputs(RunDirectory(folder).manifest()["inputs"], folder):
+        raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
 
 
 def deciding_settings(traffic: Experiment) -> dict[str, Any]:

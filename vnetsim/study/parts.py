@@ -1,0 +1,73 @@
+"""Parts of a comparison: processes, on machines that share its folder, each of which runs every N-th cell.
+
+All parts have a shared lock on the folder, so that a call without ``--part`` waits for none of them: it is refused. A
+cell has the lock of its run directory, a recording of traffic one beside its folder, and one part at a time changes
+``comparison.json`` and copies of plug-ins.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from vnetsim.errors import InputError
+from vnetsim.process import refuse_forked
+from vnetsim.runs.writer import open_lock
+from vnetsim.storage.folder import PARTS_LOCK
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.plan import Cell
+
+Part = tuple[int, int]
+"""K and N of ``--part K/N``."""
+Changing = Callable[[], AbstractContextManager[RunDirectory]]
+"""Gives the folder of a comparison for a block that changes its own files: no other process does so meanwhile."""
+
+
+def part_of(text: str) -> Part:
+    """Return K and N of the text ``K/N``.
+
+    Raises:
+        InputError: it is not such a text, or K is not in 1 to N.
+    """
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise InputError(f"--part: expected K/N with K from 1 to N, such as 3/20, got {text!r}.")
+    return number, count
+
+
+def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
+    """Return for each cell whether it belongs to a part; it does not depend on which cells have finished.
+
+    Parts differ by one cell at most. The cells of an arm are spread over all parts too, so that the parts are also
+    equal where only a new arm is missing.
+    """
+    number, count = part
+    arms = len({(cell.arm, cell.condition) for cell in cells})
+    period = math.lcm(arms, count)  # without the shift, an arm would meet the same parts again after so many cells
+    return [(index + index // period) % count == number - 1 for index in range(len(cells))]
+
+
+@contextmanager
+def share_directory(run: RunDirectory) -> Iterator[None]:
+    """Make the folder of a comparison, and lock it for the block against all processes but its parts.
+
+    Raises:
+        InputError: it cannot be made or locked; InUseError if a process that is no part has locked it.
+    """
+    refuse_forked()
+    with open_lock(run, how=fcntl.LOCK_SH | fcntl.LOCK_NB)[0]:
+        yield
+
+
+@contextmanager
+def change_in_turn(folder: Path) -> Iterator[RunDirectory]:
+    """Wait until no other part changes the comparison's own files, and yield its folder; a ``Changing``."""
+    run = RunDirectory(folder)  # a new one, which knows the checksums that others have written
+    with open_lock(run, PARTS_LOCK, fcntl.LOCK_EX)[0]:
+        yield run
+        run.settle()
