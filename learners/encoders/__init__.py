@@ -276,9 +276,8 @@ def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
     The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start without
     bias, linear layers the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the identity.
     """
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=()):  # torch's meta device would draw nothing, but imports SymPy: half a second
         network = build()
-    network.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in network.modules():
