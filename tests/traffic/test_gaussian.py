@@ -16,7 +16,7 @@ from vnetsim.coverage.windows import CoverageEvent, Left, Window
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
-from vnetsim.traffic.gaussian import GaussianSource
+from vnetsim.traffic.gaussian import GaussianSource, truncated_normal_quantiles
 
 
 def events(end_s: float, **settings: float) -> list[CoverageEvent]:
@@ -59,6 +59,15 @@ def test_speeds_follow_the_truncated_gaussian() -> None:
     cumulative = np.concatenate([[0], np.cumsum((density(grid[1:]) + density(grid[:-1])) / 2)])
     test = stats.kstest(speeds_kmh, lambda v: np.interp(v, grid, cumulative / cumulative[-1]))
     assert test.pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-1.8, 1.8), (-0.5, 6.0), (0.0, 3.6), (0.8, 4.4), (-5.6, -0.1), (-7.0, 0.0), (250.0, 900.0)]
+)
+def test_quantiles_are_those_of_scipy_to_the_bit(low: float, high: float) -> None:
+    uniform = np.random.default_rng(1).random((600, 256))
+    ours = np.concatenate([truncated_normal_quantiles(block, low, high) for block in uniform])
+    np.testing.assert_array_equal(ours, stats.truncnorm.ppf(uniform.ravel(), low, high), strict=True)
 
 
 def test_arrivals_are_poisson_and_directions_equally_likely() -> None:

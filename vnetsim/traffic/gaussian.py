@@ -1,6 +1,6 @@
 """The truncated-Gaussian speed model: vehicles drive straight through the disc of one RSU.
 
-Speeds are independent draws from a Gaussian truncated to ``[v_min, v_max]`` (SciPy's ``truncnorm``). Arrivals at the
+Speeds are independent draws from a Gaussian truncated to ``[v_min, v_max]``. Arrivals at the
 disc are a Poisson process, and all directions are equally likely. Windows are exact: dwell = chord / speed.
 """
 
@@ -13,7 +13,8 @@ from itertools import count
 from typing import Annotated, ClassVar
 
 import numpy as np
-from scipy.stats import truncnorm
+from numpy.typing import NDArray
+from scipy.special import log1p, log_ndtr, logsumexp, ndtr, ndtri_exp
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import VehiclePath
@@ -123,10 +124,28 @@ class GaussianSource:
         time_s = 0.0
         for _ in count():
             gaps_s = arrivals.exponential(1.0 / self.arrivals_per_s, _BLOCK)
-            speed_kmh = truncnorm.ppf(speeds.random(_BLOCK), low, high, loc=self.mean_kmh, scale=self.sd_kmh).clip(
-                self.v_min_kmh, self.v_max_kmh
-            )
+            deviation = truncated_normal_quantiles(speeds.random(_BLOCK), low, high)
+            speed_kmh = (deviation * self.sd_kmh + self.mean_kmh).clip(self.v_min_kmh, self.v_max_kmh)
             chosen = directions.integers(len(DIRECTIONS), size=_BLOCK)
             times_s = time_s + np.cumsum(gaps_s)
             time_s = float(times_s[-1])
             yield from zip(times_s.tolist(), (speed_kmh / _KMH_PER_MPS).tolist(), chosen.tolist(), strict=True)
+
+
+def truncated_normal_quantiles(p: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    """Return the quantiles at ``p``, in (0, 1), of the standard normal distribution truncated to ``[low, high]``.
+
+    They equal those of ``scipy.stats.truncnorm``, whose import takes .8 s, to the bit. Logarithms of probabilities, of
+    whichever tail is nearer, remain accurate far from the mean.
+    """
+    if high <= 0.0:
+        log_mass = logsumexp([log_ndtr(high), log_ndtr(low) + np.pi * 1j]).real  # log(exp(a) - exp(b))
+    elif low > 0.0:
+        log_mass = logsumexp([log_ndtr(-low), log_ndtr(-high) + np.pi * 1j]).real
+    else:
+        log_mass = log1p(-ndtr(low) - ndtr(-high))
+    lower = low < 0.0
+    log_outside = log_ndtr(low if lower else -high)
+    log_inside = (np.log(p) if lower else np.log1p(-p)) + log_mass
+    quantiles: NDArray[np.float64] = ndtri_exp(logsumexp([np.full_like(p, log_outside), log_inside], axis=0))
+    return quantiles if lower else -quantiles
