@@ -10,12 +10,15 @@ Everything is drawn in batches: images have shape (N, 3, H, W), float32, RGB in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learners.data import sign_designs
+from learners.data.image_cache import cached
 from learners.data.sets import ImageSet, classed_set
 from learners.data.sign_designs import DESIGNS, PAINTS, Floats
 from vnetsim.errors.bounds import Within
@@ -51,8 +54,8 @@ class Signs:
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the set; training and test images have separate random streams."""
-        train = generate(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"), self.scatter)
-        test = generate(data.test_images or TEST_IMAGES, streams.generator("signs", "test"), self.scatter)
+        train = self._part(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
+        test = self._part(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
         return classed_set(self.name, data.root, train=train, test=test, class_names=tuple(DESIGNS))
 
     def outline(self, data: DataSettings, streams: Streams) -> ImageSet:
@@ -70,6 +73,13 @@ class Signs:
             std=(1.0, 1.0, 1.0),
         )
 
+    def _part(self, count: int, generator: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return ``generate``'s images and classes; images that were drawn before are read from disk."""
+        key, code = (generator.bit_generator.state, self.scatter), (__file__, sign_designs.__file__)
+        labels = _classes(count, generator)
+        draw = partial(_draw, labels, generator, self.scatter)
+        return cached(draw, (count, 3, SIDE_PX, SIDE_PX), key, code=code), labels
+
 
 def _classes(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Return ``count`` class numbers, as evenly divided as possible, in random order."""
@@ -81,13 +91,18 @@ def generate(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return ``count`` images (N, 3, 32, 32) and their classes (N,), as even as possible, in random order."""
     labels = _classes(count, generator)
-    images = np.empty((count, 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
+    return _draw(labels, generator, scatter), labels
+
+
+def _draw(labels: NDArray[np.int64], generator: np.random.Generator, scatter: float) -> NDArray[np.uint8]:
+    """Return an image of each class number, shape (N, 3, 32, 32)."""
+    images = np.empty((len(labels), 3, SIDE_PX, SIDE_PX), dtype=np.uint8)
     for label, name in enumerate(DESIGNS):
         members = np.flatnonzero(labels == label)
         for start in range(0, len(members), _CHUNK):
             chunk = members[start : start + _CHUNK]
             images[chunk] = np.rint(_render(name, len(chunk), generator, np.float32(scatter))).astype(np.uint8)
-    return images, labels
+    return images
 
 
 def _render(name: str, count: int, generator: np.random.Generator, scatter: np.float32) -> Floats:
