@@ -168,5 +168,5 @@ class ClassificationTask(Task):
         """Return whether a model labels each image correctly, bool, shape (N,)."""
         self.network.load_state_dict(state)
         self.network.eval()
-        logits = forward_all(lambda part: self.network(self.normalised(part)), images)
+        logits = forward_all(self.network, images, scale=self._scale)
         return logits.argmax(dim=1) == labels

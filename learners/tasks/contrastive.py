@@ -186,8 +186,8 @@ class ContrastiveTask(Task):
             update_bn((self.normalised(as_floats(batch)) for batch in batches), self.network)
         self.network.eval()
         bank, test = (
-            forward_all(self._features_of, self.silos.pool, self._bank),
-            forward_all(self._features_of, self._test),
+            forward_all(self.network.features, self.silos.pool, self._bank, scale=self._scale),
+            forward_all(self.network.features, self._test, scale=self._scale),
         )
         known, classes = self._bank_labels, len(self._data.class_names)
         predicted = knn_predict(test, bank, known, classes=classes, k=self._neighbours, temperature=KNN_TEMPERATURE)
@@ -197,10 +197,6 @@ class ContrastiveTask(Task):
             accuracy = linear_probe_accuracy(test, self._test_labels, bank, known, classes=classes)
             figures["linear_accuracy"] = accuracy
         return figures
-
-    def _features_of(self, images: Tensor) -> Tensor:
-        """Return the encoder's features of images in [0, 1], shape (N, width)."""
-        return self.network.features(self.normalised(images))
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
