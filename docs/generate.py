@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,13 +167,6 @@ def _equations(lines: Sequence[str]) -> list[str]:
 
 def tables_page() -> str:
     """Return the reference of every table: columns, types, units, meanings."""
-    of_comparisons: Mapping[str, Sequence[tables.Column]] = {
-        "comparison": tables.COMPARISON,
-        "comparison_differences": tables.COMPARISON_DIFFERENCES,
-        "comparison_targets": tables.COMPARISON_TARGETS,
-        "comparison_measures": tables.COMPARISON_MEASURES,
-        "comparison_measure_differences": tables.COMPARISON_DIFFERENCES,
-    }
     lines = [
         "# Tables",
         "",
@@ -188,7 +181,7 @@ def tables_page() -> str:
     for name, columns in tables.TABLES.items():
         lines += _table(name, columns)
     lines += ["## Of a comparison", "", "Each is there as `.parquet` and as `.csv`.", ""]
-    for name, columns in of_comparisons.items():
+    for name, columns in tables.COMPARISON_TABLES.items():
         lines += _table(name, columns)
     return "\n".join(lines) + "\n"
 

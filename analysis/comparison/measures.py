@@ -12,14 +12,14 @@ import polars as pl
 
 from analysis.comparison.bias import spread_over_directions, spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
-from analysis.comparison.tables import frame, spread
+from analysis.comparison.tables import spread
 from analysis.comparison.verdicts import Family, pairs_in, verdict_against
 from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
 from analysis.loading import RunData
 from analysis.report.possible import long_enough, needed, vehicles
 from analysis.statistics.fluctuation import LEAST_ROUNDS
 from analysis.statistics.windows import dwell
-from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS
+from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS, frame
 
 
 def _metric(name: str, label: str, unit: str, better: int, caption: str = "") -> Metric:

@@ -21,7 +21,6 @@ from analysis.comparison.tables import (
     cell_table,
     difference_table,
     final_values,
-    frame,
     overview_metrics,
     overview_table,
     pair_table,
@@ -46,7 +45,7 @@ from analysis.comparison.warnings import equal_of, equal_words, untested_of, wha
 from analysis.formatting import count, named, shortened
 from analysis.report.page import Section
 from analysis.style import styled
-from vnetsim.storage.tables import COMPARISON_TARGETS
+from vnetsim.storage.tables import COMPARISON_TARGETS, frame
 
 _MOST_VERDICTS = 6
 _MOST_DRAWN, _MOST_NARROW = 40, 8
@@ -129,7 +128,7 @@ class Compared:
         return {
             "comparison": cell_table(self.data),
             "comparison_differences": difference_table(self.in_metrics),
-            "comparison_targets": pl.concat([frame(COMPARISON_TARGETS, []), *targets]),
+            "comparison_targets": pl.concat([frame(COMPARISON_TARGETS), *targets]),
             "comparison_measures": pl.concat([measure_rows(one) for one in conditions]),
             "comparison_measure_differences": difference_table(self.in_measures),
         }

@@ -28,7 +28,7 @@ from analysis.comparison.verdicts import (
 from analysis.comparison.warnings import equal_of, untested_of
 from analysis.formatting import NONE, THIN, Table, count, decapitalised, duration, number, shortened, si
 from analysis.statistics.paired import LEVEL
-from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES, Column
+from vnetsim.storage.tables import COMPARISON, COMPARISON_DIFFERENCES, frame
 
 MOST_METRICS = 3
 MOST_PAIRS = 30
@@ -38,11 +38,6 @@ _MOST_COLUMNS, _LABEL = 4, 22
 _TESTS = {"sign-flip": "randomisation test (sign flips) and its interval", "t": "Student's t, for normal differences"}
 _ROUNDING = 1e-12
 """Relative tolerance below which values count as equal."""
-
-
-def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]]) -> pl.DataFrame:
-    """Return rows as a data frame with the given columns; rows may be empty."""
-    return pl.DataFrame(rows, schema={column.name: column.dtype for column in columns}, orient="row")
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:

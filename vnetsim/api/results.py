@@ -17,7 +17,7 @@ from vnetsim.own_packages import claim
 from vnetsim.runs.timing import schedule
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.tables import TABLES, Column
+from vnetsim.storage.tables import TABLES, Column, frame
 
 if TYPE_CHECKING:
     from torch import nn
@@ -149,7 +149,7 @@ class Traffic(Folder):
         """Return a table; an empty one if the run has not written it."""
         if self._files.has(name):
             return self._files.read(name)
-        return pl.DataFrame(schema={column.name: column.dtype for column in TABLES[name]})
+        return frame(TABLES[name])
 
     def summary(self) -> Page:
         """Return the page's headline and notes without writing the page; ``report`` would write ``path``."""

@@ -1,4 +1,7 @@
-"""Rows of the tables that the event loop fills; each field declares type, unit (may be empty) and meaning."""
+"""The columns of all tables: a class for each, whose fields declare type, unit (may be empty) and meaning.
+
+Rows that the event loop makes are named tuples; other tables are made as data frames. ``class_`` is the column "class".
+"""
 
 from __future__ import annotations
 
@@ -186,3 +189,153 @@ class MergeRecord(NamedTuple):
         "end of the cloud's round (everyone, deadline or traffic_end), arrival of the cloud's model at an RSU "
         "(arrival), or end of the round of an RSU that averages with its neighbours (round)",
     ]
+
+
+class WindowRecord:
+    """A row of the table ``windows``."""
+
+    window: Annotated[int, "", "index, in order of exit"]
+    vehicle_id: Annotated[str, "", "vehicle"]
+    vehicle_type: Annotated[str, "", "vehicle type, empty where unknown"]
+    rsu_id: Annotated[str, "", "RSU"]
+    enter_s: Annotated[float, "s", "first instant inside the disc"]
+    exit_s: Annotated[float, "s", "first instant outside the disc again"]
+    entry_cause: Annotated[str, "", "crossing, departure, teleport, begin or gap"]
+    exit_cause: Annotated[str, "", "crossing, arrival, teleport, end or gap"]
+    entry_edge: Annotated[str, "", "edge at entry, empty where unknown"]
+    exit_edge: Annotated[str, "", "edge at exit, empty where unknown"]
+    entry_speed_mps: Annotated[float, "m/s", "speed at entry"]
+    mean_speed_mps: Annotated[float, "m/s", "path length over dwell time"]
+    max_speed_mps: Annotated[float, "m/s", "highest sampled speed"]
+    path_length_m: Annotated[float, "m", "length of the path inside"]
+    level_px: Annotated[float, "px", "blur level at entry speed, on the sensor"]
+    path_time_s: Annotated[list[float], "s", "times of the path's points, entry first, exit last"]
+    path_x_m: Annotated[list[float], "m", "x of the path's points, net coordinates"]
+    path_y_m: Annotated[list[float], "m", "y of the path's points, net coordinates"]
+    path_speed_mps: Annotated[list[float], "m/s", "speeds at the path's points"]
+
+
+class BackhaulRecord:
+    """A row of the table ``backhaul``."""
+
+    rsu_id: Annotated[str, "", "RSU"]
+    down_bytes: Annotated[float, "B", "sent to it over its wire"]
+    up_bytes: Annotated[float, "B", "sent from it"]
+    down_messages: Annotated[int, "", "models and updates sent to it"]
+    up_messages: Annotated[int, "", "models and updates sent from it"]
+    down_busy_s: Annotated[float, "s", "time during which its wire carried something to it; 0 at an infinite rate"]
+    up_busy_s: Annotated[float, "s", "time during which its wire carried something from it; 0 at an infinite rate"]
+
+
+class MetricRecord:
+    """A row of the table ``metrics``."""
+
+    round: Annotated[int, "", "rounds aggregated before it, 0 for the untrained model; the cloud counts its own"]
+    time_s: Annotated[float, "s", "simulated time of the measurement"]
+    name: Annotated[str, "", "series, described in the manifest"]
+    value: Annotated[float, "", "value, in the series' unit"]
+    aggregator: Annotated[str, "", "whose model: single, an RSU's id, or cloud; empty for a value of all models"]
+
+
+class SiloRecord:
+    """A row of the table ``silos``."""
+
+    silo: Annotated[int, "", "the silo"]
+    class_: Annotated[int, "", "label"]
+    class_name: Annotated[str, "", "label in words"]
+    images: Annotated[int, "", "number of images"]
+
+
+class LaneRecord:
+    """A row of the table ``map``."""
+
+    lane: Annotated[int, "", "index of the polyline"]
+    x_m: Annotated[list[float], "m", "x of its points, net coordinates"]
+    y_m: Annotated[list[float], "m", "y of its points, net coordinates"]
+
+
+Cell = Annotated[str, "", "folder of the cell"]
+
+
+class _CellRecord:
+    """First columns of a comparison's tables of cells."""
+
+    arm: Annotated[str, "", "what is compared: a learner with its settings"]
+    condition: Annotated[str, "", "condition of the comparison; empty if there is only one"]
+    learner: Annotated[str, "", "learner"]
+    seed: Annotated[int, "", "seed of the cell"]
+
+
+class ValueRecord(_CellRecord):
+    """A row of the table ``comparison``, which has one for each cell and metric."""
+
+    metric: Annotated[str, "", "series, described in the manifest of the cell"]
+    unit: Annotated[str, "", "unit of the value; % means that the value is a fraction"]
+    value: Annotated[float, "", "mean of the last values measured in the cell"]
+    evaluations: Annotated[int, "", "number of these values; 1 for the last value alone"]
+    rounds: Annotated[int, "", "rounds that the cell aggregated"]
+    simulated_s: Annotated[float, "s", "simulated time from the start of the cell to its end"]
+    bytes: Annotated[float, "B", "bytes over the radio links and between vehicles, also of transfers cut short"]
+    cell: Cell
+
+
+class TargetRecord(_CellRecord):
+    """A row of the table ``comparison_targets``, which has one for each cell."""
+
+    metric: Annotated[str, "", "series that the target belongs to, described in the manifest of the cell"]
+    unit: Annotated[str, "", "unit of the target; % means that the target is a fraction"]
+    target: Annotated[float, "", "mean of the compared values of the worst arm under this condition"]
+    round: Annotated[int, "", "rounds aggregated when the target was first reached; null if it never was"]
+    simulated_s: Annotated[float, "s", "simulated time from the start of the cell until then; null if never"]
+    bytes: Annotated[float, "B", "bytes over the radio links and between vehicles until then; null if never"]
+    device_s: Annotated[float, "s", "training time on board until then, summed over vehicles; null if never"]
+    cell: Cell
+
+
+class DifferenceRecord:
+    """A row of the tables of differences, which have one for each pair and metric."""
+
+    compared: Annotated[str, "", "arms (under one condition) or conditions (with one arm)"]
+    within: Annotated[str, "", "that condition (empty if there is only one) or that arm"]
+    first: Annotated[str, "", "first arm or condition"]
+    second: Annotated[str, "", "second arm or condition; differences are first minus second, paired by seed"]
+    metric: Annotated[str, "", "series, described in the manifest of the cells"]
+    unit: Annotated[str, "", "unit of difference, deviation, low, high and resolves; % means that they are fractions"]
+    evaluations: Annotated[int, "", "number of last evaluations of a run whose mean is compared"]
+    seeds: Annotated[int, "", "number of seeds that both have"]
+    difference: Annotated[float, "", "mean difference"]
+    deviation: Annotated[float, "", "standard deviation of the differences"]
+    method: Annotated[str, "", "method of test and interval: sign-flip or t"]
+    tests: Annotated[
+        int, "", "number of differences in the table for which p (Holm) and interval (Bonferroni) are corrected"
+    ]
+    low: Annotated[float, "", "lower end of the simultaneous 95 % interval; null if unbounded"]
+    high: Annotated[float, "", "upper end of that interval; null if unbounded"]
+    p: Annotated[float, "", "corrected p-value; null if there are too few seeds for a test"]
+    effect: Annotated[float, "", "effect size d_z: mean over standard deviation of the differences"]
+    resolves: Annotated[float, "", "smallest true difference that these seeds resolve with 80 % power; null if none"]
+    seeds_needed: Annotated[int, "", "number of seeds that resolve the observed difference with 80 % power"]
+    verdict: Annotated[str, "", "first or second, whichever is resolved to be higher; empty if neither is, or withheld"]
+
+
+class MeasureRecord(_CellRecord):
+    """A row of the table ``comparison_measures``, which has one for each cell, measure and bin."""
+
+    measure: Annotated[
+        str,
+        "",
+        "commits: participations that committed; commits_per_h: the same per hour of simulated time, null for runs "
+        "under ten minutes; bytes_per_commit: all bytes over the air divided by the number of commits; "
+        "wasted_train_s, wasted_train_share: training time on board of participations that did not commit, and its "
+        "share of all training time; wasted_bytes, wasted_bytes_share: bytes of these participations and of the "
+        "exchanges they sent, and their share of all bytes; gini: Gini coefficient of the commits over all silos; "
+        "contested_share: share of the invitations made while another vehicle was waiting that could have been "
+        "invited instead; fluctuation: standard deviation of the training loss from round to round, its trend "
+        "removed; commit_share_speed, commit_share_direction: share of the updates aggregated with a weight above 0, "
+        "by speed at entry or by direction of the first entry",
+    ]
+    unit: Annotated[str, "", "unit of the value; % means that the value is a fraction"]
+    bin: Annotated[str, "", "range of speeds, or direction, of a share; empty for other measures"]
+    bin_unit: Annotated[str, "", "unit of the bin's ends"]
+    value: Annotated[float, "", "value; null if its denominator is 0"]
+    cell: Cell
