@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic
-from analysis.comparison.verdicts import Columns, ComparedPair, compare_together
+from analysis.comparison.pairs import Columns, ComparedPair, compare_together
 from vnetsim.storage.records import CellEntry, ComparisonRecord
 
 ACCURACY = Metric(name="accuracy", label="Accuracy", unit="%", caption="On images that no vehicle holds.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +12,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.comparison.data import Metric
+from analysis.comparison.pairs import Columns, ComparedPair, compare_together, correct_together
 from analysis.comparison.plots import difference_panel
 from analysis.comparison.tables import spread
-from analysis.comparison.verdicts import (
-    RESOLVES,
-    ComparedPair,
-    compare_columns,
-    correct_together,
-    figures_of,
-    spread_words,
-    unit_of_difference,
-)
+from analysis.comparison.verdicts import RESOLVES, figures_of, spread_words, unit_of_difference
 from analysis.formatting import NONE, THIN, Table, clean, count, number, plural, shortened
 from analysis.loading import load
 from analysis.report.page import Section, environment
@@ -38,12 +32,6 @@ MEASURES = (
     Metric(name="energy_j", label="Energy on board", unit="J", caption="", known=-1),
 )
 CENSORED = "a run that never met it counts with all of its time, so that differences are at least as large"
-
-
-def _metric_of(row: BenchRecord, track: Track) -> Metric:
-    """Return the metric that the row's task compares."""
-    task = track.tasks[row.task]
-    return Metric(name=task.metric, label=task.label, unit=task.unit, caption="")
 
 
 def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
@@ -85,26 +73,27 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
 
 def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
     """Return a value per seed of ``who`` (row or baseline); if the target was never met, the time of the whole run."""
-    found = []
-    for one in row.seeds:
-        values = getattr(one, who)
-        value = getattr(values, name)
-        found.append(values.span_s if name == "time_to_target_s" and value is None else value)
-    return np.array(found, np.float64)
+    found = ((values, getattr(values, name)) for values in (getattr(one, who) for one in row.seeds))
+    unmet = name == "time_to_target_s"
+    return np.array([one.span_s if unmet and value is None else value for one, value in found], np.float64)
 
 
-def paired(row: BenchRecord, name: str = "final") -> ComparedPair:
-    """Compare a row with its baseline at common seeds, in the metric (``final``) or in one of ``MEASURES``, by name."""
-    values = np.stack([_column(row, "row", name), _column(row, "baseline", name)], axis=1)
-    (pair,) = compare_columns((row.arm, "baseline"), values, "sign-flip")
+def _compare(label: str, values: NDArray[np.float64], base: NDArray[np.float64]) -> ComparedPair:
+    """Compare values with the baseline's at common seeds; both have shape (seeds,)."""
+    ((pair,),) = compare_together([Columns((label, "baseline"), np.stack([values, base], axis=1))], "sign-flip")
     return pair
+
+
+def _compare_row(row: BenchRecord, name: str) -> ComparedPair:
+    """Compare a row with its baseline in the metric (``final``) or in one of ``MEASURES``, by name."""
+    return _compare(row.arm, _column(row, "row", name), _column(row, "baseline", name))
 
 
 def row_table(row: BenchRecord, track: Track) -> Table:
     """Return a table of one row: one line per measure, each compared with the baseline."""
     lines = []
     shown = _compared_metrics(row, track)
-    pairs = correct_together([paired(row, name) for _, name in shown])
+    pairs = correct_together([_compare_row(row, name) for _, name in shown])
     for (metric, name), pair in zip(shown, pairs, strict=True):
         values = [spread(_column(row, who, name) * metric.factor) for who in ("row", "baseline")]
         words = "equal" if pair.equal else {1: "higher", -1: "lower", 0: "not resolved"}[pair.resolved]
@@ -121,8 +110,10 @@ def row_table(row: BenchRecord, track: Track) -> Table:
 
 def _compared_metrics(row: BenchRecord, track: Track) -> list[tuple[Metric, str]]:
     """Return metrics and names in ``BenchValues``: the track's own first; time to target only if it has one."""
-    measured = MEASURES if track.tasks[row.task].target is not None else MEASURES[1:]
-    return [(_metric_of(row, track), "final"), *((one, one.name) for one in measured)]
+    task = track.tasks[row.task]
+    measured = MEASURES if task.target is not None else MEASURES[1:]
+    own = Metric(name=task.metric, label=task.label, unit=task.unit, caption="")
+    return [(own, "final"), *((one, one.name) for one in measured)]
 
 
 def _count_met(row: BenchRecord, who: str) -> str:
@@ -133,7 +124,7 @@ def _count_met(row: BenchRecord, who: str) -> str:
 
 def _target_words(row: BenchRecord, track: Track) -> str:
     """Return a sentence on the target of a row's task, or that there is none."""
-    metric, target = _metric_of(row, track), track.tasks[row.task].target
+    (metric, _), target = _compared_metrics(row, track)[0], track.tasks[row.task].target
     if target is None:
         return "No target is set."
     unit = f" {metric.dimension}" if metric.dimension else ""
@@ -168,38 +159,31 @@ def _short(arm: str, baseline: str) -> str:
     return clean(arm.removeprefix(f"{baseline}, "), 90)
 
 
-def derived(row: BenchRecord) -> list[ComparedPair]:
-    """Return the baseline's two controls, compared with it: the untrained model, and the model at half of the time."""
-    final = _column(row, "baseline", "final")
-    names = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
-    found = []
-    for name, words in names.items():
-        values = np.stack([_column(row, "baseline", name), final], axis=1)
-        found += compare_columns((words, "baseline"), values, "sign-flip")
-    return found
-
-
 def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[ComparedPair]]:
     """Return the table of all rows and controls of one task, best first, and the pairs to draw.
 
-    All rows must have the task of the first. Pairs without any difference are not drawn.
+    All rows must have the task of the first. The untrained model and the model at half of the time are controls too.
+    P-values are corrected in each column, for arms and controls separately. Pairs without any difference are not drawn.
     """
     shown, base = _compared_metrics(rows[0], track), _column(rows[0], "baseline", "final")
-    task, metric = track.tasks[rows[0].task], shown[0][0]
-    controls = [bool(row.control) for row in rows]
-    more = derived(rows[0])
-    columns = [[paired(row, name) for row in rows] for _, name in shown]
-    finals = _correct_column([*columns[0], *more], [*controls, *[True] * len(more)])
-    columns = [finals[: len(rows)], *(_correct_column(column, controls) for column in columns[1:])]
-    lines = [(own[0], _line(row, track, own)) for row, own in zip(rows, zip(*columns, strict=True), strict=True)]
+    task, (metric, _) = track.tasks[rows[0].task], shown[0]
+    arms, controls = ([row for row in rows if bool(row.control) is kind] for kind in (False, True))
+    of_baseline = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
+    more = [_compare(words, _column(rows[0], "baseline", name), base) for name, words in of_baseline.items()]
     met = ["target met"] * (task.target is not None)
-    for pair in finals[len(rows) :]:
-        value = _mean_and_difference(pair, metric, float(base.mean() + pair.found.mean))
-        lines.append((pair, (pair.first, value, figures_of(pair, metric)[3], *[NONE] * len([*met, *shown[1:]]))))
+    lines = []
+    for group, others in ((arms, []), (controls, more)):
+        first, *columns = ([_compare_row(row, name) for row in group] for _, name in shown)
+        columns = [correct_together(column) for column in (first + others, *columns)]
+        lines += [(own[0], _line(row, track, own)) for row, own in zip(group, zip(*columns, strict=False), strict=True)]
+        for pair in columns[0][len(group) :]:
+            value = _mean_and_difference(pair, metric, float(base.mean() + pair.found.mean))
+            lines.append((pair, (pair.first, value, figures_of(pair, metric)[3], *[NONE] * len(met + shown[1:]))))
+    lines.sort(key=lambda line: (-(metric.better or 1) * line[0].found.mean, line[1][0]))
     says = {control.name: control.says for control in track.controls}
-    said = [f"{clean(row.control)}: {says[row.control]}." for row in rows if row.control in says]
-    better = metric.better or 1
-    lines.sort(key=lambda line: (-better * line[0].found.mean, line[1][0]))
+    said = [f"{clean(row.control)}: {says[row.control]}." for row in controls if row.control in says]
+    least = least_seeds_of_sign_flips(LEVEL / max(len(arms), 1))
+    few = f" So many arms take {count(least)} seeds for any star." if len(base) < least else ""
     resolves = f"resolves{unit_of_difference(metric, brackets=True)}"
     table = Table(
         title=f"{track.words}, size {track.size}: {rows[0].task}",
@@ -207,32 +191,11 @@ def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[Com
         rows=[line for _, line in lines],
         note=f"Baseline: {task.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
         "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test). "
-        f"{_explain_stars(controls, base)} Intervals are not corrected. Resolves: {RESOLVES}, one row by itself. "
-        f"{' '.join([spread_words(len(base)), _target_words(rows[0], track), *said])}",
+        f"*: p is at most {LEVEL:g}, corrected in each column (Holm) for the {plural(len(arms), 'arm')} of this table, "
+        f"or for its controls, whose effect is known.{few} Intervals are not corrected. Resolves: {RESOLVES}, one row "
+        f"by itself. {' '.join([spread_words(len(base)), _target_words(rows[0], track), *said])}",
     )
     return table, [pair for pair, _ in lines if not pair.equal]
-
-
-def _correct_column(pairs: Sequence[ComparedPair], controls: Sequence[bool]) -> list[ComparedPair]:
-    """Return pairs with p-values corrected, arms and controls separately; a flag per pair says if it is a control."""
-    result = list(pairs)
-    for kind in (False, True):
-        places = [place for place, control in enumerate(controls) if control is kind]
-        for place, pair in zip(places, correct_together([pairs[place] for place in places]), strict=True):
-            result[place] = pair
-    return result
-
-
-def _explain_stars(controls: Sequence[bool], base: NDArray[np.float64]) -> str:
-    """Return the meaning of a star; ``controls`` has one flag per row, ``base`` the baseline's value per seed."""
-    arms = len(controls) - sum(controls)
-    said = (
-        f"*: p is at most {LEVEL:g}, corrected in each column (Holm) for the {plural(arms, 'arm')} of this table, or "
-        "for its controls, whose effect is known."
-    )
-    least = least_seeds_of_sign_flips(LEVEL / max(arms, 1))
-    few = f" So many arms take {count(least)} seeds for any star." if len(base) < least else ""
-    return said + few
 
 
 Groups = Sequence[tuple[Track, Sequence[BenchRecord]]]
@@ -265,14 +228,13 @@ def markdown(groups: Groups) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    """Return a row of a Markdown table, escaped; a cell of hyphens only, as under a head, is not."""
-    return f"| {' | '.join(cell if set(cell) == {'-'} else _escape(cell) for cell in cells)} |"
+    """Return a row of a Markdown table, escaped."""
+    return f"| {' | '.join(map(_escape, cells))} |"
 
 
 def _escape(text: str) -> str:
     """Return text with the special characters of HTML and Markdown escaped, and plain spaces for thin ones."""
-    plain = text.replace(THIN, " ").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|#!])", r"\\\1", plain)
+    return re.sub(r"([\\`*_\[\]|#!])", r"\\\1", html.escape(text.replace(THIN, " "), quote=False))
 
 
 def page(groups: Groups, version: str) -> str:
@@ -282,7 +244,7 @@ def page(groups: Groups, version: str) -> str:
         for number_, (track, rows) in enumerate(groups, 1):
             table, pairs = overview(rows, track)
             labels = [_short(pair.first, track.tasks[rows[0].task].baseline) for pair in pairs]
-            metric, name = _metric_of(rows[0], track), f"bench-{number_}"
+            (metric, _), name = _compared_metrics(rows[0], track)[0], f"bench-{number_}"
             drawn = [difference_panel(metric, pairs, name, "arm", labels)] if pairs else []
             sections.append(Section(id=name, title=table.title, tables=[table], panels=drawn))
     common, own = _notes(groups)

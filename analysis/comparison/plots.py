@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
-from analysis.comparison.verdicts import ComparedPair, level_words, unit_of_difference
+from analysis.comparison.pairs import ComparedPair
+from analysis.comparison.verdicts import level_words, unit_of_difference
 from analysis.formatting import THIN, byte_scale, count, decapitalised, percent, plural, shortened
 from analysis.loading import moved_bytes
 from analysis.statistics.paired import LEAST_SEEDS, LEVEL

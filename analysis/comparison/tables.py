@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
+from analysis.comparison.pairs import ComparedPair
 from analysis.comparison.traffic_met import ArmRuns, decided_table, who_drove_past
 from analysis.comparison.verdicts import (
     RESOLVES,
-    ComparedPair,
     Family,
     corrected_words,
     figures_of,

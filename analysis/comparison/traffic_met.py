@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.comparison.data import CellData, ComparisonData
-from analysis.comparison.verdicts import ComparedPair, Family
+from analysis.comparison.pairs import ComparedPair
+from analysis.comparison.verdicts import Family
 from analysis.formatting import (
     MOST_NAMED,
     NONE,

@@ -11,6 +11,7 @@ from scipy import stats
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
 from analysis.comparison.loading import with_metrics
+from analysis.comparison.pairs import Columns, ComparedPair, compare_together, correct_together
 from analysis.comparison.plots import (
     mean_and_interval,
 )
@@ -20,11 +21,8 @@ from analysis.comparison.tables import (
     overview_table,
 )
 from analysis.comparison.verdicts import (
-    ComparedPair,
     Family,
     across_arms,
-    compare_columns,
-    correct_together,
     corrected_words,
     figures_of,
     friedman_words,
@@ -70,7 +68,7 @@ def test_what_is_resolved_and_what_is_not(ten: ConditionData) -> None:
 
 def pair_of(first: list[float], second: list[float], *more: list[float]) -> ComparedPair:
     """The first pair of columns of values."""
-    return compare_columns("xyz"[: 2 + len(more)], np.array([first, second, *more]).T, "sign-flip")[0]
+    return compare_together([Columns("xyz"[: 2 + len(more)], np.array([first, second, *more]).T)], "sign-flip")[0][0]
 
 
 def test_the_words_of_a_verdict() -> None:
@@ -115,14 +113,14 @@ def test_pairs_of_one_test_each_are_corrected_for_their_number() -> None:
 def test_too_few_seeds_are_one_statement() -> None:
     """With 3 pairs at 6 seeds the least p is 3 x 2/64: the interval is unbounded, and 7 seeds are needed."""
     rng = np.random.default_rng(8)
-    six, two = (compare_columns("abc", rng.normal(size=(seeds, 3)), "sign-flip") for seeds in (6, 2))
+    six, two = (compare_together([Columns("abc", rng.normal(size=(seeds, 3)))], "sign-flip")[0] for seeds in (6, 2))
     for pair in (*six, *two):
         assert (pair.least, pair.resolved, pair.resolves) == (7, 0, None)
         assert figures_of(pair, LOSS)[1] == "unbounded"
     assert (six[0].verdict, six[0].brief) == ("too few seeds", "too few seeds")
     assert two[0].verdict == "too few seeds"
     assert two[0].p_value is None
-    three = compare_columns("ab", rng.normal(size=(3, 2)), "t")
+    three = compare_together([Columns("ab", rng.normal(size=(3, 2)))], "t")[0]
     assert three[0].found.bounded
     assert (three[0].least, three[0].found.method) == (3, "t")
 
