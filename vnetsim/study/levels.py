@@ -172,8 +172,8 @@ def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
     """Return the tables of ``[[name]]`` as dataclass ``kind``, each with its place for messages."""
     if not isinstance(values, Sequence) or not all(isinstance(one, Mapping) for one in values):
         raise InputError(f"{name}: write each as a table below a line [[{name}]].")
-    places = [f"[[{name}]] no. {number}" for number in range(1, len(values) + 1)]
-    return [(place, structure(one, kind, place)) for place, one in zip(places, values, strict=True)]
+    places = {f"[[{name}]] no. {number}": one for number, one in enumerate(values, start=1)}
+    return [(place, structure(one, kind, place)) for place, one in places.items()]
 
 
 def common_learner(tables: StudyTables, folder: Path) -> str:
@@ -279,13 +279,13 @@ def with_sharp_controls(arms: Sequence[Level]) -> list[Level]:
     Raises:
         InputError: an arm sets ``blur.fraction`` itself.
     """
+    found = []
     for arm in arms:
         if SHARP in arm.settings:
-            raise InputError(
-                f"'{arm.label}' has a {'.'.join(SHARP)} of its own, which sharp_control sets; leave one out."
-            )
-    pairs = ((arm, Level(label=f"{arm.label}, sharp camera", settings={**arm.settings, SHARP: 0.0})) for arm in arms)
-    return [one for pair in pairs for one in pair]
+            key = ".".join(SHARP)
+            raise InputError(f"'{arm.label}' has a {key} of its own, which sharp_control sets; leave one out.")
+        found += [arm, Level(label=f"{arm.label}, sharp camera", settings={**arm.settings, SHARP: 0.0})]
+    return found
 
 
 def refuse_same_labels(levels: Sequence[Level]) -> None:
@@ -325,23 +325,21 @@ def _multiply(level: Level, grid: Grid, folder: Path) -> list[Level]:
     """Return an arm or a condition at every point of a grid; refuse a level that sets what the grid varies."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
-    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner needs no label
-    return [
-        Level(
-            label=_make_label(level.label, {path: value for path, value in point.items() if path not in silent}),
-            settings={**level.settings, **{path: _locate(path, value, folder) for path, value in point.items()}},
-        )
-        for point in points
-    ]
+    found = []
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        label = _make_label(level.label, {path: value for path, value in point.items() if path not in silent})
+        own = {path: _locate(path, value, folder) for path, value in point.items()}
+        found.append(Level(label=label, settings={**level.settings, **own}))
+    return found
 
 
 def _make_label(label: str, point: Mapping[Key, Any]) -> str:
     """Return the label with the point's values as KEY=VALUE; for scenario and learner the value alone."""
     # for a plug-in's name, such as selection.name, the key is the table
     short = {path: path[-1] if path[-1] != "name" else path[-2] for path in point}
-    last = list(short.values())
-    said = []
+    last, said = list(short.values()), []
     for path, value in point.items():
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
         text = value if isinstance(value, str) else json.dumps(int(value) if whole else value, default=str)
@@ -365,10 +363,8 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
                 raise InputError("reason: say why; the page shows it.")
             if (skip.arm, skip.condition) == ("*", "*"):
                 raise InputError("name an arm, a condition, or both; this leaves nothing to run.")
-            pairs = itertools.product(
-                _match_labels(skip.arm, arms, "arm"), _match_labels(skip.condition, conditions, "condition")
-            )
-            for arm, condition in pairs:
+            labels = _match_labels(skip.arm, arms, "arm"), _match_labels(skip.condition, conditions, "condition")
+            for arm, condition in itertools.product(*labels):
                 found.setdefault((arm, condition), SkippedEntry(arm=arm, condition=condition, reason=skip.reason))
     return list(found.values())
 
