@@ -37,7 +37,6 @@ from analysis.comparison.verdicts import (
     Family,
     across_arms,
     across_conditions,
-    friedman_words,
     pairs_in,
     verdict_sentences,
 )
@@ -212,7 +211,7 @@ class Compared:
             section = Section(
                 id=name,
                 title=shortened(arm),
-                tables=[pair_table(one.metric.words_compared, one.metric, one.pairs, "condition", "") for one in ours],
+                tables=[pair_table(one.metric.words_compared, one.metric, one.pairs, "condition") for one in ours],
                 below=what_differs(self.data, ours[0]),
                 panels=[
                     difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
@@ -258,10 +257,7 @@ class Compared:
             Section(
                 id=f"{prefix}verdicts",
                 title="What differs",
-                tables=[
-                    pair_table(metric.words_compared, metric, compared, noun, friedman_words(data, metric, noun))
-                    for _, metric, compared in numbered
-                ],
+                tables=[pair_table(metric.words_compared, metric, compared, noun) for _, metric, compared in numbered],
                 below=_not_compared_words(data, noun),
             ),
             Section(
@@ -286,7 +282,7 @@ class Compared:
                 title="What commits cost",
                 tables=[
                     *([measures] if measures else []),
-                    *(pair_table(one.metric.words, one.metric, one.pairs, noun, "") for one in costs),
+                    *(pair_table(one.metric.words, one.metric, one.pairs, noun) for one in costs),
                 ],
             ),
             Section(

@@ -20,7 +20,6 @@ from analysis.comparison.verdicts import (
     figures_of,
     level_words,
     pairs_in,
-    power_words,
     spread_words,
     unit_of_difference,
     verdict_against,
@@ -129,11 +128,8 @@ def final_values(data: ConditionData, noun: str) -> Table:
     )
 
 
-def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: str, note: str) -> Table:
-    """Return the table of differences in a metric: one row per pair.
-
-    ``noun`` is the word for what is compared; ``note`` is added below the table.
-    """
+def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: str) -> Table:
+    """Return the table of differences in a metric: one row per pair; ``noun`` is the word for what is compared."""
     unit = unit_of_difference(metric, brackets=True)
     rows = []
     for pair in pairs:
@@ -147,7 +143,7 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
         head=(f"{noun}s", f"difference{unit}", level_words(pairs), "corrected p" if several else "p", "d_z",
               f"resolves{unit}", "seeds", "verdict"),
         rows=rows,
-        note=" ".join(filter(None, (corrected_words(pairs), power_words(pairs, metric), note))),
+        note=f"{corrected_words(pairs)} Resolves: {RESOLVES}.".strip(),
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from analysis.comparison.data import ComparisonData, ConditionData, Metric, common_series
 from analysis.comparison.pairs import Columns, ComparedPair, compare_together
-from analysis.formatting import NONE, THIN, count, number, plural, shortened
-from analysis.statistics.paired import friedman, spread_of_deviation
+from analysis.formatting import NONE, count, number, plural, shortened
+from analysis.statistics.paired import spread_of_deviation
 
 
 class Family(NamedTuple):
@@ -95,17 +95,6 @@ def spread_words(seeds: int) -> str:
         f"This follows from the observed deviation of the differences, which with {plural(seeds, 'seed')} is "
         f"{low:.2f} to {high:.2f} times the true one (90 % of the time, for normal differences)."
     )
-
-
-def power_words(pairs: Sequence[ComparedPair], metric: Metric) -> str:
-    """Return sentences on the smallest true differences that the pairs' seeds resolve; empty if none is known."""
-    resolves = sorted(pair.resolves * metric.factor for pair in pairs if pair.resolves is not None)
-    if not resolves:
-        return ""
-    low, high = number(resolves[0], 2), number(resolves[-1], 2)
-    span = f"{low if low == high else f'{low} to {high}'}{unit_of_difference(metric)}{', by pair,' * (low != high)}"
-    spread = spread_words(min(pair.found.count for pair in pairs if pair.resolves is not None))
-    return f"These seeds resolve a true difference of {span} with 80{THIN}% power. {spread}"
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int = 3) -> list[str]:
@@ -217,16 +206,3 @@ def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: 
     if pair.withheld and not pair.equal:
         return "withheld"
     return {0: "not resolved", 1: "higher", -1: "lower"}[pair.resolved * (1 if pair.first == arm else -1)]
-
-
-def friedman_words(data: ConditionData, metric: Metric, noun: str = "arm") -> str:
-    """Return the result of Friedman's test over the seeds at which all arms have a value; empty if not testable."""
-    finals = data.finals(metric)
-    whole = finals[np.isfinite(finals).all(axis=1)]
-    found = friedman(whole)
-    if found is None:
-        return ""
-    return (
-        f"Friedman's test that all {len(data.present)} {noun}s are alike, over {plural(len(whole), 'seed')}: "
-        f"chi-square {number(found[0])}, p {p_words(found[1])}."
-    )

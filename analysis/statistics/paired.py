@@ -32,8 +32,6 @@ LEVEL = 0.05
 LEAST_SEEDS = 3
 """Fewest values for a mean with an interval."""
 
-LEAST_BLOCKS = 3
-"""Fewest blocks, and fewest columns, for a rank test."""
 POWER = 0.8
 
 _SIMULATED = 10
@@ -197,19 +195,3 @@ def seeds_needed(effect: float | None, *, level: float, student: bool = False) -
     counts = range(2 if student else max(least_seeds_of_sign_flips(level), 2), _MOST_SEEDS + 1)
     place = bisect_left(counts, POWER, key=lambda count: power_of(effect, count, level, student=student))
     return counts[place] if place < len(counts) else None
-
-
-def friedman(values: ArrayLike) -> tuple[float, float] | None:
-    """Return statistic and p-value of Friedman's test (JASA 32, 1937) that all columns are alike.
-
-    Args:
-        values: shape (blocks, columns).
-
-    Returns:
-        None for fewer than three columns or blocks, or if all columns are equal in every block.
-    """
-    table = np.asarray(values, dtype=np.float64)
-    if min(table.shape) < LEAST_BLOCKS or not (table != table[:, :1]).any():
-        return None
-    found = stats.friedmanchisquare(*table.T)
-    return float(found.statistic), float(found.pvalue)

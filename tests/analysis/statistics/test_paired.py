@@ -1,4 +1,4 @@
-"""Paired statistics, their power and Friedman's test: by hand, published examples, simulation, laws they obey."""
+"""Paired statistics and their power: by hand, published examples, simulation, laws they obey."""
 
 import math
 
@@ -10,7 +10,6 @@ from scipy import optimize, stats
 
 from analysis.statistics.paired import (
     LEVEL,
-    friedman,
     holm,
     least_seeds_of_sign_flips,
     paired_difference,
@@ -138,35 +137,3 @@ def test_what_no_number_of_seeds_resolves_and_what_the_fewest_do() -> None:
     assert [least_seeds_of_sign_flips(level) for level in (0.05, 0.05 / 3)] == [6, 7]
     assert least_seeds_of_sign_flips(1 / 32) == 6, "a p-value of the level is enough"
     assert seeds_needed(50.0, level=LEVEL) == 6
-
-
-AUC = [
-    [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
-    [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
-    [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
-    [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
-    [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
-]  # fmt: skip
-"""Four classifiers on 14 data sets: Demsar (2006), JMLR 7, Table 6; two that are equal there after rounding have ranks
-2 and 3."""
-
-
-def test_demsars_example() -> None:
-    """Its mean ranks and statistic; the paper's statistic does not allow for ties, this does."""
-    ranks = stats.rankdata(-np.array(AUC), axis=1)
-    blocks, k = ranks.shape
-    mean = ranks.mean(axis=0)
-    assert mean == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
-    without_ties = 12 * blocks / (k * (k + 1)) * ((mean**2).sum() - k * (k + 1) ** 2 / 4)
-    assert without_ties == pytest.approx(9.28, abs=0.005)
-    ties = sum(t**3 - t for row in ranks for t in np.unique(row, return_counts=True)[1])
-    found = friedman(ranks)
-    assert found is not None
-    assert found[0] == pytest.approx(without_ties / (1 - ties / (blocks * (k**3 - k))))
-    assert found[1] == pytest.approx(stats.chi2.sf(found[0], k - 1))
-
-
-def test_friedman_needs_three_of_each_and_a_difference():
-    assert friedman(np.ones((5, 3))) is None
-    assert friedman([[1, 2], [2, 1], [1, 2]]) is None
-    assert friedman([[1, 2, 3], [3, 1, 2]]) is None
