@@ -19,7 +19,7 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange, Series
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory, Scan
 from vnetsim.storage.structure import structure
-from vnetsim.storage.tables import REALS, TABLES
+from vnetsim.storage.tables import REALS, TABLES, frame
 
 WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
 """Columns that identify a window, in every table with windows."""
@@ -76,6 +76,17 @@ class RunData:
     def takes_part(self) -> bool:
         """Whether vehicles were invited to rounds, trained or not."""
         return self.manifest.kind != "mobility"
+
+    @property
+    def scenario(self) -> str:
+        """File name of the scenario, to show."""
+        return clean(Path(self.experiment.scenario.replace("\\", "/")).name)
+
+    @property
+    def simulated_s(self) -> float:
+        """Simulated time to the end of the run (s); 0 if no end is recorded."""
+        begin_s = self.manifest.traffic.begin_s
+        return (self.manifest.time_s or begin_s) - begin_s
 
     @property
     def aggregators(self) -> int:
@@ -178,7 +189,7 @@ def load(run: Path) -> RunData:
         elif directory.has(name):
             tables[name] = directory.read(name)
         else:
-            tables[name] = pl.DataFrame(schema={column.name: column.dtype for column in columns})
+            tables[name] = frame(columns)
     tables["lanes"] = tables.pop("map")
     tables["measured"] = tables.pop("metrics")
     return RunData(

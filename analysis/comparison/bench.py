@@ -51,7 +51,6 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
     if unit is None or rows.is_empty():
         raise InputError(f"{folder}: its learner reports no '{metric}', which the track compares.")
     begin_s = run.manifest.traffic.begin_s
-    span_s = (run.manifest.time_s or begin_s) - begin_s
     elapsed, values = rows["time_s"].to_numpy() - begin_s, rows["value"].to_numpy()
     better = Metric(name=metric, label="", unit=unit, caption="").better or 1
     met = elapsed[values * better >= target * better] if target is not None else elapsed[:0]
@@ -61,10 +60,10 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
     known = all(not column.null_count() for column in energy)
     return BenchValues(
         untrained=float(values[0]),
-        half=float(values[max(int((elapsed <= span_s / 2).sum()) - 1, 0)]),
+        half=float(values[max(int((elapsed <= run.simulated_s / 2).sum()) - 1, 0)]),
         final=float(values[-1]),
         time_to_target_s=float(met[0]) if len(met) else None,
-        span_s=span_s,
+        span_s=run.simulated_s,
         commits=int((parts["outcome"] == "committed").sum()),
         bytes=float(sum(column.sum() for column in moved)),
         energy_j=float(sum(column.sum() for column in energy)) if known else None,

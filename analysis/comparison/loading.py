@@ -42,9 +42,8 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
     experiment = RunDirectory(folder).settings()
     settings = flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
-    simulated_s = (manifest.time_s or begin_s) - begin_s
     silos = int(settings.get("silos.count", 0))
-    figures = run_measures(parts, run.windows, run.rounds, span_s=simulated_s, silos=silos)
+    figures = run_measures(parts, run.windows, run.rounds, span_s=run.simulated_s, silos=silos)
     figures |= timing_figures(run) if timed else {}
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
@@ -75,7 +74,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
         rounds=run.rounds.height,
         wanted_rounds=(0 if timed else int(experiment.get("rounds", 0)) * run.aggregators) or run.rounds.height,
         empty_rounds=run.rounds.filter(pl.col("committed") == 0).height,
-        simulated_s=simulated_s,
+        simulated_s=run.simulated_s,
         metrics=metrics.sort("round", maintain_order=True).with_columns(since_begin),
         figures={name: value for name, value in figures.items() if value is not None and np.isfinite(value)},
         outcomes=dict(parts["outcome"].value_counts().iter_rows()),

@@ -99,7 +99,9 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
         curves = [(cell, _curve_over_commits(cell, main)) for cell in data.cells if cell.entry.seed == seed]
         ends = {float(curve["commits"][-1]) for _, curve in curves if curve.height}
         differ |= len(ends) > 1
-        cells += [_with_value_at(min(ends), cell, curve) if curve.height else cell for cell, curve in curves]
+        for cell, curve in curves:
+            value = {EQUAL_COMMITS: float(np.interp(min(ends), *curve))} if curve.height else {}
+            cells.append(dataclasses.replace(cell, figures={**cell.figures, **value}))
     if not differ:
         return data
     label = f"{main.label} at equal committed updates"
@@ -115,12 +117,6 @@ def _curve_over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
     return rows.select(pl.col("commits", "value").rolling_mean(metric.last)).drop_nulls()
 
 
-def _with_value_at(commits: float, cell: CellData, curve: pl.DataFrame) -> CellData:
-    """Return the cell with ``EQUAL_COMMITS``: its curve's value at a number of committed updates."""
-    value = float(np.interp(commits, curve["commits"], curve["value"]))
-    return dataclasses.replace(cell, figures={**cell.figures, EQUAL_COMMITS: value})
-
-
 def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
     """Return the measures to compare; the fluctuation only if all arms minimise the same loss."""
     losses = {cell.series.get("loss", cell.entry.learner) for cell in data.cells}
@@ -130,13 +126,9 @@ def compared_measures(data: ConditionData) -> tuple[Metric, ...]:
 
 def measure_table(data: ConditionData, families: Sequence[Family], noun: str) -> Table | None:
     """Return the measures of each arm, with verdicts; None if no run has any. ``noun`` is the word for an arm."""
-    shown = [(metric, data.finals(metric)) for metric in MEASURES]
     rates = np.isfinite(data.finals(COMPARED[0])).any(axis=0).all()  # every arm has a rate
-    shown = [
-        (metric, values)
-        for metric, values in shown
-        if np.isfinite(values).any() and not (rates and metric.name == "commits")
-    ]
+    shown = [(metric, data.finals(metric)) for metric in MEASURES if not (rates and metric.name == "commits")]
+    shown = [(metric, values) for metric, values in shown if np.isfinite(values).any()]
     if not shown:
         return None
     first = data.against or data.arms[0]

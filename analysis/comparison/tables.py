@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -61,19 +60,16 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
     NaN and infinite values become null. The last column is the arm or condition resolved to be higher; empty if none
     is.
     """
-
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
-         finite(pair.found.mean), pair.found.deviation, pair.found.method, pair.tests, finite(pair.found.low),
-         finite(pair.found.high), pair.p_value, pair.found.effect, pair.resolves, pair.needed,
+         pair.found.mean, pair.found.deviation, pair.found.method, pair.tests, pair.found.low, pair.found.high,
+         pair.p_value, pair.found.effect, pair.resolves, pair.needed,
          {1: pair.first, -1: pair.second, 0: ""}[pair.resolved])
         for compared, within, metric, family in families
         for pair in family
     ]  # fmt: skip
-    return frame(COMPARISON_DIFFERENCES, rows)
+    finite = pl.col("difference", "low", "high")
+    return frame(COMPARISON_DIFFERENCES, rows).with_columns(pl.when(finite.is_finite()).then(finite))
 
 
 def spread(values: NDArray[np.float64]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
 from analysis.comparison.verdicts import Family, varies
@@ -23,13 +23,10 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
 
     ``families`` are all compared pairs; without them, seeds and differences are not checked.
     """
-    failed = list(data.record.failed.items())
-    lines = [
-        f"The cell {clean(name, 90)} failed and is missing here: {clean(reason, 400)}"
-        for name, reason in failed[:MOST_NAMED]
-    ]
-    if len(failed) > MOST_NAMED:
-        lines.append(f"{count(len(failed) - MOST_NAMED)} more cells failed.")
+    failed = data.record.failed.items()
+    lines = [f"The cell {clean(name, 90)} failed and is missing here: {clean(why, 400)}" for name, why in failed]
+    if more := len(lines) - MOST_NAMED:
+        lines[MOST_NAMED:] = [f"{count(more)} more cells failed."] * (more > 0)
     lines += data.left_out
     if earlier := data.record.last_evaluations_before:
         lines.append(
@@ -40,7 +37,7 @@ def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[s
     lines += _warn_unchanged_traffic(data)
     lines += _by_condition(data, lambda one: _warn_condition(one, families, data.arm_word))
     across = [one for one in families if one.compared == "conditions"]
-    return lines + _warn_few_seeds(across, "condition") + _warn_two_groups(families)
+    return [*lines, *_warn_few_seeds(across, "condition"), *_warn_two_groups(families)]
 
 
 def notices_of(data: ComparisonData) -> list[str]:
@@ -54,10 +51,10 @@ def equal_of(data: ComparisonData) -> list[str]:
     If a condition has a main metric, only those with a preferred direction.
     """
 
-    def say(condition: ConditionData) -> list[str]:
-        """Return the line on one condition, if any."""
-        results = [metric for metric in condition.alike if metric.better or condition.main is None]
-        return [equal_words(results, data.arm_word)] if results else []
+    def say(condition: ConditionData) -> Iterator[str]:
+        """Yield the line on one condition, if any."""
+        if results := [metric for metric in condition.alike if metric.better or condition.main is None]:
+            yield equal_words(results, data.arm_word)
 
     return _by_condition(data, say)
 
@@ -72,7 +69,7 @@ def untested_of(data: ComparisonData) -> list[str]:
     return [f"The same at every seed, so that nothing is tested: {named(same)}."] if same else []
 
 
-def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]]) -> list[str]:
+def _by_condition(data: ComparisonData, say: Callable[[ConditionData], Iterable[str]]) -> list[str]:
     """Return the lines of all conditions, each once; a line that is not common to all names its conditions."""
     found: dict[str, list[str]] = {}
     for condition in data.conditions:
@@ -84,7 +81,7 @@ def _by_condition(data: ComparisonData, say: Callable[[ConditionData], list[str]
     ]
 
 
-def _warn_unchanged_traffic(data: ComparisonData) -> list[str]:
+def _warn_unchanged_traffic(data: ComparisonData) -> Iterator[str]:
     """Warn of traffic settings that vary without effect, such as the range of an RSU that sets its own."""
     used = {entry.traffic for entry in data.record.cells}
     alike: dict[str, list[Mapping[str, object]]] = {}
@@ -92,95 +89,87 @@ def _warn_unchanged_traffic(data: ComparisonData) -> list[str]:
         if entry.folder in used:
             alike.setdefault(entry.sha256, []).append(entry.settings.get("traffic") or {})
     keys = {key: None for group in alike.values() for one in group for key in one if one[key] != group[0].get(key)}
-    if not keys:
-        return []
     cure = ' An RSU that names its range keeps it; traffic.rsu = "JUNCTION:RANGE" gives it another.'
-    what = named([f"traffic.{key}" for key in keys])
-    return [f"The recorded traffic is the same, bit for bit, whatever {what} is.{cure * ('range_m' in keys)}"]
+    if what := named([f"traffic.{key}" for key in keys]):
+        yield f"The recorded traffic is the same, bit for bit, whatever {what} is.{cure * ('range_m' in keys)}"
 
 
-def _warn_condition(data: ConditionData, families: Sequence[Family], noun: str) -> list[str]:
-    """Return the warnings on one condition: seeds left out, short traffic, few seeds, different settings."""
-    lines = []
-    if data.mixed_seeds:
-        seeds = named([str(seed) for seed in data.mixed_seeds])
-        lines.append(f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}.")
+def _warn_condition(data: ConditionData, families: Sequence[Family], noun: str) -> Iterator[str]:
+    """Yield the warnings on one condition: seeds left out, short traffic, few seeds, different settings."""
+    if seeds := named([str(seed) for seed in data.mixed_seeds]):
+        yield f"Left out, because not all {noun}s replayed the same traffic there: seed {seeds}."
     if not data.cells:
-        return [*lines, "No cell has finished."]
+        yield "No cell has finished."
     ours = [one for one in families if one.compared == "arms" and one.within == data.name]
-    return (
-        lines + _warn_short(data, noun) + _warn_few_seeds(ours, noun, data.against) + _warn_other_settings(data, noun)
-    )
+    yield from _warn_short(data, noun)
+    yield from _warn_few_seeds(ours, noun, data.against)
+    yield from _warn_other_settings(data, noun)
 
 
-def _run_notices(data: ConditionData) -> list[str]:
-    """Return the runs' notices under a condition; of lines that differ only in numbers, the first with a count."""
+def _run_notices(data: ConditionData) -> Iterator[str]:
+    """Yield the runs' notices under a condition; of lines that differ only in numbers, the first with a count."""
     found: dict[str, list[tuple[CellData, str]]] = {}
     for cell in data.cells:
         for line in cell.notices:
             found.setdefault(_FIGURES.sub("#", line), []).append((cell, line))
-    lines = []
     for said in found.values():
         cell, line = said[0]
         if len({text for _, text in said}) == 1 and len(said) == len(data.cells):
-            lines.append(line)
+            yield line
         else:
             example = f"{shortened(cell.entry.arm)}, seed {cell.entry.seed}"
-            lines.append(f"In {count(len(said))} of {plural(len(data.cells), 'cell')}, as in {example}: {line}")
-    return lines
+            yield f"In {count(len(said))} of {plural(len(data.cells), 'cell')}, as in {example}: {line}"
 
 
-def _warn_short(data: ConditionData, noun: str) -> list[str]:
-    """Warn of cells whose recorded traffic ended before all rounds were done; empty if there are none."""
+def _warn_short(data: ConditionData, noun: str) -> Iterator[str]:
+    """Warn of cells whose recorded traffic ended before all rounds were done."""
     short = [cell for cell in data.cells if cell.ended_by == "traffic" and cell.rounds < cell.wanted_rounds]
     if not short:
-        return []
+        return
     counts = [cell.rounds for cell in short]
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    line = (
+    yield (
         f"The recorded traffic ended before all rounds were done in {len(short)} of {plural(len(data.cells), 'cell')} "
         f"(after {span} of {short[0].wanted_rounds} rounds; {noun}s: "
         f"{named(list(dict.fromkeys(cell.entry.arm for cell in short)))}). What is compared of them dates from "
         "that moment. Where that is not meant, record longer traffic or ask for fewer rounds."
     )
-    return [line]
 
 
-def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") -> list[str]:
+def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") -> Iterator[str]:
     """Warn if no pair has enough common seeds to be resolved, for the family with most seeds; empty without pairs."""
     found = [family.pairs for family in families if family.pairs]
     if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
-        return []
+        return
     pairs = max(found, key=lambda pairs: max(pair.found.count for pair in pairs))
     seeds, least = max(pair.found.count for pair in pairs), pairs[0].least
     among = f"the {pairs[0].tests} pairs {f'with {shortened(against)}' if against else f'of {noun}s'}"
     of = among if pairs[0].tests > 1 else f"two {noun}s"
-    return [f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."]
+    yield f"{plural(seeds, 'seed')} can resolve no difference: test and interval of {of} take at least {least}."
 
 
-def _warn_two_groups(families: Sequence[Family]) -> list[str]:
-    """Warn of intervals that are too narrow because the differences form two groups; empty if there are none."""
+def _warn_two_groups(families: Sequence[Family]) -> Iterator[str]:
+    """Warn of intervals that are too narrow because the differences form two groups."""
     found = [
         f"{pair.words} in {decapitalised(metric.label)}{f' ({shortened(within)})' * bool(within)}"
         for _, within, metric, pairs in families
         for pair in pairs
         if len(pair.differences) >= LEAST_FOR_GROUPS and in_two_groups(pair.differences)
     ]
-    if not found:
-        return []
-    line = (
-        f"The differences lie in two groups, as where a result jumps at some seeds only: {named(found, '; ')}. "
-        "An interval called one of 95 % then covers the true mean less often: at 6, 8 and 10 seeds in 74, 83 and 89 % "
-        "of studies where one seed in five jumps."
-    )
-    return [line]
+    if found:
+        yield (
+            f"The differences lie in two groups, as where a result jumps at some seeds only: {named(found, '; ')}. An "
+            "interval called one of 95 % then covers the true mean less often: at 6, 8 and 10 seeds in 74, 83 and "
+            "89 % of studies where one seed in five jumps."
+        )
 
 
-def _warn_other_settings(data: ConditionData, noun: str) -> list[str]:
+def _warn_other_settings(data: ConditionData, noun: str) -> Iterator[str]:
     """Warn of settings outside ``learning`` that differ between cells; empty if none do. ``noun``: word for an arm."""
     keys = sorted({key for cell in data.cells for key in cell.settings if not key.startswith("learning.")})
     different = [key for key in keys if len({repr(cell.settings.get(key)) for cell in data.cells}) > 1]
-    return [f"Not the same for all {noun}s, besides their own settings: {named(different)}."] if different else []
+    if different:
+        yield f"Not the same for all {noun}s, besides their own settings: {named(different)}."
 
 
 def what_differs(data: ComparisonData, across: Family) -> str:

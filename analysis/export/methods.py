@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from analysis.comparison.data import ComparisonData
 from analysis.export.references import ALWAYS_CITED, references
 from analysis.formatting import Table, clean, count, duration, named
 from analysis.loading import RunData
-from analysis.report.record import record
+from analysis.report.record import record, value_words
 from vnetsim.storage.structure import flat
 
 _DESCRIBED = ("round", "cost", "silos", "data", "compute", "blur")
@@ -37,7 +36,7 @@ def settings_tables(runs: Runs) -> list[Table]:
     """
     settings = {label: settings_of(run) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
-    rows = {key: [_value_words(one.get(key, "")) for one in settings.values()] for key in keys}
+    rows = {key: [value_words(one.get(key, "")) or "none" for one in settings.values()] for key in keys}
     shared = [(key, values[0]) for key, values in rows.items() if len(set(values)) == 1]
     others = [(key, *values) for key, values in rows.items() if len(set(values)) > 1 and key not in _OF_ONE_RUN]
     tables = [Table(title="Settings", head=("setting", "value"), rows=shared, note="SI units.")]
@@ -54,11 +53,10 @@ def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | 
     lines = [f"Simulated with vnetsim {first.manifest.vnetsim} [@vnetsim]."]
     for run in traffics[:_MOST_TRAFFICS]:
         cited = " [@sumo]" if run.manifest.traffic.kind == "sumo" else ""
-        scenario = clean(Path(run.experiment.scenario).name)
         facts = _facts(run, "Traffic")
         if compared:  # its runs may end before the traffic does
             facts = facts.replace("simulated time", "recorded from", 1)
-        lines.append(f"Scenario {scenario}{cited}: {facts}.")
+        lines.append(f"Scenario {run.scenario}{cited}: {facts}.")
     if len(traffics) > _MOST_TRAFFICS:
         lines.append(f"{count(len(traffics) - _MOST_TRAFFICS)} more traffics were recorded in the same way.")
     if not first.takes_part:
@@ -99,12 +97,3 @@ def _comparison_words(data: ComparisonData) -> str:
         f"({named(data.arms)}) replayed the same recorded traffic; compared is {value} of each run, paired by seed, by "
         f"{test}, with p-values (Holm) and intervals (Bonferroni) corrected over the differences in a metric."
     )
-
-
-def _value_words(value: Any) -> str:
-    """Return a setting's value in words: yes or no, lists joined by commas, "none" if empty."""
-    if isinstance(value, list):
-        return ", ".join(map(_value_words, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return clean(value, 200) or "none"

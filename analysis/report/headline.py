@@ -63,7 +63,7 @@ def _data(run: RunData) -> list[tuple[str, str]]:
 def _backhaul(run: RunData) -> list[tuple[str, str]]:
     """Return a row on the bytes over the backhaul and those of the busiest RSU; empty if nothing was sent."""
     sent = run.backhaul.with_columns(bytes=pl.col("down_bytes") + pl.col("up_bytes"))
-    total, took_s = float(sent["bytes"].sum()), (run.manifest.time_s or 0.0) - run.manifest.traffic.begin_s
+    total, took_s = float(sent["bytes"].sum()), run.simulated_s
     if not total or took_s <= 0:
         return []
     most = float(sent["bytes"].max())  # type: ignore[arg-type]

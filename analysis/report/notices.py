@@ -198,11 +198,10 @@ def _warn_ended_early(run: RunData) -> Iterator[str]:
     if 2 * rejected > updates:  # more simulated time would not help
         return
     if run.learning and run.manifest.ended_by == "rounds" and 2 * found.cut > found.windows:
-        begin_s = run.manifest.traffic.begin_s
-        took = duration((run.manifest.time_s or begin_s) - begin_s)
         yield (
-            f"The rounds were over after {took}, sooner than most vehicles leave, so this run hardly met the traffic: "
-            "end it by time (--time SECONDS in place of rounds), and time a larger model (cost.model)."
+            f"The rounds were over after {duration(run.simulated_s)}, sooner than most vehicles leave, so this run "
+            "hardly met the traffic: end it by time (--time SECONDS in place of rounds), and time a larger model "
+            "(cost.model)."
         )
 
 

@@ -169,7 +169,7 @@ def tile(label: str, value: str) -> tuple[str, str, str]:
 
 def _title(run: RunData) -> str:
     """Return the page's title: scenario, and the learner or, without training, what the run shows."""
-    scenario = clean(Path(run.experiment.scenario.replace("\\", "/")).name or "run", 60)
+    scenario = run.scenario or "run"
     if not run.takes_part:
         return f"{scenario}: traffic and blur"
     if not run.learning:

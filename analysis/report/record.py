@@ -47,7 +47,7 @@ def record(run: RunData) -> list[Facts]:
     result = []
     for title, rows in tables.items():
         kept = [
-            (row[0], row[1] if isinstance(row[1], str) else _value(row[1]), len(row) == 3)
+            (row[0], row[1] if isinstance(row[1], str) else value_words(row[1]), len(row) == 3)
             for row in rows
             if row[1] not in (None, "", [], {})
         ]
@@ -55,20 +55,20 @@ def record(run: RunData) -> list[Facts]:
     return result
 
 
-def _value(value: Any) -> str:
+def value_words(value: Any) -> str:
     """Return a value as text: yes or no, lists and mappings joined by commas, "none" for None or empty ones."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return clean(", ".join(_value(item) for item in value) or "none", 300)
+        return clean(", ".join(value_words(item) for item in value) or "none", 300)
     if isinstance(value, Mapping):
-        return clean(", ".join(f"{key} = {_value(item)}" for key, item in value.items()) or "none", 300)
+        return clean(", ".join(f"{key} = {value_words(item)}" for key, item in value.items()) or "none", 300)
     return "none" if value is None else clean(value, 300)
 
 
 def _settings(values: Mapping[str, Any]) -> list[Row]:
     """Return settings as facts in a fixed-width font."""
-    return [(clean(key, 40), _value(value), True) for key, value in values.items()]
+    return [(clean(key, 40), value_words(value), True) for key, value in values.items()]
 
 
 def _run(run: RunData) -> list[Row]:
@@ -176,6 +176,6 @@ def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
         ("one participation", costs),
         ("exchange between vehicles", _exchange_words(run)),
         ("its settings", asdict(run.experiment.exchange) if run.exchange_plan else None, True),
-        *((clean(title, 40), _value(text)) for title, text in learner.facts.items()),
+        *((clean(title, 40), value_words(text)) for title, text in learner.facts.items()),
         *_settings(learner.settings),
     ]

@@ -43,12 +43,11 @@ def build_side_by_side(left: Path, right: Path) -> Path:
         named = ", ".join(f"{key} = {clean(values[place], 40)}" for key, values in differing.items())
         title = named or clean(folder.name, 60)
         sides.append({"title": title, "facts": _facts(run), "played": played, "still": still})
-    scenario = clean(Path(runs[0].experiment.scenario.replace("\\", "/")).name, 60)
     page = (
         environment()
         .get_template("play.html.j2")
         .render(
-            title=f"{scenario}: two runs in step",
+            title=f"{runs[0].scenario}: two runs in step",
             subtitle=f"seeds {runs[0].manifest.seed} and {runs[1].manifest.seed}, vnetsim {runs[0].manifest.vnetsim}",
             warnings=[] if _same_traffic(*runs) else ["The two runs saw different traffic: their vehicles differ."],
             sides=sides,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from vnetsim.storage.bench_track import Track
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import BenchRecord, BenchSeed
 from vnetsim.study.bench import BASELINE, BenchArm, asked_arm, bench_folder, load_track, refuse_other_traffic
-from vnetsim.study.bench_rows import COUNTED, METRIC, arm_of_row, differences, differing_means, read_row, row_file
+from vnetsim.study.bench_rows import COUNTED, arm_of_row, differences, differing_means, read_row, row_file
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
 
@@ -113,7 +114,6 @@ def bench(
     from analysis.comparison.bench import row_table  # noqa: PLC0415
 
     name = f"rows/{row_file(row)}"
-    home.mkdir(parents=True, exist_ok=True)
     Folder(home).write_output(name, _content(row))
     table = row_table(row, chosen)
     return BenchRow(home / name, (table.title, table.head, table.rows, table.note))
@@ -145,19 +145,15 @@ def bench_table(
     claim("analysis")
     from analysis.comparison.bench import markdown, page  # noqa: PLC0415
 
-    groups: dict[tuple[str, ...], tuple[Track, list[BenchRecord]]] = {}
-    for key in sorted(arms):
-        row, track = arms[key]
-        groups.setdefault(key[:3], (track, []))[1].append(row)
-    text = markdown([*groups.values()])
+    parts = [[arms[key] for key in part] for _, part in groupby(sorted(arms), key=lambda key: key[:3])]
+    groups = [(part[0][1], [row for row, _ in part]) for part in parts]
+    text = markdown(groups)
     if to is None:
         return text, None
-    folder = Path(path_of(to, "to"))
-    folder.mkdir(parents=True, exist_ok=True)
-    written = Folder(folder)
-    written.write_output("bench.md", text.encode())
-    written.write_output("bench.html", page([*groups.values()], __version__).encode("utf-8", "replace"))
-    return text, Page(folder / "bench.html")
+    folder = Folder(path_of(to, "to"))
+    folder.write_output("bench.md", text.encode())
+    folder.write_output("bench.html", page(groups, __version__).encode("utf-8", "replace"))
+    return text, Page(folder.path / "bench.html")
 
 
 def bench_check(
@@ -205,11 +201,9 @@ def bench_check(
     for one in ours.seeds:
         words, faults = [], []
         for who, called in _ARMS.items():
-            mine, other = getattr(one, who), getattr(theirs.seeds[one.seed], who)
-            free = ("time_to_target_s", *METRIC, *(follows if who == "row" else ()))
-            for name, more in differences(mine, other).items():
-                words.append(f"{name} of the {called} is {getattr(mine, name)}, the row says {getattr(other, name)}")
-                faults += words[-1:] if more and name not in free else []
+            for name, mine, other, more in differences(getattr(one, who), getattr(theirs.seeds[one.seed], who)):
+                words.append(f"{name} of the {called} is {mine}, the row says {other}")
+                faults += words[-1:] * (more and (who == "baseline" or name not in follows))
         how = "as the row says, bit for bit"
         if words:
             how = f"not bit for bit, as with another processor or other packages: {'; '.join(words)}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name
@@ -95,14 +96,16 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
                     raise InputError(f"seeds: seed {one.seed} of the {who}: {name} is {value!s:.40}, as in no run.")
 
 
-def differences(mine: BenchValues, other: BenchValues) -> dict[str, bool]:
-    """Return the names of values that differ: True if by more than rounding (``SAME``), or if only one is None."""
-    found = {}
+def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, Any, Any, bool]]:
+    """Yield the name of each value that differs, both values, and whether it should not.
+
+    It should not if training does not decide it, and it differs by more than rounding (``SAME``) or only one is None.
+    """
     for name, value in asdict(mine).items():
         there = getattr(other, name)
         if value != there:
-            found[name] = value is None or there is None or not math.isclose(value, there, rel_tol=SAME)
-    return found
+            close = None not in (value, there) and math.isclose(value, there, rel_tol=SAME)
+            yield name, value, there, not close and name in ("span_s", *COUNTED)
 
 
 def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -> Iterator[tuple[str, float, float]]:
@@ -121,10 +124,9 @@ def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
     where = f"seeds: the baseline is not that of track {track.words}"
     mine = [one.baseline for one in row.seeds]
     for seed, (one, there) in enumerate(zip(mine, shipped, strict=True)):
-        for name, more in differences(one, there).items():
-            if more and name in ("span_s", *COUNTED):
-                values = f"{getattr(one, name)}, not {getattr(there, name)}"
-                raise InputError(f"{where}: {name} of seed {seed} is {values}; run the row again.")
+        for name, value, expected, more in differences(one, there):
+            if more:
+                raise InputError(f"{where}: {name} of seed {seed} is {value}, not {expected}; run the row again.")
     tolerance = track.tasks[row.task].tolerance
     for name, mean, shipped_mean in differing_means(mine, shipped):
         if abs(mean - shipped_mean) > tolerance:
