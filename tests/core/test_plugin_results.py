@@ -56,8 +56,8 @@ def policy(tmp_path: Path, select: str = "return 1 / 0") -> Any:
 @pytest.mark.parametrize(
     ("select", "message"),
     [
-        ("return 3", "it returned 3, expected an Iterable; see vnetsim.simulation.selection.SelectionPolicy."),
-        ("return None", "it returned None, expected an Iterable; see"),
+        ("return 3", "it returned 3, expected Iterable; see vnetsim.simulation.selection.SelectionPolicy."),
+        ("return None", "it returned None, expected Iterable; see"),
         ("return 1 / 0", "ZeroDivisionError: division by zero."),
         ("yield helper(0)", "ZeroDivisionError: division by zero."),
         ("return sorted(candidates, key=lambda one: helper(0))", "ZeroDivisionError: division by zero."),

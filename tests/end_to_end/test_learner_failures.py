@@ -139,7 +139,7 @@ OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
             "in round 0: its 'exchange from 'a' to 'b'' is nan",
         ),
         ("evaluate", lambda _: {"distance": math.nan}, "in evaluate: its 'distance' is nan"),
-        ("cost", lambda cost, silo: 3 if silo else cost, r"in cost: it returned 3, expected a Cost"),
+        ("cost", lambda cost, silo: 3 if silo else cost, r"in cost: it returned 3, expected Cost"),
     ],
 )
 def test_what_is_not_as_the_protocol_says_is_told(

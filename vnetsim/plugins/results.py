@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, NoneType
+from types import FrameType
 from typing import Any, TypeVar
 
 from vnetsim.errors import RunError, VnetsimError
@@ -16,8 +15,8 @@ from vnetsim.plugins import Kind, place_of, plugin_errors
 
 T = TypeVar("T")
 
-FINITE = Within(-sys.float_info.max, sys.float_info.max, "", "a number")
-NOT_NEGATIVE = Within(0, sys.float_info.max, "", "a size")
+FINITE = Within(-1e300, 1e300, "", "a number")
+NOT_NEGATIVE = Within(0, 1e300, "", "a size")
 
 
 def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, at: Any = None) -> float:
@@ -32,26 +31,23 @@ def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, 
         found = math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         found = math.nan
-    if not math.isfinite(found):
-        raise wrong_result(f"it returned {_words(value)}, expected a finite number", kind, plugin, method, at)
-    if not within.low <= found <= within.high:
-        raise wrong_result(f"it returned {value}, which must be {within}", kind, plugin, method, at)
+    if not within.low <= found <= within.high:  # NaN is refused too
+        raise wrong_result(value, f"a finite number {within}", kind, plugin, method, at)
     return found
 
 
 def require_type(value: T, expected: type, kind: Kind, plugin: Any, method: str, at: Any = None) -> T:
     """Return what a plug-in's method returned; RunError if it is no ``expected``. See also ``number_of``."""
     if not isinstance(value, expected):
-        problem = f"it returned {_words(value)}, expected {_article(expected)}"
-        raise wrong_result(problem, kind, plugin, method, at)
+        raise wrong_result(value, expected.__name__, kind, plugin, method, at)
     return value
 
 
-def wrong_result(problem: str, kind: Kind, plugin: Any, method: str, at: Any = None) -> RunError:
+def wrong_result(value: Any, expected: str, kind: Kind, plugin: Any, method: str, at: Any = None) -> RunError:
     """Return, not raise, the error for a wrong result; see ``number_of``."""
-    place = place_of(getattr(plugin, method, None))
-    name = getattr(plugin, "name", kind.name)
-    return RunError(f"{kind.name} '{name}' failed in {method}{_moment([at])}: {problem}; see {kind.place}.{place}")
+    name, place = getattr(plugin, "name", kind.name), place_of(getattr(plugin, method, None))
+    problem = f"it returned {' '.join(repr(value).split())[:80]}, expected {expected}; see {kind.place}"
+    return RunError(f"{kind.name} '{name}' failed in {method}{_moment([at])}: {problem}.{place}")
 
 
 @contextmanager
@@ -95,13 +91,3 @@ def _moment(given: list[Any]) -> str:
     """Return " in round N" if an argument of a call has a round; else empty."""
     rounds = (getattr(one, "round", None) for one in given)
     return next((f" in round {number}" for number in rounds if isinstance(number, int)), "")
-
-
-def _words(value: Any) -> str:
-    plain = isinstance(value, bool | int | float | str | NoneType)
-    return f"{value!r:.80}" if plain else _article(type(value))
-
-
-def _article(kind: type) -> str:
-    """Return the name of a class after "a" or "an"."""
-    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__name__}"

@@ -266,7 +266,7 @@ class Aggregator:
         """Return how many more vehicles the pace invites now; 0 or less for none."""
         free = number_of(self.pace.places(state), FINITE, PACES, self.pace, "places", state)
         if not free.is_integer():
-            raise wrong_result(f"it returned {free}, expected a whole number", PACES, self.pace, "places", state)
+            raise wrong_result(free, "a whole number", PACES, self.pace, "places", state)
         return int(free)
 
     def _set_deadline(self, length_s: float) -> None:
