@@ -52,6 +52,7 @@ class Aggregator:
 
     Attributes:
         finished: whether its last round has closed.
+        in_flight: its participations that are under way.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Aggregator:
         self._deadline = Deadline(self.world.env)
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
-        self._in_flight = InFlight(self.name)
+        self.in_flight = InFlight(self.name)
         self._exchange = RoundExchange(world=self.world, recorder=self.recorder)
 
     @property
@@ -92,7 +93,7 @@ class Aggregator:
 
         A model may come more than once.
         """
-        yield from self._in_flight.models()
+        yield from self.in_flight.models()
         for _, participant in self._open.committed:
             handover = participant.handover
             yield from (participant.base, *(model for _, model in handover.mixed), *handover.bases)
@@ -106,7 +107,7 @@ class Aggregator:
         self._open = OpenRound(
             index=self._open.index + 1,
             open_s=self.world.env.now,
-            silos={participation.window.vehicle.silo for participation in self._in_flight},
+            silos={participation.window.vehicle.silo for participation in self.in_flight},
             held=held,
         )
         if not held:
@@ -118,7 +119,7 @@ class Aggregator:
         ``reset`` cuts all participations in flight: ``stale``, or as if they had left if they are outside coverage.
         """
         self._open.held, self._open.open_s = False, self.world.env.now
-        for participation in self._in_flight if reset else ():
+        for participation in self.in_flight if reset else ():
             self._cut_late(participation, "quorum", self.world.env.now)
         self._begin()
         self._close_if_over()
@@ -154,10 +155,6 @@ class Aggregator:
         """
         return self.invitations.offer(window, self.round)
 
-    def participation(self, vehicle: Vehicle) -> Participation:
-        """Return a vehicle's participation in flight for this aggregator; KeyError if it has none."""
-        return self._in_flight.of(vehicle)
-
     def move(
         self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None
     ) -> None:
@@ -165,7 +162,7 @@ class Aggregator:
 
         It takes no place outside coverage. The round closes if that was what it waited for.
         """
-        self._in_flight.move(participation, coverage, keep=keep, model=model)
+        self.in_flight.move(participation, coverage, keep=keep, model=model)
         self._close_if_over()
 
     def takes(self, vehicle: Vehicle) -> bool:
@@ -180,14 +177,14 @@ class Aggregator:
 
     def release(self, participation: Participation) -> None:
         """Remove a participation that another aggregator will ``adopt``; the round closes if it waited only for it."""
-        self._in_flight.remove(participation)
+        self.in_flight.remove(participation)
         self._close_if_over()
 
     def adopt(self, participation: Participation) -> None:
         """Take over a participation that another aggregator has released; it ends at once if its model is too stale."""
         participation.owner = self
         self._add(participation)
-        if participation.origin.version < self.round - self.world.experiment.round.max_staleness:
+        if participation.version < self.round - self.world.experiment.round.max_staleness:
             participation.cut()
             self._end(participation, "stale", self.world.env.now)
 
@@ -211,7 +208,7 @@ class Aggregator:
             self._close("traffic_end", time_s)
         else:
             # participations that are left are outside coverage: the others ended with their windows
-            for participation in self._in_flight:
+            for participation in self.in_flight:
                 self._cut_late(participation, "traffic_end", time_s)
         self.finished = True
 
@@ -254,7 +251,7 @@ class Aggregator:
             open_s=self._open.open_s,
             now_s=self.world.env.now,
             invited=self._open.invited,
-            in_flight=len(self._in_flight),
+            in_flight=len(self.in_flight),
             committed=len(self._open.committed),
             close_s=self._open.close_s,
             rules=self.world.experiment.round,
@@ -321,12 +318,12 @@ class Aggregator:
 
     def _add(self, participation: Participation) -> None:
         """Add a participation to those in flight; its silo takes part in the open round."""
-        self._in_flight.add(participation)
+        self.in_flight.add(participation)
         self._open.silos.add(participation.window.vehicle.silo)
 
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
         """Begin the exchange of those who wait, and cut others that could not commit to the next round."""
-        for participation in self._in_flight:
+        for participation in self.in_flight:
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self.world.env.now)
         self._deadline.set(self.world.experiment.round.deadline_s, partial(self._close_and_go_on, "deadline"))
@@ -335,7 +332,7 @@ class Aggregator:
     def _too_old(self, participation: Participation) -> bool:
         """Return whether a participation is too stale to commit to the next round."""
         oldest = self.round + 1 - self.world.experiment.round.max_staleness
-        return participation.origin.version < oldest
+        return participation.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
         """End a participation for which the round does not wait; outside coverage, its outcome is that of its stage."""
@@ -374,7 +371,7 @@ class Aggregator:
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
         self._deadline.cancel()
         proceed = self._exchange.stop()
-        for participation in self._in_flight:
+        for participation in self.in_flight:
             if self.finished or self._too_old(participation):
                 self._cut_late(participation, closed_by, time_s)
             elif proceed is not None and participation.stage == "exchange":
@@ -400,7 +397,7 @@ class Aggregator:
 
     def _end(self, participation: Participation, outcome: Outcome, time_s: float) -> int:
         """Record a participation that has ended, free its place, report its vehicle as idle; return its row number."""
-        self._in_flight.remove(participation)
+        self.in_flight.remove(participation)
         self._exchange.remove(participation)
         if outcome != "committed":  # else the caller does, after counting it
             self._close_if_over()

@@ -41,14 +41,14 @@ class Handover:
         With ``drop`` the participation ends. Otherwise it goes on there: for ``owner`` with ``forward`` or if the RSU's
         aggregator cannot take it, else for that aggregator. An update that is on the backhaul is not affected.
         """
-        participation, now_s = owner.participation(vehicle), self.world.env.now
+        participation, now_s = owner.in_flight.of(vehicle), self.world.env.now
         if participation.stage == "backhaul":
             return
         if self._settings.policy == "drop":
             if participation.coverage is not None and participation.needs_coverage:
                 before = participation.coverage.window.rsu.id
                 step = HandoverStep(now_s, before, window.rsu.id, participation.stage, None, 0.0, "drop")
-                participation.origin.handovers.append(step)
+                participation.handovers.append(step)
             owner.cut_short(participation, now_s)
             return
         if (gap := self._gaps.pop(participation, None)) is not None:
@@ -67,25 +67,21 @@ class Handover:
                 end_s if gap else now_s, last.rsu_id, window.rsu.id, last.stage, last.moved_bytes,
                 now_s - end_s if gap else 0.0, policy,
             )  # fmt: skip
-            participation.origin.handovers.append(step)
+            participation.handovers.append(step)
         if policy != "forward":
             owner.release(participation)
             self._set_effects(participation, after, change=policy == "carry-delta")
             after.adopt(participation)
 
     def _set_effects(self, participation: Participation, after: Aggregator, *, change: bool) -> None:
-        """Set from which version of ``after`` the staleness counts, and whether only the change is aggregated.
-
-        A participation that began with a model of ``after`` counts there as it began.
-        """
-        origin, own = participation.origin, participation.origin.base.aggregator == after.name
-        counted_from = None
-        if origin.arriving is not None:
-            counted_from = origin.arriving.version
+        """Set from which version of ``after`` staleness counts, and whether only the change is aggregated."""
+        own, counted_from = participation.base.aggregator == after.name, None
+        if participation.arriving is not None:
+            counted_from = participation.arriving.version
         elif not own:
             counted_from = after.round - after.recorder.count_closed_since(after.name, participation.start_s)
         carried: Literal["model", "change"] = "change" if change and not own else "model"
-        origin.handover = replace(origin.handover, counted_from=counted_from, carried=carried)
+        participation.handover = replace(participation.handover, counted_from=counted_from, carried=carried)
 
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
         """Handle that no RSU serves a vehicle any longer that takes part for ``owner``.
@@ -93,7 +89,7 @@ class Handover:
         The participation goes on outside for at most ``handover.longest_gap_s``, and then ends; with 0 it ends now. An
         update that is on the backhaul is not affected.
         """
-        participation = owner.participation(vehicle)
+        participation = owner.in_flight.of(vehicle)
         if participation.stage == "backhaul":
             return
         if self._settings.longest_gap_s == 0:

@@ -55,7 +55,6 @@ class InFlight:
     def models(self) -> Iterator[ModelKey]:
         """Yield the models that are needed to train them; one may come more than once."""
         for participation in self._by_vehicle.values():
-            origin = participation.origin
-            yield from (*participation.bases(), *(model for _, model in origin.handover.mixed))
-            if origin.arriving is not None:
-                yield origin.arriving
+            yield from (*participation.bases(), *(model for _, model in participation.handover.mixed))
+            if participation.arriving is not None:
+                yield participation.arriving

@@ -53,11 +53,11 @@ class JointParticipation(Participation):
 
     def bases(self) -> tuple[ModelKey, ...]:
         """Return the models of all in ``together``."""
-        return tuple(one.origin.base for one in self.together)
+        return tuple(one.base for one in self.together)
 
     def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
         """Return the first model that was downloaded, and all of them, if there are several, as ``bases``."""
-        own, bases = self.origin.base, tuple(one.origin.base for one in self.together if one.arrived)
+        own, bases = self.base, tuple(one.base for one in self.together if one.arrived)
         counted_from = None if bases[0] == own else own.version
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
 
@@ -111,7 +111,7 @@ class MultiHandover(Handover):
         """Cut short the participation at a disc that a vehicle left, if it has one there."""
         owner, vehicle = self.by_rsu[window.rsu.id], window.vehicle
         if owner.name in vehicle.served_by:
-            owner.cut_short(owner.participation(vehicle), self.world.env.now)
+            owner.cut_short(owner.in_flight.of(vehicle), self.world.env.now)
 
     def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
         """Do nothing: who serves the vehicle does not matter here."""

@@ -47,28 +47,6 @@ class Invitation(NamedTuple):
     train_s: float
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Origin:
-    """The models that a participation trains from, and its handovers; see ``vnetsim.learning.Participant``.
-
-    Args:
-        base: the model that it downloaded first.
-        handover: models of other aggregators in it, so far; ``bases`` is empty until it has been received.
-        arriving: the model being downloaded for mixing; None if there is none.
-        handovers: in order of time.
-    """
-
-    base: ModelKey
-    handover: HandoverEffects = field(default_factory=HandoverEffects)
-    arriving: ModelKey | None = None
-    handovers: list[HandoverStep] = field(default_factory=list)
-
-    @property
-    def version(self) -> int:
-        """The version of its owner's model from which its staleness counts, also after a handover."""
-        return self.base.version if self.handover.counted_from is None else self.handover.counted_from
-
-
 class Owner(Protocol):
     """The aggregator for whose round a participation counts."""
 
@@ -112,6 +90,10 @@ class Participation:
         stage: what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from
             the RSU to the aggregator; the vehicle is done.
         coverage: where it is served; None outside coverage.
+        base: the model that it downloaded first.
+        handover: models of other aggregators in its update so far; ``bases`` is empty.
+        arriving: the model being downloaded for mixing; None if there is none.
+        handovers: its handovers, in order of time.
         segments: finished stages, in order.
         peers: participations with which its exchange completed.
         neighbours: number of vehicles with which it began an exchange.
@@ -128,7 +110,10 @@ class Participation:
     work: Work = field(default_factory=Work)
     coverage: Coverage | None = field(init=False)
     stage: Stage = field(init=False)
-    origin: Origin = field(init=False)
+    base: ModelKey = field(init=False)
+    handover: HandoverEffects = field(default_factory=HandoverEffects, init=False)
+    arriving: ModelKey | None = field(default=None, init=False)
+    handovers: list[HandoverStep] = field(default_factory=list, init=False)
     segments: list[Segment] = field(default_factory=list, init=False)
     peers: tuple[Participation, ...] = field(default=(), init=False)
     neighbours: int = field(default=0, init=False)
@@ -143,7 +128,7 @@ class Participation:
 
     def __post_init__(self) -> None:
         self.coverage = self.invitation.coverage
-        self.origin = Origin(base=self.invitation.base)
+        self.base = self.invitation.base
         self._task = Task(self._life())
 
     @property
@@ -155,6 +140,11 @@ class Participation:
     def speed_mps(self) -> float:
         """Speed at entry that its vehicle reports (m/s)."""
         return self.window.speed_mps
+
+    @property
+    def version(self) -> int:
+        """The version of its owner's model from which its staleness counts, also after a handover."""
+        return self.base.version if self.handover.counted_from is None else self.handover.counted_from
 
     @property
     def needs_coverage(self) -> bool:
@@ -172,11 +162,11 @@ class Participation:
 
     def bases(self) -> tuple[ModelKey, ...]:
         """Return the models that its training may begin with; their mean, if there are several."""
-        return (self.origin.base,)
+        return (self.base,)
 
     def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
         """Return the model that it trained from, and the models of other aggregators in its update."""
-        return self.origin.base, self.origin.handover
+        return self.base, self.handover
 
     def totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
         """Return seconds and moved bytes of its finished segments, by stage; 0 for stages that it was not in."""
@@ -254,9 +244,9 @@ class Participation:
                 if stage == "download" and moved.model is not None:
                     arrived_bytes = 0.0
                     if self.work.planned_share is None:
-                        self.origin.base = moved.model
+                        self.base = moved.model
                     else:
-                        self.origin.arriving = moved.model
+                        self.arriving = moved.model
             else:
                 self._book()
                 return
@@ -268,7 +258,7 @@ class Participation:
         link, done = coverage.link, Signal()
         rate_bps = link.uplink_bps
         if stage == "download":
-            model, whole_bytes = self.origin.arriving or self.origin.base, self.invitation.cost.download_bytes
+            model, whole_bytes = self.arriving or self.base, self.invitation.cost.download_bytes
             copy = coverage.backhaul.fetch(coverage.window.rsu.id, model, whole_bytes)
             if not copy.fired:
                 yield copy
@@ -306,16 +296,16 @@ class Participation:
                 yield rest
             except _Moved as moved:
                 self._book()
-                self.origin.arriving = moved.model
+                self.arriving = moved.model
             else:
                 self._book()
                 return
-            if self.origin.arriving is not None:
+            if self.arriving is not None:
                 work.stop(self.env.now)
                 yield from self._transfer("download")
-                mixed = (*self.origin.handover.mixed, (work.share, self.origin.arriving))
-                self.origin.handover = replace(self.origin.handover, mixed=mixed)
-                self.origin.arriving = None
+                mixed = (*self.handover.mixed, (work.share, self.arriving))
+                self.handover = replace(self.handover, mixed=mixed)
+                self.arriving = None
                 rest = self.env.timeout(work.start(self.env.now))
             self._begin("training")
 

@@ -124,7 +124,7 @@ class Recorder:
         """
         row = self.log.participations.total
         vehicle = window.vehicle
-        base = used.origin.base if used else model
+        base = used.base if used else model
         segments = used.segments if used else []
         seconds, moved_bytes = used.totals() if used else _NOTHING
         speed_mps = used.speed_mps if used else window.speed_mps
@@ -168,7 +168,7 @@ class Recorder:
                 **joules,
             )
         )
-        handovers = used.origin.handovers if used else []
+        handovers = used.handovers if used else []
         links = _link_bytes(segments) if handovers else []
         for place, handed in enumerate(handovers):
             # a handover that ended the participation interrupted its last segment

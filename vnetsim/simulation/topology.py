@@ -65,22 +65,20 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
             found[one.id].add(other.id)
             found[other.id].add(one.id)
         return found
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - other topologies need not load it
+
     at_m = np.array([(rsu.x_m, rsu.y_m) for rsu in rsus])
     apart_m = np.linalg.norm(at_m[:, None] - at_m[None], axis=-1)
     for i, j in np.argwhere(apart_m < settings.range_m):
         if i != j:
             found[rsus[i].id].add(rsus[j].id)
-    reached, waiting = {rsus[0].id}, [rsus[0].id]
-    while waiting:
-        more = found[waiting.pop()] - reached
-        reached |= more
-        waiting += sorted(more)
-    if outside := [number for number, rsu in enumerate(rsus) if rsu.id not in reached]:
-        inside = [number for number, rsu in enumerate(rsus) if rsu.id in reached]
-        gap_m = apart_m[np.ix_(inside, outside)].min()
+    parts = connected_components(apart_m < settings.range_m)[1]
+    inside = parts == parts[0]
+    if not inside.all():
+        gap_m = apart_m[np.ix_(inside, ~inside)].min()
         raise InputError(
-            f"topology.range_m: models of RSU {rsus[0].id} never reach RSU {rsus[outside[0]].id}: of {len(rsus)} RSUs "
-            f"{len(reached)} are joined within {settings.range_m:g} m, and the next is {gap_m:.0f} m away. Raise "
+            f"topology.range_m: models of RSU {rsus[0].id} never reach RSU {rsus[inside.argmin()].id}: of {len(rsus)} "
+            f"RSUs {inside.sum()} are joined within {settings.range_m:g} m, and the next is {gap_m:.0f} m away. Raise "
             "the range, or take topology.peers = 'ring'."
         )
     return found

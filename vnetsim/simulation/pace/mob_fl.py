@@ -10,7 +10,7 @@ import numpy as np
 
 from vnetsim.errors.bounds import Within
 from vnetsim.simulation.pace import PlannedRound, RoundState
-from vnetsim.simulation.pace.quorum import CoveragePace
+from vnetsim.simulation.pace.quorum import CoveragePace, QuorumPace
 from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 
 SHORTEST_S = 0.1
@@ -100,6 +100,4 @@ class MobFlPace(CoveragePace):
         """Return the planned share, E over all local steps."""
         return state.planned_share
 
-    def places(self, state: RoundState) -> int:
-        """Return the number of free places."""
-        return state.rules.invited - state.in_flight
+    places = QuorumPace.places
