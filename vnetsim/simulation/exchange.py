@@ -57,8 +57,8 @@ class DirectedExchange:
     sender: Participation
     receiver: Participation
     start_s: float
-    sender_m: tuple[float, float]
-    receiver_m: tuple[float, float]
+    sender_m: tuple[float, float] = field(init=False)
+    receiver_m: tuple[float, float] = field(init=False)
     via: Literal["sidelink", "relay", ""] = ""
     outcome: Literal["completed", "cut"] | None = None
     end_s: float = math.nan
@@ -67,6 +67,10 @@ class DirectedExchange:
     on_air: bool = False
     look_again: Signal = field(default_factory=Signal, repr=False)
     task: Task = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.sender_m = position_m(self.sender.window.path, self.start_s)
+        self.receiver_m = position_m(self.receiver.window.path, self.start_s)
 
 
 @dataclass(kw_only=True)
@@ -94,13 +98,15 @@ class ExchangePhase:
         self._computers = {member: simpy.Resource(self.world.env) for member in self.members}
         self._pair_states: dict[frozenset[str], Any] = {}
         self._start_s: float = self.world.env.now
-        self._exchanges = [self._new(sender, receiver) for sender, receiver in self._pairs()]
+        self._exchanges = [
+            DirectedExchange(sender=sender, receiver=receiver, start_s=self._start_s)
+            for sender, receiver in self._pairs()
+        ]
         self._under_way = Counter(member for e in self._exchanges for member in (e.sender, e.receiver))
 
     def neighbours(self, member: Participation) -> int:
         """Return with how many others a member has an exchange, in either direction and with any outcome."""
-        pairs = ({e.sender, e.receiver} for e in self._exchanges)
-        return len(set().union(*(pair for pair in pairs if member in pair)) - {member})
+        return len({e.receiver if e.sender is member else e.sender for e in self._of(member)})
 
     def begin(self) -> None:
         """Start all exchanges now; they are cut after ``exchange.limit_s``. Members without any are done at once."""
@@ -114,7 +120,7 @@ class ExchangePhase:
     def leave(self, member: Participation) -> Peers:
         """Cut the exchanges of a member that leaves coverage, and return its peers; ``on_done`` is not called."""
         del self._present[member]
-        self._cut([exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)])
+        self._cut(self._of(member))
         return self.peers(member)
 
     def stop(self) -> None:
@@ -138,6 +144,10 @@ class ExchangePhase:
 
         return tuple(other for other in self.members if counts(other))
 
+    def _of(self, member: Participation) -> list[DirectedExchange]:
+        """Return the exchanges of a member, in either direction."""
+        return [exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)]
+
     def _pairs(self) -> list[tuple[Participation, Participation]]:
         """Return sender and receiver of each exchange of the topology; with ``contact``, of pairs in contact now."""
         members, topology = self.members, self._settings.topology
@@ -152,28 +162,17 @@ class ExchangePhase:
             return [pair for pair in everybody if self._via(*pair)]
         return list(everybody)
 
-    def _new(self, sender: Participation, receiver: Participation) -> DirectedExchange:
-        """Return an exchange that begins now, without carrying it out."""
-        now_s = self.world.env.now
-        return DirectedExchange(
-            sender=sender,
-            receiver=receiver,
-            start_s=now_s,
-            sender_m=position_m(sender.window.path, now_s),
-            receiver_m=position_m(receiver.window.path, now_s),
-        )
-
-    def _distance_m(self, one: Participation, other: Participation, time_s: float) -> float:
-        """Return the distance of two members at a time (m)."""
-        (x1_m, y1_m), (x2_m, y2_m) = (position_m(member.window.path, time_s) for member in (one, other))
-        return math.hypot(x1_m - x2_m, y1_m - y2_m)
+    def _in_range(self, one: Participation, other: Participation) -> bool:
+        """Return whether two members are within range of each other now."""
+        offset_m = _offset_m(one.window.path, other.window.path, self.world.env.now)
+        return math.hypot(*offset_m) < self._settings.range_m
 
     def _via(self, one: Participation, other: Participation) -> Literal["sidelink", "relay", ""]:
         """Return how two members can reach each other now; empty if they cannot."""
         settings = self._settings
         if settings.topology == "star":
             return "relay"
-        if self._distance_m(one, other, self.world.env.now) < settings.range_m:
+        if self._in_range(one, other):
             return "sidelink"
         return "relay" if settings.relay else ""
 
@@ -253,10 +252,7 @@ class ExchangePhase:
 
     def _in_contact(self, exchange: DirectedExchange) -> bool:
         """Return whether an exchange can go on: the vehicles are in range now, or it goes through the RSU."""
-        return (
-            exchange.via == "relay"
-            or self._distance_m(exchange.sender, exchange.receiver, self.world.env.now) < self._settings.range_m
-        )
+        return exchange.via == "relay" or self._in_range(exchange.sender, exchange.receiver)
 
     def _contact_s(self, exchange: DirectedExchange) -> float:
         """Return how long the vehicles of an ended exchange were in contact (s); all the time if RSUs may relay."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import Participant, Peer
@@ -32,7 +33,7 @@ class Outbox:
 
     def take_all(self) -> Outbox:
         """Return a copy with the contents, and empty this one."""
-        contents = Outbox(idle=self.idle, closed=self.closed, mixed=self.mixed)
+        contents = replace(self)
         self.idle, self.closed, self.mixed = [], [], False
         return contents
 
@@ -83,14 +84,9 @@ def make_participant(
     return Participant(
         round=round_index,
         base=base,
-        vehicle_id=window.vehicle.id,
         rsu_id=window.rsu.id,
-        silo=window.vehicle.silo,
-        earlier=window.vehicle.earlier,
-        speed_mps=participation.speed_mps,
-        level_px=camera.level_px(participation.speed_mps),
-        peers=tuple(_peer(peer, camera) for peer in participation.peers),
-        neighbours=participation.neighbours,
+        peers=tuple(Peer(**_own_facts(peer, camera)) for peer in participation.peers),
+        **_own_facts(participation, camera),
         download_s=seconds["download"],
         train_s=participation.work.trained_s,
         upload_s=seconds["upload"],
@@ -102,14 +98,14 @@ def make_participant(
     )
 
 
-def _peer(participation: Participation, camera: Camera) -> Peer:
-    """Return what the learner receives of a vehicle with which a participant exchanged."""
-    window = participation.window
-    return Peer(
-        vehicle_id=window.vehicle.id,
-        silo=window.vehicle.silo,
-        earlier=window.vehicle.earlier,
-        speed_mps=window.speed_mps,
-        level_px=camera.level_px(window.speed_mps),
-        neighbours=participation.neighbours,
-    )
+def _own_facts(participation: Participation, camera: Camera) -> dict[str, Any]:
+    """Return the fields of ``Peer`` for a participation's vehicle."""
+    vehicle, speed_mps = participation.window.vehicle, participation.speed_mps
+    return {
+        "vehicle_id": vehicle.id,
+        "silo": vehicle.silo,
+        "earlier": vehicle.earlier,
+        "speed_mps": speed_mps,
+        "level_px": camera.level_px(speed_mps),
+        "neighbours": participation.neighbours,
+    }
