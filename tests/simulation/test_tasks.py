@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import simpy
 
-from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task, until
+from vnetsim.simulation.tasks import Activity, Deadline, Interrupt, Signal, Task, until
 
 
 def test_an_interrupt_takes_effect_at_once_and_the_old_event_resumes_nobody() -> None:
@@ -55,3 +55,16 @@ def test_a_signal_resumes_at_once_in_order_and_late_comers_do_not_wait() -> None
     assert seen == ["first", "second", "late"]
     assert first.fired
     assert second.fired
+
+
+def test_a_deadline_that_is_put_off_or_cancelled_calls_nothing_at_its_old_time() -> None:
+    env, seen = simpy.Environment(), []
+    deadline = Deadline(env)
+    deadline.cancel()
+    deadline.set(1.0, lambda: pytest.fail("it was put off"))
+    deadline.set(3.0, lambda: seen.append(env.now))
+    env.run()
+    assert seen == [3.0]
+    deadline.set(1.0, lambda: pytest.fail("it was cancelled"))
+    deadline.cancel()
+    env.run()
