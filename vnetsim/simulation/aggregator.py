@@ -1,19 +1,7 @@
-"""An aggregator's rounds: who is invited, whose update counts, when a round closes.
+"""An aggregator's rounds: who is invited, whose update counts, when a round closes; see ``docs/explanation/rounds.md``.
 
-Round 0 opens when the traffic begins, each further round when the one before closes. The aggregator invites idle
-vehicles inside coverage that were not yet invited in the open round, at most ``round.invited`` at a time; a place that
-becomes free is filled at once. A round closes with its ``quorum``-th commit, or ``deadline_s`` after it opened; if
-nobody has committed by then, the model stays as it is. A commit counts for the round that is open when it arrives. No
-vehicle counts twice in one round.
-
-That is the pace ``quorum``; other paces decide otherwise how many are invited and when a round closes. A selection
-policy decides who is invited first.
-
-With a learner whose vehicles exchange with each other, a round has two parts, each at most ``deadline_s`` long. First,
-vehicles that are ready for the exchange wait until the quorum is reached or the deadline passes. Then nobody else is
-invited, and they exchange. The round closes when the last of them has committed or left.
-
-An aggregator does not know the others, and knows only the vehicles that the fleet offers it.
+A round opens when the one before closes, and a commit counts for the round that is open when it arrives. An aggregator
+does not know the others, and knows only the vehicles that the fleet offers it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """One round's exchange between vehicles: who is in contact, what moves over the air, what completes in time.
 
-All exchanges of a round begin at the same instant. A directed exchange takes the sender's bytes to the receiver. If
-the learner asks for it, the receiver works on them (one job after the other, in order of arrival) and sends the result
-back. Over the sidelink both vehicles must be within range; through the RSU, both must be inside coverage.
-
-The RSU that covers the sender schedules the sidelink (3GPP sidelink mode 1): its vehicles share the airtime, and
-different RSUs do not interfere. The range is checked when a transfer begins, every ``RANGE_UPDATE_S``, and when its
-last byte arrives; ``contact_s`` is exact for the recorded paths.
+A directed exchange takes the sender's bytes to the receiver. If the learner asks for it, the receiver works on them, one
+job after the other, and sends the result back. ``docs/explanation/exchange.md`` has the rules.
 """
 
 from __future__ import annotations

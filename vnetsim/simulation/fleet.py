@@ -1,10 +1,7 @@
 """The fleet: which vehicles are covered by which RSUs, and which aggregator may invite each of them.
 
-An aggregator knows only the vehicles that wait for it and those that take part in its rounds. The fleet follows
-vehicles as they enter, leave, and become idle.
-
-A vehicle inside several discs waits and takes part only at the RSU that serves it. Its other windows are recorded as
-``not_selected`` unless it is invited in them later. With ``handover.policy = "multi"`` it takes part at all of them.
+A vehicle inside several discs waits only at the RSU that serves it. Its other windows are recorded as ``not_selected``
+unless it takes part in them.
 """
 
 from __future__ import annotations
