@@ -245,8 +245,7 @@ def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_else
 )
 def test_a_month_is_extrapolated_from_ten_minutes_alone(took_s, busiest):
     sent = pl.DataFrame({"down_bytes": [1.5e6, 1e6], "up_bytes": [5e5, 0.0]})
-    manifest = SimpleNamespace(time_s=100.0 + took_s, traffic=SimpleNamespace(begin_s=100.0))
-    ((_, words),) = _backhaul(SimpleNamespace(backhaul=sent, manifest=manifest))
+    ((_, words),) = _backhaul(SimpleNamespace(backhaul=sent, simulated_s=took_s))
     assert f"(busiest RSU: {busiest}" in words.replace("\u202f", " ")
 
 
