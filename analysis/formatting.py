@@ -40,13 +40,13 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(digits - 1 - exponent, 0)}f}".replace(",", THIN).replace("-", "\u2212")
 
 
-def si(value: float, unit: str, digits: int = 3) -> str:
+def si(value: float, unit: str) -> str:
     """Return ``value`` with an SI prefix, for example ``44.9 MB`` or ``1.11 GFLOP``."""
     if not math.isfinite(value) or value == 0:
         return f"{number(value)}{THIN}{unit}"
-    rounded = abs(float(f"{value:.{digits - 1}e}"))
+    rounded = abs(float(f"{value:.2e}"))
     scale, prefix = next(((s, p) for s, p in _PREFIXES if rounded >= s), _PREFIXES[-1])
-    return f"{number(value / scale, digits)}{THIN}{prefix}{unit}"
+    return f"{number(value / scale)}{THIN}{prefix}{unit}"
 
 
 def byte_scale(most: float) -> tuple[float, str]:
@@ -54,9 +54,9 @@ def byte_scale(most: float) -> tuple[float, str]:
     return next(((10.0**k, u) for k, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if most >= 10**k), (1.0, "B"))
 
 
-def quantity(value: float, unit: str, digits: int = 3) -> str:
+def quantity(value: float, unit: str) -> str:
     """Return ``value`` with its unit, without a prefix."""
-    return f"{number(value, digits)}{THIN}{unit}" if unit else number(value, digits)
+    return f"{number(value)}{THIN}{unit}" if unit else number(value)
 
 
 def percent(fraction: float, digits: int = 1) -> str:

@@ -61,20 +61,19 @@ class Compared:
         conditions = data.conditions
         self.data = data
         self.targets = {one.name: target_of(one) for one in conditions}
-        self.across = across_conditions(data)
         places = {one.name: place for place, one in enumerate(conditions)}
         by_metric: dict[tuple[str, str], list[tuple[ConditionData, Metric]]] = {}
         for condition in conditions:
             for metric in condition.metrics:
                 by_metric.setdefault((metric.name, metric.unit), []).append((condition, metric))
         of_arms = [family for table in by_metric.values() for family in across_arms(data, table)]
-        self.in_metrics = sorted(of_arms, key=lambda one: places[one.within]) + self.across
         # one table shows all conditions and measures, so they are corrected together
-        self.in_measures = across_arms(data, [(one, metric) for one in conditions for metric in compared_measures(one)])
+        measures = across_arms(data, [(one, metric) for one in conditions for metric in compared_measures(one)])
         self.runs = arm_runs(data)
-        self.in_metrics, self.in_measures, self.across = (
-            withhold(data, self.runs, families) for families in (self.in_metrics, self.in_measures, self.across)
+        self.in_measures, of_arms, self.across = (
+            withhold(data, self.runs, families) for families in (measures, of_arms, across_conditions(data))
         )
+        self.in_metrics = sorted(of_arms, key=lambda one: places[one.within]) + self.across
         known = [one.metric for one in self.in_metrics if one.pairs]
         self.main = next((metric for metric in known if metric.better), known[0] if known else None)
         """The metric of the first picture."""

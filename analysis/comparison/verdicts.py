@@ -13,6 +13,9 @@ from analysis.comparison.pairs import Columns, ComparedPair, compare_together
 from analysis.formatting import NONE, count, number, plural, shortened
 from analysis.statistics.paired import spread_of_deviation
 
+_MOST_NAMED = 3
+"""Most resolved pairs in sentences."""
+
 
 class Family(NamedTuple):
     """The pairs compared in one metric, under one condition or for one arm.
@@ -97,8 +100,8 @@ def spread_words(seeds: int) -> str:
     )
 
 
-def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int = 3) -> list[str]:
-    """Return verdicts in sentences: resolved pairs, at most ``most``, then the numbers of all others.
+def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str]:
+    """Return verdicts in sentences: resolved pairs, at most three, then the numbers of all others.
 
     The others are further resolved, withheld and unresolved pairs; a single unresolved pair is named, with its
     difference. Empty without pairs.
@@ -106,7 +109,7 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
-    for pair in resolved[:most]:
+    for pair in resolved[:_MOST_NAMED]:
         names = (pair.first, pair.second) if pair.resolved > 0 else (pair.second, pair.first)
         by = f"{number(abs(pair.found.mean) * metric.factor, 2)}{unit_of_difference(metric)}"
         low, high = sorted(pair.resolved * end * metric.factor for end in (pair.found.low, pair.found.high))
@@ -115,7 +118,7 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric, most: int =
             f"{metric.subject}: {shortened(names[0])} is higher than {shortened(names[1])} by {by} "
             f"({level_words(pairs)} {span})."
         )
-    if more := len(resolved) - most:
+    if more := len(resolved) - _MOST_NAMED:
         lines += [f"{plural(more, 'more difference')} {'is' if more == 1 else 'are'} resolved."] * (more > 0)
     if withheld := len(pairs) - len(judged):
         of = f"{count(withheld)} of {count(len(pairs))} differences have" if len(pairs) > 1 else "the difference has"
