@@ -125,11 +125,13 @@ def undrawn() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def with_figures() -> Iterator[None]:
     """Draw the figures of pages after all."""
-    for name, method in _DRAWN.items():
-        monkeypatch.setattr(Figure, name, method)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, method in _DRAWN.items():
+            patch.setattr(Figure, name, method)
+        yield
 
 
 @pytest.fixture(scope="session")

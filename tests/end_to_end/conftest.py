@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from small_runs import cli, drawn, results_of, scenarios, small, small_run, small_timing, toy, undrawn
+from small_runs import cli, results_of, scenarios, small, small_run, small_timing, toy, undrawn
 
 from vnetsim.cli.commands import main
 
-__all__ = ["cli", "drawn", "refused", "results_of", "scenarios", "small", "small_run", "small_timing", "toy", "undrawn"]
+__all__ = ["cli", "refused", "results_of", "scenarios", "small", "small_run", "small_timing", "toy", "undrawn"]
 
 
 @pytest.fixture

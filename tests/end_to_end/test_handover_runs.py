@@ -15,11 +15,12 @@ from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 QUICK = (
-    *("--learner", "fedavg-classification", "--rounds", "4", "--set", "silos.count=10", "--set", "learning.steps=2"),
-    *("--set", "data.train_images=400", "--set", "data.test_images=50", "--set", "round.max_staleness=2"),
-    *("--set", "round.quorum=3", "--set", "round.invited=10", "--set", "compute.median_flops=5e7"),
-    *("--set", "cost.model=trained"),
+    *("--learner", "fedavg-classification", "--rounds", "4", "--set", "silos.count=10", "--set", "learning.steps=1"),
+    *("--set", "data.train_images=400", "--set", "data.test_images=50", "--set", "learning.batch=4"),
+    *("--set", "round.max_staleness=2", "--set", "round.quorum=3", "--set", "round.invited=10"),
+    *("--set", "compute.median_flops=6.25e6", "--set", "cost.model=trained"),
 )
+FEW = ("--set", "learning.local_test=10")
 RULES = {
     "drop": ("association.rule=nearest",),
     "forward": ("association.rule=first", "handover.longest_gap_s=20", "handover.transfer=resume"),
@@ -74,7 +75,7 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
     more = options(policy, topology)
     if policy == "multi":  # the shipped discs hardly overlap
         recording = recorded(cli, scenarios, tmp_path / "traffic", "--rsu", "all-signalised:400")
-    done = cli("run", recording, *more, "--out", whole)
+    done = cli("run", recording, *more, *FEW, "--out", whole)
     assert done.status == 0, done.err
     if policy == "multi":
         rows = RunDirectory(whole).read("participations").filter(outcome="committed")
@@ -86,7 +87,7 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
         assert expected in set(rows["policy"])
         assert (rows["fate"] == "committed").any() == (policy != "drop")
     with interrupted_at(ClassificationFedAvg, "train", 3):
-        assert cli("run", recording, *more, "--out", stopped).status == 130
+        assert cli("run", recording, *more, *FEW, "--out", stopped).status == 130
     assert cli("resume", stopped).status == 0
     assert results_of(stopped) == results_of(whole)
     done = cli("run", recording, *more, "--timing-only", "--out", timing)
@@ -106,7 +107,7 @@ def test_a_replay_gives_the_handovers_of_the_live_run(
 ) -> None:
     span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=150")
     live, again = tmp_path / "live", tmp_path / "again"
-    done = cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *span, "--out", live)
+    done = cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *FEW, *span, "--out", live)
     assert done.status == 0, done.err
     assert cli("run", live, "--out", again).status == 0
     first, second = results_of(live), results_of(again)

@@ -131,7 +131,9 @@ def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed: P
     assert trained.schedule["weight"].to_list() == learned["weight"].to_list()
 
 
-def test_the_recipe_of_the_documentation_replays_it(timed: Path) -> None:
+def test_the_recipe_of_the_documentation_replays_it(timed: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.csv"
+    pl.read_csv(timed / "schedule.csv").filter(pl.col("round") < 40).write_csv(schedule)
     page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
     recipe = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
     names: dict[str, Any] = {}
@@ -141,10 +143,10 @@ def test_the_recipe_of_the_documentation_replays_it(timed: Path) -> None:
     images = torch.nn.functional.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
     silos = {silo: (images[silo::10], labels[silo::10]) for silo in range(10)}
     start = torch.nn.Linear(3, 3)
-    kept = names["replay"](timed / "schedule.csv", start, silos, lr=0.0)
+    kept = names["replay"](schedule, start, silos, lr=0.0)
     assert torch.allclose(kept["weight"], start.weight, atol=1e-6), "weights sum to 1 in every round"
     model = torch.nn.Linear(3, 3)
-    model.load_state_dict(names["replay"](timed / "schedule.csv", model, silos))
+    model.load_state_dict(names["replay"](schedule, model, silos))
     assert (model(images).argmax(1) == labels).float().mean() > 0.95
 
 

@@ -118,11 +118,20 @@ def test_rounds_without_training_know_every_topology(
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_is_written(
-    settings: tuple[str, ...], why: str, cli: Cli, scenarios: Path, tmp_path: Path
+    settings: tuple[str, ...], why: str, cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
 ) -> None:
     given = [part for setting in settings for part in ("--set", setting)]
-    options = ["--device", "cpu", "--rounds", "3", "--set", "traffic.end_s=120", *TWO]
-    refused = cli("run", scenarios / "intersection.sumocfg", *options, *given, "--out", tmp_path / "run")
+    refused = cli(
+        "run",
+        scenarios / "intersection.sumocfg",
+        *small_timing,
+        "--set",
+        "rounds=3",
+        *TWO,
+        *given,
+        "--out",
+        tmp_path / "run",
+    )
     assert refused.status == 2
     assert why in refused.err
     assert refused.err.count("\n") == 1

@@ -75,13 +75,13 @@ def test_chances_are_proportional_but_for_those_at_1_and_sum_to_the_places(place
 
 
 def test_vehicles_are_drawn_with_these_chances_always_as_many_as_there_are_places() -> None:
-    rules, context, drawn, draws = MachSelection(exploration=0.0), moment(), Counter[str](), 20_000
+    rules, context, drawn, draws = MachSelection(exploration=0.0), moment(), Counter[str](), 5000
     for _ in range(draws):
         chosen = [one.vehicle_id for one in rules.select(waiting([[(norm, 8)] for norm in NORMS]), 3, context)]
         assert len({*chosen}) == 3
         drawn.update(chosen)
     expected = inclusion(np.array(NORMS), 3)
-    assert [drawn[f"v{i}"] / draws for i in range(6)] == pytest.approx(expected, abs=0.012)
+    assert [drawn[f"v{i}"] / draws for i in range(6)] == pytest.approx(expected, abs=0.024)
     assert [context.chances[f"v{i}"] for i in range(6)] == pytest.approx(expected)
 
 
@@ -99,7 +99,7 @@ def test_the_expected_aggregate_is_that_of_full_participation(places: int) -> No
     rules, context = MachSelection(exploration=0.0), moment(3)
     crowd = waiting([[(norm, 8)] for norm in NORMS])
     made, equal = [], []
-    for _ in range(6000):
+    for _ in range(1500):
         chosen = [one.vehicle_id for one in rules.select(crowd, places, context)]
         who = [int(name[1:]) for name in chosen]
         updates = [update(i, [values[i], 1.0], context.chances[f"v{i}"] * len(crowd) / places) for i in who]
@@ -109,7 +109,7 @@ def test_the_expected_aggregate_is_that_of_full_participation(places: int) -> No
         equal.append(values[who].mean())
     error = np.std(made) / math.sqrt(len(made))
     assert np.mean(made) == pytest.approx(values.mean(), abs=4 * error)
-    assert abs(np.mean(equal) - values.mean()) > 10 * error
+    assert abs(np.mean(equal) - values.mean()) > 5 * error
 
 
 def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
