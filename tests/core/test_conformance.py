@@ -84,6 +84,7 @@ PACE = HEAD + (
     "class Mine:\n    name = source = 'mine'\n    exchange = False\n    closed_by = 'quorum'\n\n"
     "    def places(self, state):\n        {}\n\n    def closes(self, state):\n        return state.committed > 1\n"
 )
+DEADLINE = "\n    def deadline_s(self, state):\n        return -1.0\n"
 RATES = ("downlink_bps", "uplink_bps", "sidelink_bps")
 RADIO = (
     HEAD
@@ -109,6 +110,10 @@ FORGETFUL = (SCENARIOS / "plugins" / "rotation.py").read_text() + (
         (SELECT.format("context.memory.x; return ()"), "AttributeError: 'NoneType' object has no attribute 'x'"),
         (PACE.format("return float('nan')"), "returned nan, expected a finite number between"),
         (PACE.format("return 0.5"), "places in round 0: it returned 0.5, expected a whole number; see"),
+        (
+            PACE.format("return 2") + DEADLINE,
+            "deadline_s in round 0: it returned -1.0, expected a finite number between",
+        ),
         (PACE.format("return 0"), "no round closed with an update"),
         (PACE.format("return random.random() > 0.5"), "another one when it was called again with the same arguments"),
         (PACE.format("state.invited += 1; return 1"), "changed an argument; change a copy of it"),

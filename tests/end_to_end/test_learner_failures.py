@@ -140,6 +140,14 @@ OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
         ),
         ("evaluate", lambda _: {"distance": math.nan}, "in evaluate: its 'distance' is nan"),
         ("cost", lambda cost, silo: 3 if silo else cost, r"in cost: it returned 3, expected Cost"),
+        (
+            "cost",
+            lambda cost, _: replace(cost, work_flop=math.nan),
+            "in cost: it returned nan, expected a finite number",
+        ),
+        ("describe", lambda _: 3, "in describe: it returned 3, expected Description; see vnetsim.learning.Learner"),
+        ("evaluate", lambda _: None, "in evaluate: it returned None, expected a mapping"),
+        ("train", lambda us, _: [3] * len(us), OF_A_VEHICLE + "it returned 3, expected an Update each"),
     ],
 )
 def test_what_is_not_as_the_protocol_says_is_told(

@@ -175,6 +175,14 @@ def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
     assert asked == [0, 1]
 
 
+def test_a_received_power_that_is_no_number_is_refused(scene: Any) -> None:
+    model: Any = SimpleNamespace(name="deaf", update_s=None, received_dbm=lambda *_: math.nan)
+    path: Any = SimpleNamespace(vehicle_id="a")
+    power_dbm = Radio(model, Streams(seed=0)).received_dbm(path, scene.rsu, 0)
+    with pytest.raises(RunError, match="'deaf' failed in received_dbm: it returned nan, expected a finite number"):
+        power_dbm((0.0, 0.0))
+
+
 def test_the_strongest_serves_once_it_is_better_by_so_many_db_for_so_long(scene: Any) -> None:
     """Of the RSU here -60 dBm everywhere; of the far one -70 dBm and two more with every 10 m, which are a second."""
     far = Rsu(id="far", x_m=9e3, y_m=0.0, range_m=9e3)

@@ -15,7 +15,6 @@ from vnetsim.errors import InputError
 from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import plugin_errors
-from vnetsim.plugins.results import FINITE, number_of, require_type
 from vnetsim.random_streams import Streams
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
@@ -59,9 +58,11 @@ class OwnTraffic:
     def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str, unsaid: Sequence[str]) -> None:
         self._traffic = traffic
         self._record = record
-        self.rsus = tuple(require_type(rsu, Rsu, TRAFFIC_SOURCES, traffic, "rsus") for rsu in traffic.rsus)
+        self.rsus = tuple(traffic.rsus)
         if not self.rsus:
             raise InputError(f"traffic source '{record['name']}': it has no RSU.")
+        if not all(isinstance(rsu, Rsu) for rsu in self.rsus):
+            raise InputError(f"traffic source '{record['name']}': its rsus must be vnetsim.coverage.rsu.Rsu.")
         self._speeds = PathSpeeds()
         self._unsaid = unsaid
         file = source_file(scenario)
@@ -71,20 +72,20 @@ class OwnTraffic:
     def info(self) -> TrafficInfo:
         """The traffic's entry in the manifest, with the source's name and file."""
         with self._errors("in info"):
-            info = require_type(self._traffic.info, TrafficInfo, TRAFFIC_SOURCES, self._traffic, "info")
-        return dataclasses.replace(
-            info,
-            kind=self._record["name"],
-            inputs=(*info.inputs, *self._inputs),
-            notes=(*info.notes, *self._notes()),
-            plugin=self._record,
-        )
+            info = self._traffic.info
+            return dataclasses.replace(
+                info,
+                kind=self._record["name"],
+                inputs=(*info.inputs, *self._inputs),
+                notes=(*info.notes, *self._notes()),
+                plugin=self._record,
+            )
 
     @property
     def time_s(self) -> float:
         """Time (s) up to which the traffic was read."""
         with self._errors("in time_s"):
-            return number_of(self._traffic.time_s, FINITE, TRAFFIC_SOURCES, self._traffic, "time_s")
+            return float(self._traffic.time_s)
 
     def events(self) -> Iterator[CoverageEvent]:
         """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``.
