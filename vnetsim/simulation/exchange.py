@@ -1,6 +1,6 @@
 """One round's exchange between vehicles: who is in contact, what moves over the air, what completes in time.
 
-A directed exchange takes the sender's bytes to the receiver. If the learner asks for it, the receiver works on them
+A directed exchange takes the sender's bytes to the receiver. If the learner asks for it, the receiver works on them,
 one job after the other, and sends the result back. ``docs/explanation/exchange.md`` has the rules.
 """
 
