@@ -21,6 +21,7 @@ from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
 from vnetsim.scenario.settings_file import (
     LAPTOP,
+    Override,
     leaves,
     load_experiment,
     read_experiment,
@@ -29,8 +30,6 @@ from vnetsim.scenario.settings_file import (
 )
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
-
-Override = tuple[tuple[str, ...], Any]
 
 KINDS = (LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, DATA_SETS, ENCODERS)
 _KEYS = ", ".join(kind.key for kind in KINDS)

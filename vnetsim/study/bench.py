@@ -21,7 +21,7 @@ from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.runs.manifest import sha256_of
-from vnetsim.scenario.settings_file import leaves
+from vnetsim.scenario.settings_file import Override, leaves
 from vnetsim.scenario.shipped import shipped_scenarios
 from vnetsim.storage.bench_track import BenchControl, Track
 from vnetsim.storage.records import RecordedEntry
@@ -29,7 +29,7 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.structure import read_toml, structure
 from vnetsim.storage.tables import REALS, TEXT, WINDOWS
 from vnetsim.study.expansion import Expansion
-from vnetsim.study.levels import LEARNING, Override, error_context, keys_of
+from vnetsim.study.levels import LEARNING, error_context, keys_of
 from vnetsim.study.plan import Plan
 from vnetsim.study.request import merged
 

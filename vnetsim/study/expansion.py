@@ -25,6 +25,7 @@ from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unkno
 from vnetsim.scenario.plugins import resolve_plugin
 from vnetsim.scenario.settings_file import (
     LAPTOP,
+    Override,
     keys_in_file,
     leaves,
     load_experiment,
@@ -40,7 +41,6 @@ from vnetsim.study.levels import (
     SCENARIO,
     SHARP,
     Level,
-    Override,
     StudyTables,
     arms_of,
     common_learner,

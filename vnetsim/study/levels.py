@@ -20,16 +20,12 @@ from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import at_folder, short_name
 from vnetsim.scenario.kinds import scenario_at
-from vnetsim.scenario.settings_file import leaves
+from vnetsim.scenario.settings_file import Key, leaves
 from vnetsim.storage.records import Interval, SkippedEntry
 from vnetsim.storage.structure import structure
 from vnetsim.study.traffic import DECIDING
 
 T = TypeVar("T")
-Key = tuple[str, ...]
-"""The dotted key of a setting, split."""
-Override = tuple[Key, Any]
-"""A setting and its value."""
 Grid = Mapping[Key, Sequence[Any]]
 
 LEARNER, SCENARIO, LEARNING = ("learner",), ("scenario",), ("learning",)

@@ -21,10 +21,10 @@ from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.plugins import at_folder
 from vnetsim.scenario.kinds import source_file
-from vnetsim.scenario.settings_file import LAPTOP, read_experiment
+from vnetsim.scenario.settings_file import LAPTOP, Override, read_experiment
 from vnetsim.storage.structure import read_toml, structure
 from vnetsim.study.expansion import Expansion
-from vnetsim.study.levels import Override, StudyTables, error_context, seeds_of
+from vnetsim.study.levels import StudyTables, error_context, seeds_of
 from vnetsim.study.plan import Plan
 
 MOST_CELLS = 500
