@@ -15,10 +15,12 @@ INSTALLED := $(VENV)/.installed
 # Tests run in so many processes; each wants up to 3 GB.
 WORKERS ?= 2
 GPU ?= cuda
+STUDY ?= flsimco-fig5
+DATA ?= data
 # The wheel is tried with these as well, where they are installed.
 OTHER_PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help run quick test test-all setup lint types contracts wheel docs check benchmark gpu-check fuzz clean
+.PHONY: help run quick test test-all setup lint types contracts wheel docs check benchmark gpu-check gpu-paper fuzz clean
 
 help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
@@ -29,6 +31,7 @@ help:
 	@echo "make docs       the documentation, into site/"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
 	@echo "make gpu-check  the learners on a GPU against the CPU, and their speeds there (GPU=cuda:1 another one)"
+	@echo "make gpu-paper  nine minutes of STUDY=flsimco-fig5 at the paper's size on a GPU, with DATA=folder; again goes on"
 	@echo "make fuzz       damaged inputs of every kind: FUZZ=10000 FUZZ_SECONDS=3600 FUZZ_SEED=0"
 	@echo "make clean      remove the environment and build products; runs/ stays"
 
@@ -88,6 +91,10 @@ benchmark: $(INSTALLED)
 
 gpu-check: $(INSTALLED)
 	$(BIN)/python tests/gpu_check.py --device $(GPU) --out runs/gpu-check
+
+# Ends after nine minutes with exit status 75, unless the study is done: runs/STUDY-paper keeps every cell and round.
+gpu-paper: $(INSTALLED)
+	$(BIN)/vnetsim compare scenarios/studies/$(STUDY).toml --size paper --device $(GPU) --set data.root=$(DATA) --time-limit 540
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

@@ -90,7 +90,7 @@ def test_limits_that_make_no_sense(
 def test_what_has_no_checkpoint_has_no_limit(refused: Refused, cli: Cli, tmp_path: Path) -> None:
     recording = RunDirectory(cli_recording(cli, tmp_path))
     recording.write_json("manifest.json", recording.manifest() | {"status": "interrupted"})
-    assert "trains nobody, so it would begin anew each time" in refused("resume", recording.path, *AT_ONCE)
+    assert "has no training, so no round is saved" in refused("resume", recording.path, *AT_ONCE)
 
 
 def cli_recording(cli: Cli, tmp_path: Path) -> Path:

@@ -129,7 +129,9 @@ def run(
     deadline_s = _deadline(time_limit_s)
     if time_limit_s is not None:
         if timing_only:
-            raise InputError("--time-limit: with --timing-only nobody is trained, so a run would begin anew each time.")
+            raise InputError(
+                "--time-limit: with --timing-only nobody is trained and no round is saved; leave one of them out."
+            )
         if out is None:
             raise InputError("--time-limit: name the folder with --out, so that the same command continues there.")
         if overwrite:

@@ -246,7 +246,7 @@ def resume_run(
     accepted = _changed_plugins(experiment, inputs, folder, accept_changed_plugin=accept_changed_plugin)
     timing_only = manifest["kind"] == "timing"
     if deadline_s < math.inf and manifest["kind"] != "run":
-        raise InputError(f"--time-limit: {folder} trains nobody, so it would begin anew each time; leave it out.")
+        raise InputError(f"--time-limit: {folder} has no training, so no round is saved; leave it out.")
     if run.has("rounds") and not timing_only and not Checkpoint(run).exists:
         raise InputError(f"{folder / 'checkpoint'}: the checkpoint is missing; start the run again with `vnetsim run`.")
     began: dict[str, Any] = {key: manifest[key] for key in ("created", "command", "changed_plugins") if key in manifest}

@@ -1,4 +1,4 @@
-"""Parts of a comparison: processes, on machines that share its folder, each of which runs every N-th cell.
+"""Parts of a comparison: each runs every N-th cell, in a process of its own, on machines that share the folder.
 
 All parts have a shared lock on the folder, so that a call without ``--part`` waits for none of them: it is refused. A
 cell has the lock of its run directory, a recording of traffic one beside its folder, and one part at a time changes

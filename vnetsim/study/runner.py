@@ -107,12 +107,13 @@ def compare(
             once = NotesOnce(progress)
             with changing() as now:
                 placed = with_one_rsu(plan.traffics, now, once)
-            traffics = record_all(placed, changing, command=command, progress=once, deadline_s=deadline_s)
+            more: dict[str, Any] = {"command": command, "deadline_s": deadline_s}
+            traffics = record_all(placed, changing, alone=alone, progress=once, **more)
             _refuse_idle(plan, folder, traffics)
             if check is not None:
                 check(folder, traffics)
-            given: dict[str, Any] = {"command": command, "progress": progress, "deadline_s": deadline_s, "part": part}
-            return _Study(run=run, changing=changing, plan=plan, traffics=traffics, **given).play(chosen)
+            more |= {"changing": changing, "progress": progress, "part": part}
+            return _Study(run=run, plan=plan, traffics=traffics, **more).play(chosen)
         except InputError:
             if alone and not existed and not (folder / "cells").exists():
                 run.clear()
@@ -229,13 +230,7 @@ class _Study:
         self.mine = {name for name, is_mine in zip(self.cells, mine, strict=True) if is_mine}
 
     def play(self, engine: Engine) -> Mapping[str, str]:
-        """Run missing cells and return errors by cell name.
-
-        Raises:
-            RunError: the disk is full.
-            UnfinishedError: cells have to be continued.
-            KeyboardInterrupt: the message says where.
-        """
+        """Run missing cells; return errors by cell name. UnfinishedError if some have to be continued."""
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
         self._write()

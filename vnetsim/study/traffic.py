@@ -38,7 +38,7 @@ _FOLDER = re.compile(r"\S*traffic/[0-9a-f]{12}")
 """A folder of recorded traffic in the text of a note."""
 DECIDING = ("traffic", "source")
 """Tables of an experiment that decide what is recorded; the camera does not, as each run computes blur from speeds."""
-WAIT_S = 0.5
+WAIT_S = 1.0
 """Wall time (s) after which a part looks again for traffic that another one records."""
 
 
@@ -117,17 +117,20 @@ def record_all(
     traffics: Sequence[Experiment],
     changing: Changing,
     *,
+    alone: bool,
     command: Sequence[str],
     progress: ProgressDisplay,
     deadline_s: float,
 ) -> list[RecordedEntry]:
     """Record what the folder of the comparison does not contain yet; return the entries of all traffics.
 
-    Waits for a recording that another part makes; records it if that part is killed.
+    Unless ``alone``, waits for a recording that another part makes, and records it if that part is killed.
 
     Raises:
+        InputError: another version made the folder, or a recording or one of its inputs was altered.
+        RunError: the simulator failed.
         UnfinishedError: the deadline passed during a recording, which is kept, or while waiting.
-        InputError, RunError, KeyboardInterrupt: see ``_record``.
+        KeyboardInterrupt: without a message.
     """
     with changing() as run:
         before = {known["folder"] for known in _read_record(run)["traffic"]}
@@ -136,7 +139,7 @@ def record_all(
         for number, traffic in enumerate(traffics):
             if number in entries:
                 continue
-            entry = _record(traffic, changing, command=command, progress=progress)
+            entry = _record(traffic, changing, alone=alone, command=command, progress=progress)
             if entry is not None:
                 entries[number] = entry
             if time.monotonic() >= deadline_s and (entry is None or entry.folder not in before):
@@ -148,30 +151,23 @@ def record_all(
 
 
 def _record(
-    traffic: Experiment, changing: Changing, *, command: Sequence[str], progress: ProgressDisplay
+    traffic: Experiment, changing: Changing, *, alone: bool, command: Sequence[str], progress: ProgressDisplay
 ) -> RecordedEntry | None:
-    """Record traffic unless the folder of the comparison contains it already; return its entry.
-
-    The entry is also written to ``comparison.json``. Remains of an interrupted recording are removed. Returns None if
-    another process is recording it.
-
-    Raises:
-        InputError: another version made the folder, or the recording or one of its inputs was altered.
-        RunError: the simulator failed.
-        KeyboardInterrupt: without a message.
-    """
+    """Return the entry of traffic; record it first if the folder has none. None if another part is recording it."""
     settings = deciding_settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
-    name, lock_file = f"traffic/{digest[:12]}", f"traffic/.{digest[:12]}.lock"
+    name = f"traffic/{digest[:12]}"
     with ExitStack() as lock:
         with changing() as run:
             folder = run.path_of(f"{name}/manifest.json").parent
             record = _read_record(run)
             known = next((RecordedEntry(**one) for one in record["traffic"] if one["folder"] == name), None)
             if known is None:
-                run.write_json(COMPARISON, record)
+                if not run.holds(COMPARISON):  # the folder is a comparison's before it has anything else
+                    run.write_json(COMPARISON, record)
                 try:
-                    lock.enter_context(open_lock(RunDirectory(folder.parent), Path(lock_file).name)[0])
+                    if not alone:
+                        lock.enter_context(open_lock(RunDirectory(folder.parent), f".{folder.name}.lock")[0])
                 except InUseError:
                     return None
         if known is not None:
@@ -185,7 +181,6 @@ def _record(
             raise KeyboardInterrupt from None  # compare adds how to continue
         new = RecordedEntry(folder=name, settings=settings, sha256=sha256_of(folder / "windows.parquet"))
         with changing() as run:
-            run.remove(lock_file)  # before the entry, so that a kill leaves no lock that nobody needs
             record = _read_record(run)
             run.write_json(COMPARISON, {**record, "traffic": [*record["traffic"], dataclasses.asdict(new)]})
     return new
