@@ -76,9 +76,15 @@ def test_an_update_may_weigh_nothing() -> None:
     assert aggregate_checked(learner, updates, "in aggregate in round 2") is made
 
 
-def test_groups_without_numbers_are_finite() -> None:
+def test_all_values_are_looked_at_and_groups_without_numbers_are_finite() -> None:
     assert all_finite([]) == []
-    assert all_finite([[], [torch.zeros(0)], [torch.tensor(3)], [torch.tensor(complex(1, torch.inf))]]) == [
-        *[True] * 3,
-        False,
-    ]
+    assert all_finite([[], [torch.zeros(0)], [torch.tensor(3)]]) == [True] * 3
+    fine = [torch.full((3, 2), -1e38), torch.tensor([1e308], dtype=torch.float64), torch.ones(2, dtype=torch.complex64)]
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64):
+        for value in (torch.inf, -torch.inf, torch.nan):
+            wrong = torch.ones(5, dtype=dtype)
+            wrong[3] = complex(1, value) if dtype.is_complex else value
+            assert all_finite([fine, [*fine, wrong], [wrong, *fine], fine]) == [True, False, False, True], (
+                dtype,
+                value,
+            )
