@@ -45,16 +45,10 @@ def test_many_rounds_are_written_once_and_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool, torch.int64])
 def test_a_state_of_any_type_is_written_as_safetensors_does(dtype: torch.dtype, tmp_path: Path) -> None:
     weight = torch.arange(120).reshape(5, 2, 3, 4).to(dtype)
-    state = {
-        "plain": weight,
-        "scalar": torch.tensor(1, dtype=dtype),
-        "none": weight[:0],
-        "turned": torch.ones(2, 3, dtype=dtype).T,
-    }
-    state |= {
-        "grad": torch.ones(2, requires_grad=True),
-        "last": weight.to(memory_format=torch.channels_last, copy=True),
-    }
+    state = {"plain": weight, "scalar": torch.tensor(1, dtype=dtype), "none": weight[:0]}
+    state["turned"] = torch.ones(2, 3, dtype=dtype).T
+    state["last"] = weight.to(memory_format=torch.channels_last, copy=True)
+    state["grad"] = torch.ones(2, requires_grad=True)
     Checkpoint(Folder(tmp_path)).save(PROGRESS, state)
     content = {name: tensor.detach().contiguous().clone() for name, tensor in state.items()}
     assert (tmp_path / "checkpoint" / "state-000002.safetensors").read_bytes() == save(content)
