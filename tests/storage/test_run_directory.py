@@ -14,7 +14,7 @@ from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import lock_directory
 from vnetsim.storage.run_directory import RunDirectory, damage_as_input_error
-from vnetsim.storage.tables import TABLES, to_parquet
+from vnetsim.storage.tables import TABLES, frame, to_parquet
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -25,6 +25,20 @@ def test_every_column_carries_unit_and_meaning_in_the_parquet_file(name: str, tm
     for column in TABLES[name]:
         assert column.meaning.encode() in schema
         assert column.unit.encode() in schema
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "dtype"),
+    [
+        ("windows", "path_x_m", pl.List(pl.Float64)),
+        ("silos", "class", pl.Int64),
+        ("participations", "outcome", pl.String),
+        ("participations", "weight", pl.Float64),
+        ("rounds", "aggregator", pl.String),
+    ],
+)
+def test_a_column_has_the_type_of_its_field(table: str, column: str, dtype: pl.DataType) -> None:
+    assert frame(TABLES[table]).schema[column] == dtype
 
 
 def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:
