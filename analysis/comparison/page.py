@@ -14,7 +14,7 @@ from analysis.comparison.sections import Compared
 from analysis.comparison.tables import notes_of, terminal_tables, traffic_table
 from analysis.comparison.verdicts import RESOLVES, spread_words
 from analysis.comparison.warnings import notices_of, warnings_of
-from analysis.formatting import Table, clean, count, named, shortened
+from analysis.formatting import Table, clean, count, named
 from analysis.report.notices import TIMED
 from analysis.report.page import environment, tile, write_figures
 from analysis.statistics.paired import LEVEL
@@ -68,7 +68,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         RunError: the folder cannot be written.
     """
     data = load_comparison(folder)
-    found, record, noun = Compared(data), data.record, data.arm_word
+    found, record = Compared(data), data.record
     several = len(data.conditions) > 1
     skipped: dict[str, list[str]] = {}
     for entry in record.skipped:
@@ -85,25 +85,19 @@ def build_comparison(folder: Path) -> ComparisonResult:
         environment()
         .get_template("comparison.html.j2")
         .render(
-            record=record,
+            data=data,
+            found=found,
             title=clean(record.title, 200).strip() or f"{scenarios}: {named(data.arms)}",
             chosen=[clean(note, 1000) for note in chosen],
             notes=[clean(note, 1000) for note in record.notes],
-            first_words=found.first_words(),
-            unmet=found.unmet(),
-            verdicts=found.verdicts(),
             tiles=_tiles(data),
             warnings=warnings,
             timed=[line for line in run_notices if TIMED in line],
             run_notices=[line for line in run_notices if TIMED not in line],
-            noun=noun,
-            lead=together[0],
-            overview=together[1],
-            against=shortened(data.against),
+            together=together,
             across=across,
             conditions=conditions,
             skipped=[f"{clean(name, 200)}, {line}" for name, lines in skipped.items() for line in lines],
-            traffics=data.traffics,
             traffic_table=traffic_table(data),
             one_traffic_each=all(len({cell.traffic.sha256 for cell in one.cells}) < 2 for one in data.conditions),
             cells=count(len(data.cells)),
