@@ -250,7 +250,8 @@ class MomentumContrast:
         """Train query encoder and key encoder from each start and return the updates, in order."""
         jobs = [self._job(start) for start in starts]
         trained = self._task.engine.train(jobs)
-        return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
+        kept = self._kept_by_silos(trained)
+        return [self._update(*one) for one in zip(starts, jobs, trained, kept, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
         """Return age and origin of the queue's keys, the mean loss, and the share of newly started key encoders."""
@@ -299,18 +300,33 @@ class MomentumContrast:
             mixed=start.mixed_as(QUERY),
         )
 
-    def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
+    def _key_encoder(self, trained: Trained) -> dict[str, Tensor]:
+        """Return the key encoder's parameters, by their names in the task's network."""
+        return {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
+
+    def _kept_by_silos(self, trained: Sequence[Trained]) -> list[dict[str, Tensor]]:
+        """Return what each silo keeps, on the CPU, after one wait for the device; empty unless ``silo``."""
+        if self._settings.key_encoder != "silo":
+            return [{} for _ in trained]
+        each = [self._key_encoder(one) for one in trained]
+        if self._task.device.type == "cpu":
+            return each
+        named = {f"{i}.{name}": tensor for i, one in enumerate(each) for name, tensor in one.items()}
+        here = to_device(named, torch.device("cpu"))
+        # clones: a silo would otherwise hold the key encoders of the whole round in memory
+        return [{name: here[f"{i}.{name}"].clone() for name in one} for i, one in enumerate(each)]
+
+    def _update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
         """Return an upload with its newest keys; the key encoder is uploaded, kept by the silo, or dropped."""
-        silo, where = start.participant.silo, self._settings.key_encoder
+        silo = start.participant.silo
         keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(silo) :].contiguous()
-        theta_k = {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
-        sent = add_prefix(KEY_ENCODER, theta_k) if where == "rsu" else {}
+        sent = add_prefix(KEY_ENCODER, self._key_encoder(trained)) if self._settings.key_encoder == "rsu" else {}
         update = update_of(self._task, start.participant, job, trained)
         return replace(
             update,
             state={**self._task.sent(remove_prefix(QUERY, trained.state)), **sent, "keys": keys},
             metrics={**update.metrics, "new_key_encoders": float(not start.own)},
-            kept=to_device(theta_k if where == "silo" else {}, torch.device("cpu")),
+            kept=kept,
         )
 
 
@@ -342,11 +358,11 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
     ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random ones, ``queue_age`` the
     mean number of rounds since a vehicle's key was enqueued; it is missing if there are no keys from vehicles.
     """
-    rounds = queue[ROUNDS]
-    received = rounds[rounds != INITIAL_ROUND]
+    rounds = queue[ROUNDS].tolist()  # one wait for the device
+    received = [one for one in rounds if one != INITIAL_ROUND]
     figures = {"queue_keys": float(len(received)), "queue_random": 1 - len(received) / len(rounds)}
-    if len(received):
-        figures["queue_age"] = float((round_ - received).double().mean())
+    if received:
+        figures["queue_age"] = sum(round_ - one for one in received) / len(received)
     return figures
 
 

@@ -279,7 +279,7 @@ class Overseas:
         """Return mean loss, accuracies of single uploads, number and weights of teachers; empty without updates."""
         if not updates:
             return {}
-        of_uploads = [self._task.upload_figures(update.state, update.participant.silo) for update in updates]
+        of_uploads = self._task.upload_figures([(update.state, update.participant.silo) for update in updates])
         values = [value for update in updates for value in update.exchanges.values()]
         emd = {"emd": sum(values) / len(values), "emd_least": min(values), "emd_largest": max(values)} if values else {}
         return {
@@ -343,10 +343,8 @@ class Overseas:
             return found
         calls = [partial(self._problem, starts[i], copies[i]) for i in taught]
         problems = run_each(calls, self._task.device)
-        every = iter(torch.cat(dense_similarities(problems, self._settings.solver)).tolist())
-        for i in taught:
-            values = zip(copies[i], every, strict=False)
-            found[i] = {host: value for host, value in values if math.isfinite(value)}
+        for i, alike in zip(taught, dense_similarities(problems, self._settings.solver), strict=True):
+            found[i] = {host: value for host, value in zip(copies[i], alike, strict=True) if math.isfinite(value)}
         return found
 
     def _problem(self, start: Start, copies: Mapping[str, State]) -> tuple[Tensor, Tensor, Tensor]:

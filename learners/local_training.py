@@ -112,10 +112,9 @@ class LocalSteps:
             return {}
         if self._figures is not None:
             return self._figures(updates)
-        # updates averaged on arrival have no state left; their figures are in metrics
-        of_uploads = [
-            self._task.upload_figures(one.state, one.participant.silo) if one.state else one.metrics for one in updates
-        ]
+        of_uploads: Sequence[Mapping[str, float]] = [one.metrics for one in updates]
+        if all(one.state for one in updates):  # otherwise averaged on arrival, and their figures are in metrics
+            of_uploads = self._task.upload_figures([(one.state, one.participant.silo) for one in updates])
         return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
 
     def _job(self, start: Start) -> TrainingJob:
@@ -145,25 +144,32 @@ class LocalSteps:
             mean, finite = RunningMean(), list[bool]()
             for start in range(0, len(places), size):
                 part = places[start : start + size]
-                for i, trained in zip(part, task.engine.train([jobs[i] for i in part]), strict=True):
-                    update = update_of(task, participants[i], jobs[i], trained)
+                trained = zip(part, task.engine.train([jobs[i] for i in part]), strict=True)
+                uploads = [update_of(task, participants[i], jobs[i], one) for i, one in trained]
+                for i, update in zip(part, uploads, strict=True):
                     if update.finite:
                         mean.add(clip(update.state, jobs[i].base, settings), float(weights[len(finite)]))
                     finite.append(update.finite)
-                    if len(updates) < len(jobs):
-                        updates.append(self._without_state(server, update))
+                if len(updates) < len(jobs):
+                    updates += self._without_states(server, uploads)
             if all(finite):
                 server.averaged = [participants[i] for i in places], mean.result()
                 return updates
             places = [i for i, fine in zip(places, finite, strict=True) if fine]
 
-    def _without_state(self, server: Server, update: Update) -> Update:
-        """Return the update with all metrics that need its state, and without its state."""
-        who, figures, asked = update.participant, dict(update.metrics), None
-        if update.finite:
-            figures |= self._task.upload_figures(update.state, who.silo)
-            asked = server.figure_of(who, update.state)
-        return replace(update, state={}, metrics=figures, figure=asked)
+    def _without_states(self, server: Server, updates: Sequence[Update]) -> list[Update]:
+        """Return the updates with all metrics that need their states, and without their states."""
+        fine = [(one.state, one.participant.silo) for one in updates if one.finite]
+        figures = iter(self._task.upload_figures(fine))
+        return [
+            replace(
+                one,
+                state={},
+                metrics={**one.metrics, **next(figures)} if one.finite else one.metrics,
+                figure=server.figure_of(one.participant, one.state) if one.finite else None,
+            )
+            for one in updates
+        ]
 
 
 def _bytes(jobs: Sequence[TrainingJob]) -> int:

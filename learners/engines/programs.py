@@ -11,6 +11,7 @@ also for networks that draw from the global generators, as dropout does.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -23,7 +24,7 @@ from learners.data.moving import to_device
 from learners.engines.optimizers import Optimizer, Rate
 from learners.mathematics.mixing import mix_on_board
 from vnetsim.errors import RunError
-from vnetsim.learning.device import all_finite, out_of_memory
+from vnetsim.learning.device import largest_modulus, out_of_memory, read
 from vnetsim.learning.global_generators import seeded
 
 Tensors = Mapping[str, Tensor]
@@ -124,14 +125,20 @@ class Trained:
 
 
 def summarise(results: Sequence[Trained]) -> list[Trained]:
-    """Return results with ``means`` and ``finite`` set; waits for the device twice, however many results there are."""
+    """Return results with ``means`` and ``finite`` set; waits for the device once, however many results there are."""
     named = [(i, name) for i, one in enumerate(results) for name, rows in one.figures.items() if rows.ndim == 1]
     rows = [results[i].figures[name].double().mean() for i, name in named]
+    largest = [
+        largest_modulus([*one.state.values(), *one.optimizer.values(), *one.figures.values()]) for one in results
+    ]
+    found = iter(read([*rows, *largest]))
     means: list[dict[str, float]] = [{} for _ in results]
-    for (i, name), mean in zip(named, torch.stack(rows).tolist() if rows else [], strict=True):
-        means[i][name] = mean
-    finite = all_finite([[*one.state.values(), *one.optimizer.values(), *one.figures.values()] for one in results])
-    return [replace(one, means=of, finite=fine) for one, of, fine in zip(results, means, finite, strict=True)]
+    for i, name in named:
+        means[i][name] = next(found)
+    return [
+        replace(one, means=of, finite=math.isfinite(modulus))
+        for one, of, modulus in zip(results, means, found, strict=True)
+    ]
 
 
 def to_host(results: Sequence[Trained]) -> list[Trained]:

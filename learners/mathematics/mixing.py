@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.mathematics.weights import weighted_mean
+from vnetsim.learning.device import read
 
 Matrix = NDArray[np.float64]
 Graph = NDArray[np.bool_]
@@ -62,13 +63,12 @@ def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[st
 def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collection[str]) -> float:
     """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0.
 
+    It waits for the device once.
     MIDDLE mixes models on board by it: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643.
     """
-    products = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
-    product, of_a, of_b = (
-        math.fsum(float((one * other).sum()) for one, other in pairs)
-        for pairs in (products, [(one, one) for one, _ in products], [(other, other) for _, other in products])
-    )
+    pairs = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
+    sums = read([(one * other).sum() for x, y in pairs for one, other in ((x, y), (x, x), (y, y))])
+    product, of_a, of_b = (math.fsum(sums[i::3]) for i in range(3))
     return max(0.0, product / math.sqrt(of_a * of_b)) if of_a > 0 and of_b > 0 else 0.0
 
 

@@ -60,7 +60,8 @@ def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[
     """
     cost, a, b = cost.double(), a.double(), b.double()
     problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
-    plan = (_pot if resolve_solver(solver, cost.device) == "pot" else _interior_point)(*problems)
+    plan, gap = _plans(*problems, resolve_solver(solver, cost.device))
+    _require_solved(gap.tolist())
     return (problems[0] * plan).sum((1, 2)).view(cost.shape[:-2]), plan.view(cost.shape)
 
 
@@ -99,12 +100,21 @@ def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
     return 1 - solve(cost, a, b, solver)[0].mean(dim=1)
 
 
-def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> list[Tensor]:
-    """Return the ``dense_similarity`` of each of one or more ``dense_problem`` results, solved as one batch."""
+@torch.no_grad()
+def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> list[list[float]]:
+    """Return the ``dense_similarity`` of each of one or more ``dense_problem`` results, solved as one batch.
+
+    The numbers and whether all problems were solved are read together: one wait for the device after the solver's own.
+    """
     cost, a, b = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*problems, strict=True))
     shapes = [(len(one), one.shape[1]) for one, _, _ in problems]
-    values = solve(cost, a, b, solver)[0].split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
-    return [1 - value.view(shape).mean(dim=1) for value, shape in zip(values, shapes, strict=True)]
+    plan, gap = _plans(cost, a, b, resolve_solver(solver, cost.device))
+    values = (cost * plan).sum((1, 2)).split([networks * images for networks, images in shapes])  # type: ignore[no-untyped-call]
+    similarities = [1 - value.view(shape).mean(dim=1) for value, shape in zip(values, shapes, strict=True)]
+    numbers = torch.cat([*similarities, gap]).tolist()
+    _require_solved(numbers[-len(gap) :])
+    found = iter(numbers)
+    return [[next(found) for _ in one] for one in similarities]
 
 
 def dense_problem(u: Tensor, v: Tensor) -> Problem:
@@ -139,6 +149,23 @@ def _unit(features: Tensor) -> Tensor:
     return scaled / scaled.square().sum(dim=-1, keepdim=True).masked_fill(zero, 1).sqrt()
 
 
+def _plans(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+    """Return plans and their duality gaps, shape (K,), 0 for POT's; see ``_require_solved``."""
+    if solver == "pot":
+        return _pot(cost, a, b), cost.new_zeros(len(cost))
+    return _interior_point(cost, a, b)
+
+
+def _require_solved(gaps: Sequence[float]) -> None:
+    """Raise RunError if a gap is above LARGEST_GAP; NaN is not."""
+    unsolved = [gap for gap in gaps if gap > LARGEST_GAP]
+    if unsolved:
+        raise RunError(
+            f"{len(unsolved)} of {len(gaps)} transport problems were not solved (largest duality gap "
+            f"{max(unsolved):.1e}); learning.solver=pot may solve them."
+        )
+
+
 def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Return plans by POT's network simplex on the host; NaN for a problem that is not finite, RunError if unsolved."""
     import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
@@ -155,16 +182,18 @@ def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return plan.to(cost.device)
 
 
-def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans by the interior-point method, part by part; NaN for a problem that is not finite."""
+def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return plans by the interior-point method, part by part, and their gaps; NaN for a problem not finite."""
     if not len(cost):
-        return cost
+        return cost, cost.new_zeros(0)
     part = max(1, PART_ENTRIES.get(cost.device.type, PART_ENTRIES["cuda"]) // cost[0].numel())
-    return torch.cat([_in_part(*some) for some in zip(*(torch.split(one, part) for one in (cost, a, b)), strict=True)])
+    parts = [_in_part(*some) for some in zip(*(torch.split(one, part) for one in (cost, a, b)), strict=True)]
+    plans, gaps = zip(*parts, strict=True)
+    return torch.cat(plans), torch.cat(gaps)
 
 
-def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans of a part of the problems, NaN if not finite; RunError if a plan is too far from the optimum."""
+def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return plans of a part of the problems, NaN if not finite, and their duality gaps."""
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite()[:, None]
     cost, a, b = cost.where(finite[..., None], 1), a.where(finite, 1 / a.shape[1]), b.where(finite, 1 / b.shape[1])
     plan, v = _iterate(cost, *(share.clamp_min(SMALLEST_SHARE) for share in (a, b)))
@@ -172,12 +201,7 @@ def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     u = (cost - v[:, None]).amin(2)
     v = (cost - u[..., None]).amin(1)
     gap = (cost * plan).sum((1, 2)) - (a * u).sum(1) - (b * v).sum(1)
-    if (gap > LARGEST_GAP).any():
-        raise RunError(
-            f"{int((gap > LARGEST_GAP).sum())} of {len(cost)} transport problems were not solved (largest duality gap "
-            f"{float(gap.nan_to_num().max()):.1e}); learning.solver=pot may solve them."
-        )
-    return plan.where(finite[..., None], torch.nan)
+    return plan.where(finite[..., None], torch.nan), gap
 
 
 def _iterate(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

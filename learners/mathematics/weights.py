@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vnetsim.learning.device import read
+
 Weights = NDArray[np.float64]
 
 
@@ -68,8 +70,8 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
 
 
 def squared_norm(tensors: Iterable[Tensor]) -> float:
-    """Return the sum of squares of all tensors' values, in float64."""
-    return math.fsum(float(tensor.to(torch.float64).square().sum()) for tensor in tensors)
+    """Return the sum of squares of all tensors' values, in float64; waits for the device once."""
+    return math.fsum(read([tensor.to(torch.float64).square().sum() for tensor in tensors]))
 
 
 class RunningMean:

@@ -121,16 +121,22 @@ class ClassificationTask(Task):
         """Return ``accuracy``, the share of test images that a model labels correctly; ``final`` changes nothing."""
         return {"accuracy": float(self._correct(state, self._test, self._test_labels).double().mean())}
 
-    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:
-        """Return a model's accuracy on local test images with labels that ``silo`` has, and on the others.
+    def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
+        """Return each model's accuracy on local test images with labels that its silo has, and on the others.
 
-        An accuracy without images is left out.
+        An accuracy without images is left out. Waits for the device once.
         """
-        correct = self._correct(state, self._local_test, self._local_test_labels)
-        held = self._held[silo][self._local_test_labels]
-        numbers = torch.stack([correct & held, held, correct & ~held, ~held]).sum(dim=1, dtype=torch.float64)
-        figures = zip((SEEN_ACCURACY.name, UNSEEN_ACCURACY.name), (numbers[::2] / numbers[1::2]).tolist(), strict=True)
-        return {name: value for name, value in figures if not math.isnan(value)}
+        shares = []
+        for state, silo in uploads:
+            correct = self._correct(state, self._local_test, self._local_test_labels)
+            held = self._held[silo][self._local_test_labels]
+            numbers = torch.stack([correct & held, held, correct & ~held, ~held]).sum(dim=1, dtype=torch.float64)
+            shares.append(numbers[::2] / numbers[1::2])
+        names = SEEN_ACCURACY.name, UNSEEN_ACCURACY.name
+        return [
+            {name: value for name, value in zip(names, values, strict=True) if not math.isnan(value)}
+            for values in (torch.stack(shares).tolist() if shares else ())
+        ]
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
         """Return the means of ``upload_figures``; a figure that no upload has is left out."""

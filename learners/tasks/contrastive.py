@@ -9,14 +9,20 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.encoders import Encoder, create_encoder
 from learners.engines.programs import State, Tensors, add_prefix, remove_prefix
 from learners.mathematics.losses import dual_temperature_loss
 from learners.mathematics.weights import Weights
-from learners.tasks.evaluation import PASS, as_floats, forward_all, knn_predict, linear_probe_accuracy
+from learners.tasks.evaluation import (
+    PASS,
+    as_floats,
+    estimate_statistics,
+    forward_all,
+    knn_predict,
+    linear_probe_accuracy,
+)
 from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos, training_loss
 from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
@@ -183,7 +189,7 @@ class ContrastiveTask(Task):
         self.network.load_state_dict(state)
         if self.settings.batchnorm == "local":
             batches = (self.silos.pool[rows] for rows in torch.split(self._bank, PASS))
-            update_bn((self.normalised(as_floats(batch)) for batch in batches), self.network)
+            estimate_statistics(self.network, (self.normalised(as_floats(batch)) for batch in batches))
         self.network.eval()
         bank, test = (
             forward_all(self.network.features, self.silos.pool, self._bank, scale=self._scale),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from learners.encoders import channels_last
 from learners.engines.side_by_side import side_by_side
@@ -71,6 +72,27 @@ def forward_all(
         before.restore()
         found = side_by_side(calls, 1)
     return torch.cat(found)
+
+
+@torch.no_grad()
+def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Set BatchNorm statistics to the mean of those of the batches, in place: ``torch.optim.swa_utils.update_bn``.
+
+    torch's function divides by the layers' counters, which waits for the device at every layer and batch.
+    """
+    layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
+    if not layers:
+        return
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+    network.train()
+    for number, batch in enumerate(batches, start=1):
+        for layer in layers:
+            layer.momentum = 1 / number
+        network(batch)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
 
 
 def knn_predict(queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int, temperature: float) -> Tensor:

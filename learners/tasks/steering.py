@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
-from torch.optim.swa_utils import update_bn
 
 from learners.data import load_steering
 from learners.data.moving import to_device
@@ -18,7 +17,7 @@ from learners.data.partition import STRAIGHT, partition_steering
 from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors
-from learners.tasks.evaluation import PASS, as_floats, forward_all
+from learners.tasks.evaluation import PASS, as_floats, estimate_statistics, forward_all
 from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
 from vnetsim.errors.bounds import TRAINS, Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
@@ -207,7 +206,7 @@ class SteeringTask(Task):
         self.network.load_state_dict(to_device(state, self.device))
         count = len(self._statistics)
         batches = torch.split(self._statistics, math.ceil(count / math.ceil(count / PASS)))  # of equal size
-        update_bn(map(as_floats, batches), self.network)
+        estimate_statistics(self.network, map(as_floats, batches))
         self.network.eval()
         angles = forward_all(self.network, self._test)
         return {**_errors(angles - self._test_angles), **self._constant}

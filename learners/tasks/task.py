@@ -289,9 +289,9 @@ class Task(ABC):
         """How often an image passes the network in a step."""
         return 1
 
-    def upload_figures(self, state: State, silo: int) -> Mapping[str, float]:  # noqa: ARG002 - for tasks
-        """Return metrics of a finite upload by itself, measured while its tensors are available; here none."""
-        return {}
+    def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
+        """Return metrics of each finite upload by itself, given its state and silo; here none."""
+        return [{} for _ in uploads]
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
         """Return further metrics of a round, given ``upload_figures`` of its finite updates, 1 or more; here none."""

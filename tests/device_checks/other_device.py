@@ -7,9 +7,12 @@ without one. What it computes, and how fast, is not.
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
@@ -21,6 +24,22 @@ from torch.utils._pytree import tree_leaves, tree_map
 NAME = "meta"
 """A device that torch knows on every machine, and for whose backward pass it wants no driver."""
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+_WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.equal.default}
+"""Operations for which the host waits: their value, or the shape of their result, depends on the device's values."""
+_TESTS = Path(__file__).resolve().parent
+reads: Counter[str] = Counter()
+"""How often the host has waited for the other device, by file and line; a test clears it."""
+
+
+def _count_read() -> None:
+    """Count a wait at the line of vnetsim or of the learners that asked for it."""
+    frame = sys._getframe(1)
+    ours = ("/learners/", "/vnetsim/")
+    while frame.f_back and (
+        Path(frame.f_code.co_filename).parent == _TESTS or not any(part in frame.f_code.co_filename for part in ours)
+    ):
+        frame = frame.f_back
+    reads[f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += 1
 
 
 class There(Tensor):
@@ -37,6 +56,7 @@ class There(Tensor):
         return made
 
     def tolist(self) -> Any:
+        _count_read()
         return self.held.tolist()
 
     @classmethod
@@ -60,6 +80,8 @@ def _run(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any])
             raise RuntimeError(f"{operation}: tensors on two devices: {shapes}")
     wanted = options.get("device")
     given = {**options, **({} if wanted is None else {"device": torch.device("cpu")})}
+    if there and (operation in _WAITS or _brings_back(operation, arguments, options)):
+        _count_read()
     held, given = tree_map(lambda one: one.held if isinstance(one, There) else one, (arguments, given))
     found = operation(*held, **given)
     if operation is torch.ops.aten.copy_.default:
@@ -75,6 +97,16 @@ def _run(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any])
         return known[id(one)] if id(one) in known else There(one)
 
     return tree_map(placed, found)
+
+
+def _brings_back(operation: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
+    """Return whether an operation copies values to the host, or picks elements by a mask on the device."""
+    if operation is torch.ops.aten._to_copy.default:
+        return options.get("device") is not None and torch.device(options["device"]).type != NAME
+    if operation is torch.ops.aten.copy_.default:
+        return not isinstance(arguments[0], There)
+    masks = [one for one in tree_leaves(arguments[1:]) if isinstance(one, There) and one.dtype == torch.bool]
+    return operation.__name__.startswith("index.") and bool(masks)
 
 
 class _NoGrad:

@@ -71,7 +71,7 @@ def test_a_label_of_which_a_silo_has_one_image_is_seen(
     state["head.weight"] = torch.zeros_like(state["head.weight"])
     state["head.bias"] = torch.tensor([0.0, 1.0, 0.0])  # says 1 whatever it sees
     tested = [int((images.test_labels == label).sum()) for label in range(2)]
-    assert learner._task.upload_figures(state, owner) == {
+    assert learner._task.upload_figures([(state, owner)])[0] == {
         "seen_accuracy": tested[1] / sum(tested),
         "unseen_accuracy": 0.0,
     }
@@ -82,11 +82,11 @@ def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: 
     small, again, whole = new(local_test=7), new(local_test=7), new(local_test=0)
     assert len(small._task._local_test) == 7
     assert len(whole._task._local_test) == 24
-    first = small._task.upload_figures(update.state, 0)
-    assert again._task.upload_figures(update.state, 0) == first
+    first = small._task.upload_figures([(update.state, 0)])
+    assert again._task.upload_figures([(update.state, 0)]) == first
     assert "unseen_accuracy" not in first
     assert (
-        whole._task.upload_figures(update.state, 0)["seen_accuracy"]
+        whole._task.upload_figures([(update.state, 0)])[0]["seen_accuracy"]
         == whole._task.evaluate(update.state, final=True)["accuracy"]
     )
 

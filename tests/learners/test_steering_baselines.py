@@ -244,7 +244,7 @@ def test_errors_are_pooled_over_all_test_frames(
     new: New, in_contact: Callable[..., list[Participant]], roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 7)
-    monkeypatch.setattr("learners.tasks.steering.update_bn", lambda *_: None)
+    monkeypatch.setattr("learners.tasks.steering.estimate_statistics", lambda *_: None)
     learner = new(DecentralisedSgd)
     done = learner.aggregate(learner.train([replace(p, peers=()) for p in in_contact(0, [0, 3])]))
     state, measured = learner.state_dict(), learner.evaluate(final=False)

@@ -90,14 +90,19 @@ def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
 
     An empty group and tensors of integers count as finite.
     """
+    return [math.isfinite(modulus) for modulus in read([largest_modulus(group) for group in groups])]
+
+
+def largest_modulus(group: Collection[Any]) -> Any:
+    """Return the largest modulus of the values of torch's tensors, NaN if one is NaN; 0 without floating point.
+
+    The result is a float64 tensor of shape () on the tensors' device.
+    """
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
-    largest = []
-    for group in groups:
-        tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]
-        ends = _extremes(tensors) or [torch.zeros(())]
-        largest.append(torch.stack([end.to(ends[0].device) for end in ends]).double().abs().amax())
-    return torch.stack([one.to(largest[0].device) for one in largest]).isfinite().tolist() if largest else []
+    tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]
+    ends = _extremes(tensors) or [torch.zeros(())]
+    return torch.stack([end.to(ends[0].device) for end in ends]).double().abs().amax()
 
 
 def _extremes(tensors: Sequence[Any]) -> Sequence[Any]:
@@ -110,5 +115,15 @@ def _extremes(tensors: Sequence[Any]) -> Sequence[Any]:
     if all(one.device.type == "cpu" for one in tensors):
         real = [torch.view_as_real(one) if one.is_complex() else one for one in tensors]
         return [end for one in real for end in torch.aminmax(one)]
-    norms: Sequence[Any] = torch._foreach_norm(tensors, math.inf)  # noqa: SLF001
+    norms: Sequence[Any] = torch._foreach_norm(list(tensors), math.inf)  # noqa: SLF001
     return norms
+
+
+def read(values: Sequence[Any]) -> list[float]:
+    """Return the values of torch's tensors of shape (); waits for the device once, however many there are."""
+    import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
+
+    numbers: list[float] = (
+        torch.stack([one.to(values[0].device, torch.float64) for one in values]).tolist() if values else []
+    )
+    return numbers

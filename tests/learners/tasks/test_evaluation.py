@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
 from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
+from torch.optim.swa_utils import update_bn
 
 from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.tasks import evaluation
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
-from learners.tasks.evaluation import fit_linear_probe, forward_all, knn_predict, linear_probe_accuracy
+from learners.tasks.evaluation import (
+    estimate_statistics,
+    fit_linear_probe,
+    forward_all,
+    knn_predict,
+    linear_probe_accuracy,
+)
 from vnetsim.learning import LearnerContext
 from vnetsim.learning.global_generators import seeded
 
@@ -177,3 +184,14 @@ def test_passes_on_another_device_are_large_and_one_after_the_other(side: int, s
     seen: list[tuple[int, int]] = []
     forward_all(lambda part: seen.append((threading.get_ident(), len(part))) or part[:, 0, 0, 0], images)
     assert seen == [(threading.get_ident(), size) for size in sizes]
+
+
+def test_estimated_statistics_are_those_of_torch_to_the_bit() -> None:
+    ours, theirs = (create_encoder("small", seed=0) for _ in range(2))
+    batches = torch.rand(7, 3, 16, 16, generator=torch.Generator().manual_seed(1)).split(3)
+    estimate_statistics(ours, batches)
+    update_bn(batches, theirs)
+    assert all(map(torch.equal, ours.state_dict().values(), theirs.state_dict().values()))
+    assert [m.momentum for m in ours.modules() if hasattr(m, "momentum")] == [
+        m.momentum for m in theirs.modules() if hasattr(m, "momentum")
+    ]
