@@ -143,7 +143,8 @@ def panel(
 ) -> Callable[[Callable[[Source], Drawn]], Callable[[Source], Panel]]:
     """Decorate a function that draws a figure from a source, so that it returns a ``Panel``.
 
-    For ``name``, ``title`` and ``wide`` see ``Panel``; ``dpi`` is the resolution of what is drawn as pixels.
+    The panel has no figure, only the caption, if the function returns None as its figure. For ``name``, ``title`` and
+    ``wide`` see ``Panel``; ``dpi`` is the resolution of the parts of the figure that are drawn as pixels.
     """
 
     def decorate(draw: Callable[[Source], Drawn]) -> Callable[[Source], Panel]:

@@ -74,9 +74,10 @@ def spread_over_directions(data: ConditionData) -> Spread:
 
 
 def spread_panel(data: ConditionData, spread: Spread, *, name: str, what: str, axis: str) -> Panel:
-    """Draw the spread over bins: bars for windows, lines for time in coverage, dots for each arm's updates.
+    """Draw each bin's share of coverage windows (bars), time in coverage (lines) and each arm's updates (dots).
 
-    ``what`` names the bins in the title, ``axis`` labels them. Not drawn if no update was aggregated.
+    ``what`` names the bins in the title, ``axis`` labels them. If no update was aggregated, the panel has no figure and
+    says so.
     """
     title = f"Updates against traffic, by {what}"
     if not any(one["updates"].any() for one in spread.by_arm.values()):

@@ -111,7 +111,7 @@ def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
-    """Return a sentence on the fit, and how good it is; or why there is none."""
+    """Describe a fitted speed distribution; ``declared``: its bounds are the settings', not the observed ones."""
     if fit is None:
         return "Too few different speeds to fit a distribution."
     bounds = f"{number(fit.low)}\u2013{number(fit.high)} km/h ({'declared' if declared else 'observed'})"

@@ -83,7 +83,10 @@ def vehicles(run: RunData) -> pl.DataFrame:
 
 
 def long_enough(members: pl.DataFrame, needed_s: float) -> float | None:
-    """Return the share of ``vehicles`` rows covered longer than ``needed_s`` (Kaplan-Meier); None if none is known."""
+    """Return the share of vehicles with a window longer than ``needed_s`` (Kaplan-Meier).
+
+    ``members`` are rows of ``vehicles``. None if no window of theirs was seen from its beginning.
+    """
     known = members.drop_nulls("longest_s")
     if known.is_empty():
         return None

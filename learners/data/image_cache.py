@@ -26,11 +26,11 @@ Images = NDArray[np.uint8]
 
 
 def cached(draw: Callable[[], Images], shape: tuple[int, ...], *key: object, code: Sequence[str]) -> Images:
-    """Return the images of ``draw``, uint8 of ``shape``, which are read from disk if they were drawn before.
+    """Return the images of ``draw``, uint8 of ``shape``, from a cache on disk if they were drawn before.
 
-    ``key`` are all the values that the images depend on, as far as their text says; ``code`` are the paths of the
-    modules that draw them. NumPy, its libraries and the processor are part of the key, since they round differently.
-    A damaged file is ignored and replaced.
+    The cache is looked up by the ``repr`` of ``key``, which must contain all values that the images depend on, by the
+    contents of the modules at the paths ``code``, and by NumPy, its libraries and the processor, which round
+    differently. A damaged file is replaced; if the cache cannot be written, the images are drawn each time.
     """
     if shape[0] < LEAST_IMAGES:
         return draw()

@@ -30,8 +30,9 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.er
 
 
 def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
-    """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P), turned upright according to EXIF.
+    """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P).
 
+    They are turned upright according to EXIF and resized to P = ``side_px``, which stretches those that are not square.
     ``places`` are names of the files for messages, for example the lines that name them; by default their paths.
 
     Raises:
@@ -84,7 +85,7 @@ def join_first(items: Sequence[str]) -> str:
 
 
 def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8]:
-    """Return one image, resized to P x P if needed, uint8, shape (C, P, P)."""
+    """Return one image, stretched to P x P if needed, uint8, shape (C, P, P)."""
     image = image.convert("L" if grey else "RGB")
     if image.size != (side_px, side_px):
         image = image.resize((side_px, side_px), Image.Resampling.BILINEAR)

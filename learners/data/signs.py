@@ -120,7 +120,7 @@ def _render(name: str, count: int, generator: np.random.Generator, scatter: np.f
 
 
 def _pose(generator: np.random.Generator, count: int, scatter: np.float32) -> tuple[Floats, Floats, Floats]:
-    """Draw poses; return u and v of every pixel (see sign_designs), (N, H, W), and a pixel's size, (N, 1, 1)."""
+    """Draw random poses; return each pixel's u, v in units of the sign's radius, (N, H, W), and its size, (N, 1, 1)."""
     radius = uniform(generator, 7.5, 13.5, count, 1, 1)
     reach = scatter * (16 - np.float32(0.85) * radius)
     x = _X - 15.5 - reach * uniform(generator, -1, 1, count, 1, 1)

@@ -191,7 +191,7 @@ class SequentialEngine:
 def run_if_memory_suffices(
     call: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs
 ) -> Result | None:
-    """Return the result of a call; None if memory does not suffice."""
+    """Call a function and return its result; None if it raises because GPU or host memory is exhausted."""
     try:
         return call(*arguments, **named)
     except (RuntimeError, MemoryError) as error:

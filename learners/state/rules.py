@@ -30,7 +30,9 @@ def rule_of(context: LearnerContext) -> AggregationRule:
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
-    """Refuse an aggregation rule, or several aggregators, for a learner whose ``setting`` makes neighbours mix.
+    """Refuse an aggregation rule, or several aggregators: the learner's neighbours mix models, and no RSU averages.
+
+    ``setting`` and ``learner`` are only named in the message.
 
     Raises:
         InputError: either was asked for.

@@ -39,7 +39,7 @@ _Visit = tuple[int, int, int, int, int, int, bool, bool]
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
-    """Return the largest displacement (m) of a vehicle that drives at most at ``speed_mps``; a larger one is a jump.
+    """Return the largest displacement (m) in a step if ``speed_mps`` was measured at its ends; a larger one is a jump.
 
     It allows for an acceleration of 5 m/s^2 in a long step, lanes whose drawn length differs from the nominal one, lane
     changes, and junctions without internal lanes.
@@ -316,7 +316,7 @@ class _Drives:
         return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
     def _rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
-        """Return pairs of disc and row, in order, for rows that may be in the disc or one step away (by a grid)."""
+        """Return sorted pairs (disc, row), by a grid: all rows in a disc or within ``reach_m`` of it, and some others."""
         rows = [np.zeros(0, dtype=np.int64) for _ in discs]
         if len(self.vehicle):
             side_m = discs[:, 2].max() + self.reach_m

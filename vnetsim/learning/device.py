@@ -106,13 +106,10 @@ def largest_modulus(group: Collection[Any]) -> Any:
 
 
 def _extremes(tensors: Sequence[Any]) -> Sequence[Any]:
-    """Return each tensor's least and largest value, or on a GPU its largest modulus, as tensors of shape ().
-
-    They are NaN if the tensor has NaN. Either is one pass over the memory; on a CPU the norm takes four times as long.
-    """
+    """Return each tensor's least and largest value, or on a GPU its largest modulus; NaN if the tensor has NaN."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
-    if all(one.device.type == "cpu" for one in tensors):
+    if all(one.device.type == "cpu" for one in tensors):  # where the norm takes four times as long
         real = [torch.view_as_real(one) if one.is_complex() else one for one in tensors]
         return [end for one in real for end in torch.aminmax(one)]
     norms: Sequence[Any] = torch._foreach_norm(list(tensors), math.inf)  # noqa: SLF001

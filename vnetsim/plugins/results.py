@@ -77,7 +77,7 @@ def errors_of_plugins(*plugins: tuple[Kind, Any]) -> Iterator[None]:
 
 
 def _method_of(plugin: Any, frame: FrameType) -> str:
-    """Return the public method of a plug-in whose code a frame runs, or code inside that method; else empty."""
+    """Return the public method of a plug-in that a frame runs, or the method that contains its code; else empty."""
     own = plugin if isinstance(plugin, type) else type(plugin)
     where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
     for base in own.__mro__:

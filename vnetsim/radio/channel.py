@@ -56,7 +56,7 @@ class Transfer:
         rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
         on_done: called once, when the last byte arrives; None for no call.
         active: whether the transfer uses the channel now.
-        due_s: virtual time at which the last byte arrives (s).
+        due_s: virtual time at which the last byte arrives (s); infinite while the rate is 0.
         arrived_bytes: bytes that had arrived at the last change of the rate, or at the end.
     """
 
@@ -76,7 +76,12 @@ class Transfer:
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def settle(self, virtual_s: float, time_s: float) -> bool:
-        """Look the rate up again; if it changed, update ``arrived_bytes`` and ``due_s``. Return whether it changed."""
+        """Look the rate up again; if it changed, update ``arrived_bytes`` and ``due_s``. Return whether it changed.
+
+        Args:
+            virtual_s: the channel's virtual time (s), in which a transfer has the whole airtime; that of ``due_s``.
+            time_s: simulated time (s), for ``rate_bps``.
+        """
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
             return False

@@ -55,7 +55,7 @@ class NoMixing:
         self.handler.mix(replace(mixing, needed=self.world.needed_models()))
 
     def _record(self, into: ModelKey, sources: Mapping[ModelKey, float], time_s: float, closed_by: str) -> None:
-        """Record an average with each source's weight, and report to the outbox that models were averaged."""
+        """Add a row per averaged model to the ``merges`` table (subclasses average), and set ``outbox.mixed``."""
         for source, weight in sources.items():
             self.log.merges.append(MergeRecord(time_s, *into, *source, weight, closed_by))
         self.outbox.mixed = True

@@ -64,7 +64,7 @@ def compare(
     part: Part | None = None,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
-    """Run every unfinished cell of a comparison; return the errors of failed cells by their folders' names.
+    """Run every cell of a comparison that is unfinished or failed before; return errors of failed cells by folder name.
 
     Args:
         plan: the cells and their traffic.
@@ -75,12 +75,13 @@ def compare(
         engine: see ``vnetsim.compare``.
         address: see ``vnetsim.compare``.
         deadline_s: ``time.monotonic()`` from which on no cell begins and running ones stop at the end of a round.
-        part: K and N: run only the cells of this part, while other processes run others; None to run all, alone.
+        part: (K, N), K from 1: run only this part of the cells, while other processes run others; None to run all,
+            alone.
         check: called with the folder and its recorded traffic before any cell runs; may raise InputError.
 
     Raises:
         InputError: the folder contains something else, is in use, or contains other traffic or altered files; the
-            engine is not available; or learners with one schedule exchange in different ways.
+            engine is not available; or an arm's learner cannot train on the schedule that all arms share.
         RunError: the simulator failed while traffic was recorded, or the disk is full.
         UnfinishedError: the deadline was reached, or another process is running a cell; the message says how to
             continue.

@@ -187,7 +187,7 @@ class _Worker:
             self.connection.send(job)
 
     def hear(self) -> tuple[CellJob, CellResult | News]:
-        """Wait for progress or result of the cell and return both; a dead process is replaced, and its cell failed."""
+        """Wait for a message; return the cell and the message. If the process died: restart it, return a failure."""
         job = self.job
         assert job is not None
         try:

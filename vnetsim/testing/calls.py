@@ -27,7 +27,7 @@ class BrokenLaw(VnetsimError):  # noqa: N818 - no error of the checker
 
 
 class StrictPlugin:
-    """A plug-in whose calls are counted; it must not change what it is given.
+    """A plug-in that counts its calls; it must not change what it is given.
 
     Args:
         plugin: the plug-in, or its class.

@@ -204,6 +204,7 @@ def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin)
 
 
 def _data(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Add the laws of data sets to the report: types, labels, same seed, outline, and that a learner can train."""
     strict = StrictPlugin(plugin.settings, DATA_SETS)
     streams = Streams(seed=0)
     with report.law("load returns images and labels that torch takes", needed=True):

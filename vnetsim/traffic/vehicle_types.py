@@ -98,9 +98,10 @@ class TypeFilter:
     def takes(
         self, vehicle_id: str, type_id: str, vehicle_class: str | None = None, height_m: float | None = None
     ) -> bool:
-        """Return whether a vehicle takes part; its class, and its height in m, are None if unknown.
+        """Return whether a vehicle takes part.
 
-        Records the height of its type if it takes part; otherwise counts it in ``left_out``.
+        Records the height of its type (m) if it takes part; otherwise counts it, once, in ``left_out``. An unknown
+        class (None) is taken from the type's name, an unknown height from the class.
         """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}

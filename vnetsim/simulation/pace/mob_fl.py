@@ -91,7 +91,7 @@ class MobFlPace(CoveragePace):
         )
 
     def takes(self, candidate: Candidate, state: RoundState) -> bool:
-        """Return whether a vehicle can finish before it leaves and before the round ends."""
+        """Return whether a vehicle, with the margin, can finish before its predicted exit and before the round ends."""
         took_s = (1 + self.margin) * candidate.duration_s
         # the sum of the parts may differ from the plan's in its last digits
         return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self.predictor), state.close_s - state.now_s)

@@ -188,7 +188,10 @@ class Candidate:
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
     def predict(self) -> Predicted:
-        """Return the predictions that do not need the recorded exit, for the record."""
+        """Return the rest of the window (s) as ``straight`` and as ``history`` predict it, to be recorded.
+
+        ``history`` is None before the first window from the same approach has ended.
+        """
         return Predicted(
             straight_s=self._straight_s(),
             history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),

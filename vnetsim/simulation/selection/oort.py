@@ -46,7 +46,10 @@ class OortMemory:
     failed: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def reported(self, candidate: Candidate) -> tuple[float, int] | None:
-        """Return v_n of a candidate and its round, from 0; None if its silo was never tried."""
+        """Return the utility v_n (images x mean loss) of the candidate's silo and the round of that upload, from 0.
+
+        A silo whose last participation did not commit has the value of ``failed``; None if it was never tried.
+        """
         if candidate.silo in self.failed:
             return self.failed[candidate.silo]
         found = candidate.loss_and_round
