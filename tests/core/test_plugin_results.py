@@ -36,10 +36,10 @@ class Mine(Base):
         return 1 / 0
 
     def begin(self):
-        return self._private()
-
-    def _private(self):
         raise InputError("mine to say")
+
+    def _inner(self):
+        return 1 / 0
 
     def select(self, candidates, free, context):
         {select}
@@ -59,6 +59,7 @@ def policy(tmp_path: Path, select: str = "return 1 / 0") -> Any:
         ("return 3", "it returned 3, expected Iterable; see vnetsim.simulation.selection.SelectionPolicy."),
         ("return None", "it returned None, expected Iterable; see"),
         ("return 1 / 0", "ZeroDivisionError: division by zero."),
+        ("return self._inner()", "ZeroDivisionError: division by zero."),
         ("yield helper(0)", "ZeroDivisionError: division by zero."),
         ("return sorted(candidates, key=lambda one: helper(0))", "ZeroDivisionError: division by zero."),
         ("raise SystemExit(3)", "SystemExit: 3."),

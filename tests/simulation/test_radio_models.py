@@ -111,6 +111,7 @@ DOWN, UP, SIDE = (f"return self.bps{share} * state" for share in ("", " / 2", " 
         ((SIDE, "return float('inf')"), "'plain' failed in sidelink_bps: it returned inf, .*line"),
         ((DOWN, "return None"), "in downlink_bps: it returned None, expected a fin"),
         ((DOWN, "raise ValueError('no map')"), "failed in downlink_bps.*: ValueError: no map."),
+        (("    def draw", "    cap_bps = 'high'\n    def draw"), "in cap_bps: it returned 'high', expected a fin"),
         (("return generator.uniform(0.5, 1)", "1 / 0"), "'plain' failed in draw in round 0: ZeroDivisionError"),
     ],
 )

@@ -257,7 +257,7 @@ class Training:
         if self._models is None:
             return {}
         with self._clock.part("evaluation"):
-            return finite_metrics(self._learner, {SPREAD.name: self._models.spread(self._rsus)}, "in spread")
+            return {SPREAD.name: self._models.spread(self._rsus)}
 
     def _evaluate(self, aggregator: str, round_: int, *, final: bool) -> Mapping[str, float]:
         """Return the metrics of an aggregator's newest model; seeds the global random generators by its round."""
