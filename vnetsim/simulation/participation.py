@@ -161,7 +161,7 @@ class Participation:
         return self.segments[0].begin_s if self.segments else self._stage_begin_s
 
     def bases(self) -> tuple[ModelKey, ...]:
-        """Return the models that its training may begin with; their mean, if there are several."""
+        """Return the models that its training may need; it starts from their mean."""
         return (self.base,)
 
     def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
