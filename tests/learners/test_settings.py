@@ -69,7 +69,7 @@ def test_a_setting_changes_something(
         learner = cls.create(new_context(), cls.Settings(**given | changed))
         found: list[object] = [learner.cost(0), [series.name for series in learner.series()]]
         for round_ in range(2):
-            updates = learner.train(group(round_))
+            updates = learner.train(group(round_, 2))
             found += [(update.loss, raw(update.state), raw(update.kept), update.exchanges) for update in updates]
             found += sorted(learner.aggregate(updates).metrics.items())
         return [*found, raw(learner.state_dict()), sorted(learner.evaluate(final=True).items())]

@@ -46,7 +46,7 @@ def in_contact(participant: MakeParticipant) -> Callable[..., list[Participant]]
 
 def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Participant]]) -> None:
     for r in rounds:
-        group = in_contact(r, [r, r + 1, 10 + r])
+        group = in_contact(r, [r, r + 1])
         if r == 2:  # one that started a round earlier
             group[0] = replace(group[0], base=ModelKey(AGGREGATOR, 1))
         learner.aggregate(learner.train(group))

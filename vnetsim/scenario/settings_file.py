@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,13 @@ def keys_in_file(scenario: str) -> set[str]:
 
 def names_most(settings: Iterable[Key]) -> bool:
     """Return whether these are more than half of all settings, as in a run's record or a frozen benchmark."""
-    every = leaves(to_plain(Experiment(scenario=""))).keys()
+    every = _every_key()
     return 2 * len(every & set(settings)) > len(every)
+
+
+@functools.cache
+def _every_key() -> frozenset[tuple[str, ...]]:
+    return frozenset(leaves(to_plain(Experiment(scenario=""))))
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
