@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -112,25 +112,23 @@ def _save_empty(_: Figure, file: io.StringIO, **__: object) -> None:
     file.write('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>')
 
 
-_UNDRAWN = {"savefig": _save_empty, "add_axes": _Blank(), "colorbar": _Blank()}
-_DRAWN = {name: getattr(Figure, name) for name in _UNDRAWN}
+UNDRAWN = {"savefig": _save_empty, "add_axes": _Blank(), "colorbar": _Blank()}
+DRAWN = {name: getattr(Figure, name) for name in UNDRAWN}
+
+
+@contextlib.contextmanager
+def figures(methods: Mapping[str, Any]) -> Iterator[None]:
+    """Leave the figures of pages empty, ``UNDRAWN``, or draw them after all, ``DRAWN``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, method in methods.items():
+            patch.setattr(Figure, name, method)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
 def undrawn() -> Iterator[None]:
     """Leave the figures of pages empty, which take half of a small run; tests/analysis looks at figures."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, nothing in _UNDRAWN.items():
-            patch.setattr(Figure, name, nothing)
-        yield
-
-
-@contextlib.contextmanager
-def with_figures() -> Iterator[None]:
-    """Draw the figures of pages after all."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, method in _DRAWN.items():
-            patch.setattr(Figure, name, method)
+    with figures(UNDRAWN):
         yield
 
 

@@ -349,7 +349,7 @@ def test_a_track_is_frozen(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("city", "expressway"))) for name in track_names()],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "intersection")) for name in track_names()],
 )
 def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -> None:
     track = load_track(name)

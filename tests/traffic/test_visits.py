@@ -36,8 +36,8 @@ def windows_of(scenario: str, seed: int = 0, **source: object) -> list[Window]:
 )
 def test_the_chain_of_jumps_has_the_second_eigenvalue_of_the_closed_form(moves: str, lambda_2: float) -> None:
     """Counted from the windows alone: who is where at each step."""
-    windows = windows_of("jumps", rsus=6, vehicles=60, moves=moves, probability=0.4, step_s=1.0, duration_s=800.0)
-    at = np.full((60, 800), -1)
+    windows = windows_of("jumps", rsus=6, vehicles=60, moves=moves, probability=0.4, step_s=1.0, duration_s=400.0)
+    at = np.full((60, 400), -1)
     for one in windows:
         vehicle, place = (int(name.rpartition("_")[2]) for name in (one.vehicle_id, one.rsu_id))
         at[vehicle, math.ceil(one.enter_s) : math.floor(one.exit_s)] = place
@@ -47,7 +47,7 @@ def test_the_chain_of_jumps_has_the_second_eigenvalue_of_the_closed_form(moves: 
     chain = counts / counts.sum(axis=1, keepdims=True)
     eigenvalues = np.sort(np.linalg.eigvals(chain).real)
     assert eigenvalues[-1] == pytest.approx(1)
-    assert eigenvalues[-2] == pytest.approx(lambda_2, abs=0.02)  # 48,000 moves: three standard errors
+    assert eigenvalues[-2] == pytest.approx(lambda_2, abs=0.03)  # 24,000 moves: three standard errors
 
 
 def test_who_never_jumps_stays_and_the_seed_decides_who_jumps() -> None:

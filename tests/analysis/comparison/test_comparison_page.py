@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from small_runs import with_figures, write_table
+from small_runs import DRAWN, figures, write_table
 
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.page import ComparisonResult, build_comparison
@@ -79,7 +79,7 @@ def built_study(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> Com
         "notes": ["The paper does not state <s>it</s>."],
         "skipped": [{"arm": "cdl", "condition": "sparse", "reason": "no <b>neighbours</b>"}],
     }
-    with with_figures():
+    with figures(DRAWN):
         return build_comparison(write_comparison(tmp_path_factory.mktemp("study"), make_run, entries, **more))
 
 

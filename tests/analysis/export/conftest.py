@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from small_runs import UNDRAWN, figures
 
 import vnetsim
 
@@ -13,5 +14,6 @@ TINY = {"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "le
 @pytest.fixture(scope="session")
 def small_comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("comparison") / "made"
-    vnetsim.compare("gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=2, out=folder, settings=TINY)
+    with figures(UNDRAWN):
+        vnetsim.compare("gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=2, out=folder, settings=TINY)
     return folder
