@@ -1,14 +1,26 @@
-"""What tests of learners ask of states and participants."""
+"""What tests of learners ask of states, participants and threads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
 from vnetsim.learning import Participant, Peer
 
 State = Mapping[str, torch.Tensor]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one torch thread, as engines do: several wait for each other where cores are few."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def equal(a: State, b: State) -> bool:

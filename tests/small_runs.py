@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
+from learner_checks import one_thread
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from toy_learner import Toy
@@ -67,15 +67,13 @@ class Done:
 
 
 def execute(*arguments: object) -> Done:
-    """Call ``vnetsim`` in this process, with one torch thread: several wait for each other where cores are few."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Call ``vnetsim`` in this process, with one torch thread."""
     out, err = io.StringIO(), io.StringIO()
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-    finally:
-        torch.set_num_threads(threads)
+    with (
+        one_thread(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stopped,
+    ):  # fmt: skip
+        main([str(argument) for argument in arguments])
     return Done(status=int(stopped.value.code or 0), out=out.getvalue(), err=err.getvalue())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
+from learner_checks import one_thread
 
 import vnetsim
 import vnetsim.api
@@ -40,10 +40,8 @@ EXAMPLES = [
 def _one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As the command line of these tests has it, and below a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 def settings_of(options: tuple[str, ...]) -> dict[str, Any]:

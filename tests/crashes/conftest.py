@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from learner_checks import one_thread
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -44,11 +44,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def in_one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def results(folder: Path) -> dict[str, bytes]:

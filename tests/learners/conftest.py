@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from device_checks import learner_class as learner_class_of
 from device_checks.tiny_data import tiny_images, tiny_roads
 from device_checks.training_work import context as small_context
-from learner_checks import peers_of
+from learner_checks import one_thread, peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
 from learners.fedefm import FedEFM, FedEFMSettings
@@ -25,12 +24,10 @@ ROUNDS = 4
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Compute as the engines do: what a test computes by itself is then the same to the bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def as_engines_do() -> Iterator[None]:
+    """What a test computes by itself is then the same to the bit."""
+    with one_thread():
+        yield
 
 
 @pytest.fixture
