@@ -148,8 +148,8 @@ def test_a_folder_of_somebody_elses_keeps_every_file(command: str, name: str, re
 def test_an_rsu_without_traffic_is_a_warning_and_a_report(
     cli: Callable[..., Any], toy: type, scenarios: Path, tmp_path: Path
 ) -> None:
-    once = ("--set", "round.deadline_s=600", "--rsu", "300,-300:50")
-    for command in (("mobility",), ("run", "--learner", toy.name)):
+    once = ("--set", "traffic.end_s=60", "--rsu", "300,-300:50")
+    for command in (("mobility",), ("run", "--learner", toy.name, "--rounds", 1, "--set", "round.deadline_s=40")):
         folder = tmp_path / command[0]
         done = cli(*command, scenarios / "intersection.sumocfg", *once, "--out", folder)
         assert done.status == 0

@@ -54,15 +54,16 @@ def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_pat
 
 def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
     scenario = scenarios / "urban.sumocfg"
+    short = ("--set", "traffic.end_s=120")
     two = ("--rsu", "0,0:100", "--rsu", "150,0:40")
-    assert cli("mobility", scenario, *two, "--out", tmp_path / "two").status == 0
+    assert cli("mobility", scenario, *two, *short, "--out", tmp_path / "two").status == 0
     run = RunDirectory(tmp_path / "two")
     assert set(run.read("windows")["rsu_id"]) == {"0,0", "150,0"}
     assert [rsu["range_m"] for rsu in run.manifest()["rsus"]] == [100.0, 40.0]
     bare = tmp_path / "bare.sumocfg"
     lines = scenario.read_text().replace('value="intersection/', f'value="{scenarios}/intersection/').splitlines()
     bare.write_text("\n".join(line for line in lines if "additional-files" not in line))
-    done = cli("mobility", bare, "--no-report", "--out", tmp_path / "bare")
+    done = cli("mobility", bare, *short, "--no-report", "--out", tmp_path / "bare")
     assert done.status == 0
     assert done.err.startswith("vnetsim: The scenario has no RSU; took junction 'center', ")
     assert "--rsu JUNCTION or --rsu x,y" in done.err

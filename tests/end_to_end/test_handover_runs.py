@@ -101,7 +101,8 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
     assert trained.filter(same).select(columns).equals(played.filter(same).select(columns))
 
 
-@pytest.mark.parametrize("policy", ["mix", pytest.param("multi", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the quick suite has the resumed run above, and replays of one RSU in test_replay.py
+@pytest.mark.parametrize("policy", ["mix", "multi"])
 def test_a_replay_gives_the_handovers_of_the_live_run(
     policy: str, cli: Cli, scenarios: Path, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -127,22 +127,6 @@ def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_
     assert run.read("metrics").filter(name="distance")["round"].to_list() == [0, finished]
 
 
-def test_the_same_seed_gives_the_same_bytes(
-    cli: Callable[..., Any],
-    small: tuple[str, ...],
-    small_run: SmallRun,
-    results_of: ResultsOf,
-    scenarios: Path,
-    tmp_path: Path,
-) -> None:
-    first = results_of(small_run("intersection.sumocfg")[0])
-    assert cli("run", scenarios / "intersection.sumocfg", *small, "--out", tmp_path / "again").status == 0
-    again = results_of(tmp_path / "again")
-    assert {"model.safetensors", "samples.npz", "experiment.toml", "checkpoint/progress.json"} < first.keys()
-    assert first.keys() == again.keys()
-    assert [name for name in first if first[name] != again[name]] == []
-
-
 def test_a_partition_file_gives_the_bits_of_the_run_that_wrote_it(
     small_run: SmallRun,
     results_of: ResultsOf,
