@@ -1,13 +1,16 @@
-"""What a GPU does to the learners: correctness against the CPU, speeds against references, rounds of the papers' sizes.
+"""What a GPU does to the learners: correctness first, then speeds against references, rounds of the papers' sizes.
 
     python tests/gpu_check.py --device cuda --out DIR [--seconds 540] [--data-root FOLDER_OF_CIFAR10]
 
 needs torch, torchvision, scipy, numpy and safetensors, no SUMO, no tables and no installation. Type it again until it
-says that nothing is left: what is finished lies in DIR and is skipped (``--again PART,...`` or ``all`` forgets it). A
-part has a process of its own, and is begun where the most it may take is left of the command's seconds; one that takes
-longer has failed. What Ctrl-C or a signal interrupts is left, and the next command begins it again. DIR holds
-``gpu_check.json`` and the table ``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure of that means
-anything.
+says that nothing is left: what is finished lies in DIR and is skipped (``--again PART,...`` or ``all`` forgets it).
+What Ctrl-C or a signal interrupts is left, and the next command begins it again. DIR holds ``gpu_check.json`` and the
+table ``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure of that means anything.
+
+First comes the mathematics, then the engine that a run uses against plain steps, to the bit, then whole rounds against
+the CPU, then speeds. Each learner is a part by itself, so that the verdict grows; ``engines``, ``rounds`` and
+``same_bits`` name the parts of all learners. A part is begun where the most it may take is left of the command's
+seconds; one that takes longer has failed.
 
 The exit status is 0 when no part failed and every figure of correctness met its target.
 """
@@ -24,6 +27,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -34,10 +38,17 @@ TESTS = Path(__file__).resolve().parent
 # this folder's device_checks, and learners and vnetsim, as they lie here
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
-from device_checks.rows import CheckSetup, NotRun, Part, Record, Row  # noqa: E402 - found by the line above
+from device_checks import registered  # noqa: E402 - found by the line above
+from device_checks.rows import CheckSetup, NotRun, Part, Record, Row  # noqa: E402
 
 FAILED, NO_DEVICE = 3, 4
-"""Status of a process whose part has failed and has told so, and of one that has no device."""
+"""Status of a process of which a part has failed and has said so, and of one that has no device."""
+FIRST = ("flsimco", "fedavg-steering", "fedavg-classification", "fedefm", "cdl", "fedco")
+"""Learners that are checked first: each task, then those with steps of their own."""
+START_S = 120.0
+"""Most seconds of the start of a process, before its first part."""
+LOOK_S = 0.2
+"""Seconds between two looks at which part is running."""
 
 
 def _late(module: str, function: str, *given: Any) -> Any:
@@ -54,20 +65,28 @@ def parts() -> list[Part]:
     """Return all parts, those worth most first."""
     right, fast = partial(_late, "correctness"), partial(_late, "measurements")
     large = partial(fast, "large_round")
+    learners = [*FIRST, *sorted(registered().keys() - {*FIRST})]
+
+    def each(group: str) -> list[Part]:
+        """Return a part for every learner; the limit is what a group of them may take."""
+        return [
+            Part(name=f"{group}_{name}", run=right(group, name), limit_s=60, decides=True, group=group)
+            for name in learners
+        ]
+
     return [
-        Part(name="mathematics", run=right("mathematics"), limit_s=90, decides=True),
-        Part(name="engines", run=right("engines"), limit_s=120, decides=True),
-        Part(name="rounds", run=right("rounds"), limit_s=150, decides=True),
+        Part(name="mathematics", run=right("mathematics"), limit_s=60, decides=True),
+        *each("engines"),
+        *each("rounds"),
+        Part(name="many_small", run=fast("many_small"), limit_s=60),
+        Part(name="large_bfloat16", run=large("bfloat16"), limit_s=90),
+        Part(name="small_rounds", run=fast("small_rounds"), limit_s=60),
         Part(name="paper_flsimco", run=fast("paper_rounds", "flsimco"), limit_s=200),
-        Part(name="many_small", run=fast("many_small"), limit_s=90),
+        *each("same_bits"),
         Part(name="host_waits", run=fast("host_waits"), limit_s=60),
         Part(name="transport", run=fast("transport"), limit_s=90),
-        Part(name="large_bfloat16", run=large("sequential", "bfloat16"), limit_s=120),
-        Part(name="large_bfloat16_stacked", run=large("auto", "bfloat16"), limit_s=120),
-        Part(name="large_tf32", run=large("sequential", "TF32"), limit_s=120),
-        Part(name="large_float32", run=large("sequential", "float32"), limit_s=150),
-        Part(name="small_rounds", run=fast("small_rounds"), limit_s=90),
-        Part(name="same_bits", run=right("same_bits"), limit_s=120, decides=True),
+        Part(name="large_tf32", run=large("TF32"), limit_s=120),
+        Part(name="large_float32", run=large("float32"), limit_s=150),
         Part(name="paper_cdl", run=fast("paper_rounds", "cdl"), limit_s=200),
         Part(name="paper_fedefm", run=fast("paper_rounds", "fedefm"), limit_s=200),
     ]
@@ -81,20 +100,30 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     record = Record(folder, list(everything))
     if options.child:
-        return child(everything[options.child[0]], float(options.child[1]), options, record)
+        ends, *names = options.child
+        return child([everything[name] for name in names], float(ends), options, record)
     content = record.read()
     setting = {"device": options.device, "tiny": options.tiny, "data_root": options.data_root}
     if content.get("setting", setting) != setting:
         print(f"{folder}: was made with {content['setting']}; choose another --out.", file=sys.stderr)
         return 2
-    kept = {name: part for name, part in content["parts"].items() if name not in options.again}
+    before = content["parts"].items()
+    kept = {name: part for name, part in before if name not in options.again and part["status"] != "running"}
     record.update(setting=setting, parts=kept)
     ends_s = time.monotonic() + options.seconds
     try:
-        for name in record.left():
-            part = everything[name]
-            if name in options.only and part.limit_s <= ends_s - time.monotonic() and not run(part, arguments, record):
+        waiting = [everything[name] for name in record.left() if name in options.only]
+        while waiting:
+            together = [part for part in waiting if part.group and part.group == waiting[0].group] or waiting[:1]
+            if together[0].limit_s > ends_s - time.monotonic():
+                waiting.remove(together[0])
+                continue
+            ended = run(together, ends_s, arguments, record)
+            if ended is None:
                 return 1
+            waiting = [part for part in waiting if part not in ended]
+            if together[0].decides:
+                print(verdict(record, options), flush=True)
     except KeyboardInterrupt:
         summary(record, options)
         return 130
@@ -104,8 +133,10 @@ def main(arguments: Sequence[str]) -> int:
 def parsed(arguments: Sequence[str], names: list[str]) -> argparse.Namespace:
     """Return the options."""
 
+    groups = {part.group: [one.name for one in parts() if one.group == part.group] for part in parts() if part.group}
+
     def some(text: str) -> list[str]:
-        given = names if text == "all" else text.split(",")
+        given = names if text == "all" else [one for name in text.split(",") for one in groups.get(name, [name])]
         if unknown := set(given) - set(names):
             raise argparse.ArgumentTypeError(f"no part {', '.join(sorted(unknown))}; the parts: {', '.join(names)}")
         return given
@@ -115,48 +146,83 @@ def parsed(arguments: Sequence[str], names: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", required=True, help="folder of what was found, and of what is left")
     parser.add_argument("--seconds", type=float, default=540.0, help="of this command")
     parser.add_argument("--tiny", action="store_true", help="rehearse: sizes of a second; no figure means anything")
-    parser.add_argument("--only", type=some, default=names, help="names of parts, separated by commas")
+    parser.add_argument(
+        "--only", type=some, default=names, help="names of parts or groups of them, separated by commas"
+    )
     parser.add_argument("--again", type=some, default=[], help="parts to forget and to repeat, or all")
     parser.add_argument("--data-root", default="", help="folder of CIFAR-10 for the runs of the papers' sizes")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)  # the part, and when it ends
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)  # when the command ends, and the parts
     return parser.parse_args(arguments)
 
 
-def run(part: Part, arguments: Sequence[str], record: Record) -> bool:
-    """Run a part in a process of its own; return whether there is a device to run parts on."""
+def run(together: Sequence[Part], ends_s: float, arguments: Sequence[str], record: Record) -> list[Part] | None:
+    """Run parts in one process; return those to run no more in this command, None if there is no device.
+
+    A part that takes longer than its limit, or that ends the process, has failed; the parts after it are not returned.
+    """
     process = subprocess.Popen(
-        [sys.executable, sys.argv[0], *arguments, "--child", part.name, str(time.monotonic() + part.limit_s)],
+        [sys.executable, sys.argv[0], *arguments, "--child", str(ends_s), *(part.name for part in together)],
         stdin=subprocess.PIPE,  # closed when this process ends, in whatever way
         env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},  # what deterministic algorithms want
     )
-    why = ""
+    of = {part.name: part for part in together}
+    running, began_s, why = "", time.monotonic(), ""
     try:
-        if (status := process.wait(part.limit_s)) not in {0, FAILED, NO_DEVICE}:
-            why = f"its process ended with status {status}"
-    except subprocess.TimeoutExpired:
-        why = f"took longer than its limit of {part.limit_s:.0f} s"
+        while process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+            now = record.running()
+            if now not in ("", running):
+                running, began_s = now, time.monotonic()
+            limit_s = of[running].limit_s if running else START_S
+            if process.poll() is None and time.monotonic() - began_s > limit_s:
+                why = f"took longer than its limit of {limit_s:.0f} s"
+                break
     finally:
         process.kill()
         process.wait()
-    if why:
-        record.put(part.name, "failed", why=why)
-        print(f"{part.name}: {why}", flush=True)
-    return process.returncode != NO_DEVICE
+    if process.returncode == NO_DEVICE:
+        return None
+    if not why and process.returncode not in {0, FAILED}:
+        running = record.running()
+        why = f"its process ended with status {process.returncode}"
+    if not why:
+        return list(together)
+    failed = running or next((name for name in of if name in record.left()), together[-1].name)
+    record.put(failed, "failed", why=why)
+    print(f"{failed}: {why}", flush=True)
+    return list(together[: list(of).index(failed) + 1])
 
 
-def child(part: Part, ends_s: float, options: argparse.Namespace, record: Record) -> int:
-    """Run a part, and keep how it ended."""
+def child(together: Sequence[Part], ends_s: float, options: argparse.Namespace, record: Record) -> int:
+    """Run parts one after the other, and keep how each ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this one
-    began_s = time.monotonic()
     try:
         record.update(machine=machine(options.device))
     except NotRun as reason:
         print(reason, file=sys.stderr)
         return NO_DEVICE
-    setup = CheckSetup(device=options.device, tiny=options.tiny, ends_s=ends_s, data_root=options.data_root)
+    found = 0
+    for part in together:
+        if part is together[0] or part.limit_s <= ends_s - time.monotonic():
+            found = max(found, attempt(part, options, record))
+    return found
+
+
+def attempt(part: Part, options: argparse.Namespace, record: Record) -> int:
+    """Run a part, and keep how it ended; return FAILED if it failed, else 0."""
+    record.put(part.name, "running")
+    began_s = time.monotonic()
+    setup = CheckSetup(
+        device=options.device, tiny=options.tiny, ends_s=began_s + part.limit_s, data_root=options.data_root
+    )
     rows, why, status = [], "", "finished"
     try:
+        if part.decides:
+            import torch  # noqa: PLC0415 - the parent does without
+
+            torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other, minutes on a busy machine
         rows = part.run(setup)
     except NotRun as reason:
         status, why = "not run", str(reason)
@@ -206,18 +272,27 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
+def judged(record: Record, options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the parts of correctness that have ended, and what of them is not as it should be."""
+    kept = record.read()["parts"]
+    ended = [p.name for p in parts() if p.decides and p.name in options.only and p.name not in record.left()]
+    wrong = [name for name in ended if kept[name]["status"] == "failed"]
+    return ended, wrong + [row["work"] for name in ended for row in kept[name]["rows"] if row["met"] is False]
+
+
+def verdict(record: Record, options: argparse.Namespace) -> str:
+    """Return whether the parts of correctness that have ended are right."""
+    ended, wrong = judged(record, options)
+    asked = [part for part in parts() if part.decides and part.name in options.only]
+    return f"correctness: {'WRONG' if wrong else 'right'}, {len(ended)} of {len(asked)} parts done"
+
+
 def summary(record: Record, options: argparse.Namespace) -> int:
     """Say what is left, and return the exit status."""
     kept = record.read()["parts"]
     left = [name for name in record.left() if name in options.only]
     failed = [name for name in options.only if kept.get(name, {}).get("status") == "failed"]
-    wrong = [
-        row["work"]
-        for part in parts()
-        if part.decides and part.name in options.only
-        for row in kept.get(part.name, {}).get("rows", [])
-        if row["met"] is False
-    ]
+    wrong = [one for one in judged(record, options)[1] if one not in failed]
     for part in parts():
         if part.name in left and part.limit_s > options.seconds:
             print(f"{part.name}: is begun with --seconds {part.limit_s:.0f} or more alone")
@@ -225,7 +300,7 @@ def summary(record: Record, options: argparse.Namespace) -> int:
     if failed:
         print(f"--again {','.join(failed)} repeats what failed")
     for work in wrong:
-        print(f"not as on the CPU: {work}")
+        print(f"not as it should be: {work}")
     return 1 if failed or wrong else 0
 
 

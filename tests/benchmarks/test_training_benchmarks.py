@@ -78,7 +78,7 @@ def paper_round(device: str, *, repetitions: int = 1) -> None:
     central.train(1)  # the first step of a process is slower than those after it, whoever takes it
     batched, sequential, loop, two, four = seconds(
         [
-            lambda: ours["batched"].train(joined),
+            lambda: ours["auto"].train(joined),
             lambda: ours["sequential"].train(joined),
             lambda: central.train(count * steps),
             lambda: published[2].vehicles(count, steps),
@@ -103,7 +103,7 @@ def precisions(device: str) -> None:
         ours = {
             precision: contrastive(
                 device, silos=count, per_silo=520, encoder=encoder, batch=batch, steps=1, precision=precision
-            )["batched"]
+            )["auto"]
             for precision in ("float32", "bfloat16")
         }
         joined = vehicles(count)

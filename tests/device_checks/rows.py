@@ -72,12 +72,14 @@ class Part:
         run: returns its rows, or raises ``NotRun``.
         limit_s: the most it may take; it is begun where so much is left of a command.
         decides: whether a target missed is a fault, which the exit status tells.
+        group: parts of one group run in one process, one after the other; empty for a process of its own.
     """
 
     name: str
     run: Callable[[CheckSetup], list[Row]]
     limit_s: float
     decides: bool = False
+    group: str = ""
 
 
 class Record:
@@ -107,13 +109,19 @@ class Record:
         self._page.write_text(_page(content, self._names))
 
     def put(self, part: str, status: str, *, rows: Sequence[Row] = (), why: str = "", wall_s: float = 0.0) -> None:
-        """Keep how far a part is: ``finished``, ``unfinished``, ``failed`` or ``not run``."""
+        """Keep how far a part is: ``running``, ``finished``, ``failed`` or ``not run``."""
         found = {"status": status, "why": why, "wall_s": round(wall_s, 2), "rows": [asdict(row) for row in rows]}
         self.update(parts=self.read()["parts"] | {part: found})
 
     def left(self) -> list[str]:
         """Return the parts that no command has brought to an end."""
-        return [name for name in self._names if name not in self.read()["parts"]]
+        kept = self.read()["parts"]
+        return [name for name in self._names if kept.get(name, {"status": "running"})["status"] == "running"]
+
+    def running(self) -> str:
+        """Return the part that has begun and not ended; empty if none."""
+        kept = self.read()["parts"].items()
+        return next((name for name, part in kept if part["status"] == "running"), "")
 
 
 def _page(content: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -7,15 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gpu_check
 import pytest
-from device_checks import correctness
+import torch
+from device_checks import correctness, registered
 from device_checks.other_device import other_device
 from device_checks.rows import CheckSetup
-from device_checks.tiny_rounds import tiny_learner
+from device_checks.tiny_rounds import AlteredEngine, Disturbed, tiny_learner
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from learners.engines.programs import SequentialEngine
 
 CHECK = Path(__file__).parents[1] / "gpu_check.py"
 LACKING = {"arro3", "cattrs", "cyclopts", "hypothesis", "matplotlib", "ot", "polars", "pytest"} | {
@@ -45,7 +50,10 @@ sys.meta_path[:] = [Bare(finder) for finder in sys.meta_path]
 """
 
 
-BY_THEMSELVES = "mathematics,engines,rounds,paper_fedefm,host_waits,transport,large_bfloat16,small_rounds,same_bits"
+BY_THEMSELVES = (
+    "mathematics,engines_flsimco,engines_fedavg-steering,rounds_fedavg-steering,paper_fedefm,host_waits,transport,"
+    "large_bfloat16,small_rounds,same_bits_flsimco"
+)
 """Parts that are tried on a bare machine; the others in this process."""
 
 
@@ -62,6 +70,7 @@ def test_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
         assert "left: nothing; failed: none" in done.stdout, done.stderr
+        assert "WRONG" not in done.stdout
         return done.stdout
 
     first = check()
@@ -73,6 +82,7 @@ def test_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
     assert check().splitlines() == first.splitlines()[-1:], "nothing is done twice"
     again = check("--again", "paper_fedefm")
     assert [line.partition(":")[0] for line in again.splitlines() if line[0] != " "][:-1] == ["paper_fedefm"]
+    assert "correctness: right, 5 of 5 parts done" in first
 
 
 PARTS = """
@@ -102,7 +112,9 @@ def endless(setup):
     time.sleep(1500)
 
 def parts():
-    return [Part(name=name, run=globals()[name], limit_s=limit_s) for name, limit_s in {parts!r}.items()]
+    return [
+        Part(name=name, run=globals()[name], limit_s=limit_s, group={group!r}) for name, limit_s in {parts!r}.items()
+    ]
 
 gpu_check.parts, gpu_check.machine = parts, lambda device: {{}}
 if __name__ == "__main__":
@@ -116,12 +128,13 @@ class Check:
 
     Args:
         folder: for the check.
+        group: of all parts.
         parts: the most that each may take (s), by the name of its function in ``PARTS``.
     """
 
-    def __init__(self, folder: Path, **parts: float) -> None:
+    def __init__(self, folder: Path, group: str = "", **parts: float) -> None:
         self.out, self.begun, self._script = folder / "out", folder / "begun", folder / "check.py"
-        self._script.write_text(PARTS.format(tests=str(CHECK.parent), parts=parts, begun=str(self.begun)))
+        self._script.write_text(PARTS.format(tests=str(CHECK.parent), parts=parts, group=group, begun=str(self.begun)))
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(self._script), "--device", "cpu", "--out", str(self.out), *more]
@@ -135,12 +148,13 @@ class Check:
 
     def kept(self) -> dict[str, tuple[str, str]]:
         parts = json.loads((self.out / "gpu_check.json").read_text())["parts"]
-        return {name: (part["status"], part["why"]) for name, part in parts.items()}
+        return {name: (part["status"], part["why"]) for name, part in parts.items() if part["status"] != "running"}
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_part_is_left_and_begun_again(by: int, tmp_path: Path) -> None:
-    check = Check(tmp_path, fine=300, held_at_first=300)
+@pytest.mark.parametrize("group", ["", "together"])
+def test_an_interrupted_part_is_left_and_begun_again(by: int, group: str, tmp_path: Path) -> None:
+    check = Check(tmp_path, group, fine=300, held_at_first=300)
     process = check.start("--seconds", "900")
     while not check.begun.exists():
         time.sleep(0.02)
@@ -153,9 +167,10 @@ def test_an_interrupted_part_is_left_and_begun_again(by: int, tmp_path: Path) ->
         assert check.run() == (0, "left: nothing; failed: none")
 
 
-def test_what_fails_leaves_the_others_to_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["", "together"])
+def test_what_fails_leaves_the_others_to_run(group: str, tmp_path: Path) -> None:
     """An error, a crash or its limit; a part is begun where its limit is left, and what has failed is not repeated."""
-    check = Check(tmp_path, crashed=300, endless=1, fine=5000, wrong=300)
+    check = Check(tmp_path, group, crashed=300, endless=1, fine=5000, wrong=300)
     assert check.run() == (1, "left: fine; failed: crashed, endless, wrong")
     failed = {
         "crashed": ("failed", "its process ended with status -11"),
@@ -175,25 +190,80 @@ def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[0] == "--device cuda:99: no CUDA device is available here."
 
 
-def test_rounds_that_learn_otherwise_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step size of a tenth more on the device, in whose place the CPU stands."""
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Train one vehicle after the other, in this thread, with one thread as the check does."""
+    monkeypatch.setattr("learners.tasks.task.create_engine", lambda *_, **__: SequentialEngine())
+    monkeypatch.setattr(correctness, "create_engine", lambda *_: SequentialEngine())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+HERE = CheckSetup(device="cpu", tiny=True, ends_s=0)
+
+
+def test_rounds_that_learn_otherwise_are_told(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:  # noqa: ARG001
+    """A step size of a tenth more on the device, in whose place the CPU stands; initial weights off in one place."""
+    learners: list[Any] = []
 
     def made(name: str, device: str, **settings: Any) -> Any:
-        return tiny_learner(name, device, **settings, **({"lr": 0.066} if settings["engine"] == "auto" else {}))
+        last = {"lr": rate} if len(learners) == 1 + correctness.SAMPLES else {}
+        learners.append(tiny_learner(name, device, **last, **settings))
+        return learners[-1]
 
     monkeypatch.setattr(correctness, "tiny_learner", made)
-    monkeypatch.setattr(correctness, "learners_of", lambda _: ["fedavg", "flsimco"])
-    rows = correctness.rounds(CheckSetup(device="cpu", tiny=True, ends_s=0))
-    assert {row.work.rpartition(", ")[2]: row.met for row in rows} == {"sequential": True, "auto": False}
+    for rate, met in ((0.06, True), (0.066, False)):  # noqa: B007 - `made` reads it
+        learners.clear()
+        (row,) = correctness.rounds(HERE, "flsimco")
+        assert row.met is met, row
 
 
-ELSEWHERE = {"engines", "rounds", "small_rounds", "same_bits", "host_waits"}
+def test_an_engine_that_rounds_otherwise_is_told(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:  # noqa: ARG001
+    (row,) = correctness.engines(HERE, "fedavg")
+    assert (row.met, row.seen) == (True, "the same bits")
+    monkeypatch.setattr(correctness, "create_engine", lambda *_: AlteredEngine(Disturbed(0)))
+    (row,) = correctness.engines(HERE, "fedavg")
+    assert row.met is False
+
+
+LAUNCH_S = 40e-6
+"""The launch of a kernel on the slowest GPU seen."""
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
+        self.count += 1
+        return operation(*arguments, **(options or {}))
+
+
+@pytest.mark.slow
+def test_the_parts_of_correctness_end_within_a_minute(eager: None) -> None:  # noqa: ARG001
+    """All operations of the learner with the most, times all learners, as if each took a launch on the device."""
+    for part in (correctness.engines, correctness.rounds, correctness.same_bits):
+        with Launches() as launched:
+            part(HERE, "fedefm")
+        seconds = launched.count * LAUNCH_S * len(registered())
+        print(f"{part.__name__}: {launched.count} operations, all learners {seconds:.0f} s")
+        assert seconds < 45
+
+
+ELSEWHERE = {"small_rounds", "host_waits"}
 """Parts whose learners, engines and rounds other tests hold to their device."""
 
 
 def test_the_parts_keep_to_their_device() -> None:
     """On tensors that count as lying on another device; it has no bfloat16."""
-    ran = [part for part in gpu_check.parts() if part.name not in ELSEWHERE and "bfloat16" not in part.name]
+    ran = [
+        part
+        for part in gpu_check.parts()
+        if part.name not in ELSEWHERE and not part.group and "bfloat16" not in part.name
+    ]
     assert len(ran) == 8
     for part in ran:
         with other_device() as device:

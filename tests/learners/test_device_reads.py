@@ -10,6 +10,7 @@ from device_checks.tiny_rounds import joined, tiny_learner
 from learners.engines.programs import SequentialEngine
 from vnetsim.learning.faults import train_checked
 
+VEHICLES = 4
 BESIDES = 5
 """Most waits of a round without evaluation, besides the one at the end of every call of the engine."""
 READS_IN_EVALUATION = {"contrastive": 1, "steering": 1, "classification": 1}
@@ -39,10 +40,10 @@ def test_a_round_and_an_evaluation_wait_a_few_times(name: str, monkeypatch: pyte
         for round_ in range(2):  # from the second on FedEFM's copies teach, and CDL's sub-networks train
             learner._task.engine = engine = Counting()
             pretended.reads.clear()
-            learner.aggregate(train_checked(learner, joined(round_, 3), {}))
+            learner.aggregate(train_checked(learner, joined(round_, VEHICLES), {}))
             assert pretended.reads.total() <= BESIDES + engine.calls, pretended.reads
         assert pretended.reads, "an engine waits at its end"
         pretended.reads.clear()
         learner.evaluate(final=False)
-        models = 1 + len({one.silo for one in joined(0, 3)}) * bool(learner._silos.trained)
+        models = 1 + len({one.silo for one in joined(0, VEHICLES)}) * bool(learner._silos.trained)
         assert pretended.reads.total() <= models * READS_IN_EVALUATION[type(learner).task], pretended.reads

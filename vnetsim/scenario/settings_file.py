@@ -126,6 +126,7 @@ def names_most(settings: Iterable[Key]) -> bool:
 
 @functools.cache
 def _every_key() -> frozenset[tuple[str, ...]]:
+    """Return the paths of all settings that have a value by default."""
     return frozenset(leaves(to_plain(Experiment(scenario=""))))
 
 
