@@ -42,7 +42,7 @@ class _Lines:
         tell(text)
 
     def advance(self, *, time_s: float, done: float, total: float | None) -> None:  # noqa: ARG002 - the protocol's name
-        """Estimate the remaining wall time, from the start again if ``done`` falls or ``total`` changes; maybe print."""
+        """Estimate the remaining wall time, from the start again if ``done`` falls or ``total`` changes; may print."""
         now_s = time.monotonic()
         if self._first is None or done < self._first[1] or total != self._first[2]:
             self._first = now_s, done, total

@@ -183,7 +183,7 @@ def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans by the interior-point method, part by part, and their gaps; NaN for a problem not finite."""
+    """Return plans and duality gaps (interior-point method, in batches); NaN for a problem with non-finite input."""
     if not len(cost):
         return cost, cost.new_zeros(0)
     part = max(1, PART_ENTRIES.get(cost.device.type, PART_ENTRIES["cuda"]) // cost[0].numel())
@@ -193,7 +193,7 @@ def _interior_point(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _in_part(cost: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans of a part of the problems, NaN if not finite, and their duality gaps."""
+    """Return plans and duality gaps of a batch of problems; the plan is NaN for non-finite input."""
     finite = (cost.sum((1, 2)) + a.sum(1) + b.sum(1)).isfinite()[:, None]
     cost, a, b = cost.where(finite[..., None], 1), a.where(finite, 1 / a.shape[1]), b.where(finite, 1 / b.shape[1])
     plan, v = _iterate(cost, *(share.clamp_min(SMALLEST_SHARE) for share in (a, b)))

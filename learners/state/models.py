@@ -108,7 +108,7 @@ class Models:
         self._saved = {}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> dict[int, State]:
-        """Return one aggregator's models by version; KeyError if ``round`` lacks, ValueError for other names or shapes."""
+        """Return one aggregator's models by version; KeyError without ``round``, ValueError for other names, shapes."""
         newest, device = int(tensors["round"]), next(iter(self.initial.values())).device
         models: dict[int, dict[str, Tensor]] = {newest: {}}
         for key in tensors.keys() - {"round"}:

@@ -316,7 +316,7 @@ class _Drives:
         return zip(*(column.tolist() for column in columns), strict=True), np.ascontiguousarray(points.T)
 
     def _rows_near(self, discs: Floats) -> tuple[Integers, Integers]:
-        """Return sorted pairs (disc, row), by a grid: all rows in a disc or within ``reach_m`` of it, and some others."""
+        """Return pairs (disc, row), sorted: all rows in a disc or within ``reach_m`` of it, and some more (grid)."""
         rows = [np.zeros(0, dtype=np.int64) for _ in discs]
         if len(self.vehicle):
             side_m = discs[:, 2].max() + self.reach_m

@@ -310,7 +310,7 @@ class Participation:
             self._begin("training")
 
     def _backhaul(self) -> Activity:
-        """Wait until the backhaul has brought the update from the RSU to the owner; no segment if that takes no time."""
+        """Wait until the backhaul has brought the update from RSU to owner; adds no segment if that takes no time."""
         assert self.coverage is not None
         self._begin("backhaul")
         rsu_id, size_bytes = self.coverage.window.rsu.id, self.invitation.cost.upload_bytes

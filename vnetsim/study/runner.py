@@ -231,7 +231,7 @@ class _Study:
         self.mine = {name for name, is_mine in zip(self.cells, mine, strict=True) if is_mine}
 
     def play(self, engine: Engine) -> Mapping[str, str]:
-        """Run missing cells; return errors by cell name. UnfinishedError if some have to be continued."""
+        """Run the cells that are not finished; return errors of failed ones by cell name. Raises like ``compare``."""
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
         self._write()
