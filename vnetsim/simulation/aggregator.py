@@ -104,7 +104,7 @@ class Aggregator:
     def resume(self, *, reset: bool) -> None:
         """Begin the held round now, with the cloud's model; it closes at once if earlier commits complete it.
 
-        ``reset`` cuts all participations in flight: ``stale``, or as if they had left if they are outside coverage.
+        ``reset`` ends all participations in flight: as ``stale``, and those outside coverage as if they had left it.
         """
         self._open.held, self._open.open_s = False, self.world.env.now
         for participation in self.in_flight if reset else ():
@@ -113,7 +113,7 @@ class Aggregator:
         self._close_if_over()
 
     def _begin(self) -> None:
-        """Set the deadline of the open round, and report vehicles that rested to the outbox as idle."""
+        """Set the open round's deadline; report vehicles that could not be invited again in the last round as idle."""
         self.outbox.idle.extend(self.invitations.take_rested())
         length_s = self.world.experiment.round.deadline_s
         if self._deadline_s is not None:
@@ -148,7 +148,7 @@ class Aggregator:
     ) -> None:
         """Let a participation go on at another RSU, or outside coverage with None; see ``Participation.move``.
 
-        It takes no place outside coverage. The round closes if that was what it waited for.
+        Outside coverage it takes no place, and the round closes if it waited only for this participation.
         """
         self.in_flight.move(participation, coverage, keep=keep, model=model)
         self._close_if_over()
@@ -291,7 +291,7 @@ class Aggregator:
                     return
 
     def begin(self, window: OpenWindow, make: Callable[..., Participation] = Participation) -> None:
-        """Start a participation in a window, without counting it as invited; ``make`` is called for it."""
+        """Start a participation in a window; ``make`` creates it. Does not increase the round's ``invited``."""
         vehicle = window.vehicle
         invitation = Invitation(
             coverage=self.world.coverage(window),
@@ -323,7 +323,7 @@ class Aggregator:
         return participation.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End a participation for which the round does not wait; outside coverage, its outcome is that of its stage."""
+        """End a participation as stale, late or unfinished, by ``closed_by``; outside coverage as having left it."""
         doing = participation.cut()
         late: Outcome = (
             "deadline" if closed_by == "deadline" else "unfinished" if closed_by == "traffic_end" else "stale"

@@ -18,7 +18,7 @@ amplifier needs about 1 W to radiate 0.2 W (23 dBm), the rest of the unit 1 W.""
 
 
 def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
-    """Return the extra energy that a participation needs on board, by column of the record (J).
+    """Return the extra energy that a participation needs on board (J), by column of the table ``participations``.
 
     Args:
         seconds: time in each stage (s).

@@ -74,7 +74,7 @@ class Handover:
             after.adopt(participation)
 
     def _set_effects(self, participation: Participation, after: Aggregator, *, change: bool) -> None:
-        """Set from which version of ``after`` staleness counts, and whether only the change is aggregated."""
+        """Set the version of ``after`` from which staleness counts; with ``change`` only the change is aggregated."""
         own, counted_from = participation.base.aggregator == after.name, None
         if participation.arriving is not None:
             counted_from = participation.arriving.version

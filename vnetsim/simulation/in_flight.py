@@ -33,13 +33,13 @@ class InFlight:
         return self._by_vehicle[vehicle]
 
     def add(self, participation: Participation) -> None:
-        """Add one inside coverage, and note in its vehicle that it takes part for the aggregator."""
+        """Add a participation inside coverage, and enter the aggregator in its vehicle's ``served_by``."""
         vehicle = participation.window.vehicle
         self._by_vehicle[vehicle] = participation
         vehicle.served_by.append(self._name)
 
     def remove(self, participation: Participation) -> None:
-        """Remove one that has ended or that another aggregator takes over."""
+        """Remove a participation that has ended or that another aggregator takes over."""
         vehicle = participation.window.vehicle
         del self._by_vehicle[vehicle]
         self._outside -= participation.coverage is None
@@ -48,12 +48,12 @@ class InFlight:
     def move(
         self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None
     ) -> None:
-        """Let one go on at another RSU, or outside coverage with None; see ``Participation.move``."""
+        """Let a participation go on at another RSU, or outside coverage with None; see ``Participation.move``."""
         self._outside += (coverage is None) - (participation.coverage is None)
         participation.move(coverage, keep=keep, model=model)
 
     def models(self) -> Iterator[ModelKey]:
-        """Yield the models that are needed to train them; one may come more than once."""
+        """Yield the models that are needed to train the participations; a model may come more than once."""
         for participation in self._by_vehicle.values():
             yield from (*participation.bases(), *(model for _, model in participation.handover.mixed))
             if participation.arriving is not None:

@@ -169,7 +169,7 @@ class Invitations:
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
     def predict(self, window: OpenWindow, now_s: float) -> Predicted:
-        """Return the predicted rest of a window at a time (s)."""
+        """Return the predictions of how long a window still lasts after a time (s)."""
         self._selection_state.advance(now_s, self.planned_share)
         return Candidate(window, self._selection_state).predict()
 
@@ -199,5 +199,5 @@ class Invitations:
             self._learn(new, self._memory)
 
     def _entered(self, candidate: Candidate) -> int:
-        """Return the order of entry of a waiting candidate, by which they are sorted."""
+        """Return the number of a candidate's window in order of entry, as a sort key."""
         return self._windows[candidate].index

@@ -141,7 +141,7 @@ class RoundResult:
         weights: weight of each update in the aggregate; None if it was not aggregated.
         losses: mean training loss of each participant; None if it was not trained.
         rejected: positions of updates with non-finite values.
-        exchanges: what the learner computed of an exchange, a number for the record, by ids of sender and receiver.
+        exchanges: the number that the learner reports of an exchange (column ``value``), by ids of sender and receiver.
         figures: number that the selection policy asks for by its ``figure``, of each update; None if not reported, and
             empty if none is.
     """

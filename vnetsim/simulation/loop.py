@@ -254,7 +254,7 @@ class _Loop:
             aggregator.fill()
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
-        """Apply an event of the traffic (at its end, after all else of that instant); return whether rounds remain."""
+        """Apply an event of the traffic; return whether rounds remain. An exit by the traffic's end comes last."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True

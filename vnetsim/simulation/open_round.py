@@ -61,7 +61,7 @@ class OpenRound:
     held: bool = False
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
-        """Return silo and the policy's ``figure`` of each update that was not rejected; None if not reported."""
+        """Return silo and policy's ``figure`` of each update that was not rejected; None for an unreported figure."""
         figures = result.figures or [None] * len(self.committed)
         pairs = enumerate(zip(self.committed, figures, strict=True))
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]

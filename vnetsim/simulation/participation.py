@@ -200,7 +200,7 @@ class Participation:
         self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, book what it was doing, and return that stage.
+        """End it now, append the stage it was in to ``segments``, and return that stage.
 
         Outside coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left.
         """

@@ -27,7 +27,7 @@ class SimulationPlugins:
 
     @property
     def by_kind(self) -> tuple[tuple[Kind, Any], ...]:
-        """The three, each after its kind."""
+        """Selection policy, pace and radio model, as pairs of kind and plug-in."""
         return (SELECTIONS, self.selection), (PACES, self.pace), (RADIO_MODELS, self.radio)
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:

@@ -137,7 +137,7 @@ class BenchArm:
         label: its name in tables.
         learner: a name, or ``/path/to/file.py:CLASS``.
         settings: settings, including the learner's, that differ from the baseline's, by dotted key.
-        control: the track's control that the arm is; None for any other arm.
+        control: name of the track's control that this arm is; None if it is none.
     """
 
     track: Track

@@ -97,9 +97,9 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield the name of each value that differs, both values, and whether it should not.
+    """Yield the name of each value that differs, both values, and whether the difference is an error.
 
-    It should not if training does not decide it, and it differs by more than rounding (``SAME``) or only one is None.
+    It is, for a value that training does not decide, if one is None or they differ by more than rounding (``SAME``).
     """
     for name, value in asdict(mine).items():
         there = getattr(other, name)
@@ -109,7 +109,7 @@ def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, An
 
 
 def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -> Iterator[tuple[str, float, float]]:
-    """Yield the names and both means over the seeds of those fields in ``METRIC`` whose means differ."""
+    """Yield name and both means over the seeds of each field in ``METRIC`` whose means differ beyond rounding."""
     for name in METRIC:
         mean, other_mean = (fmean(getattr(one, name) for one in values) for values in (mine, other))
         if mean != other_mean:

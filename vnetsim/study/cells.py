@@ -34,7 +34,7 @@ class CellJob:
 
     Args:
         name: name of its folder.
-        where: its number, the number of cells, and its ``words``.
+        where: its number, the number of cells, and its ``words``, for messages.
         words: arm, condition and seed.
         root: folder of the comparison, absolute.
         experiment: its settings; paths of traffic and plug-in files are relative to ``root``.
@@ -82,7 +82,7 @@ class CellResult:
         name: name of its folder.
         error: why it failed, in one line; empty if it finished.
         disk_full: whether it failed because the disk is full, so that all others would fail too.
-        unfinished: why it has to be continued, although it did not fail; else empty.
+        unfinished: why it was not run to its end, although it did not fail; else empty.
     """
 
     name: str

@@ -280,7 +280,7 @@ class Expansion:
         return keys - {f"learning.{key}" for key in others}
 
     def _find_common_idle(self, lacking: Mapping[str, str]) -> set[str]:
-        """Return those in ``lacking`` that act in the tables of all sizes; all if these tables alone are no study."""
+        """Return the keys in ``lacking`` with an effect in the tables of all sizes; all if those alone are no study."""
         if not lacking or self._common is None:
             return set()
         try:
@@ -331,7 +331,7 @@ class Expansion:
         return own
 
     def _fit_learning(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment of an arm under a condition; ``learning`` has no keys that only other learners know."""
+        """Return the experiment of an arm under a condition, without ``learning`` keys of other learners only."""
         settings = {**condition.settings, **arm.settings}
         scenario = settings.pop(SCENARIO)
         own = {path[1] for path in arm.settings if path[0] == "learning"}
@@ -349,7 +349,7 @@ class Expansion:
         return self._build_with_options(condition, arm, build)
 
     def _fill_defaults(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
-        """Return an experiment with its plug-ins' defaults; without training, refuse a selection by losses."""
+        """Return an experiment with its plug-ins' defaults; refuse ``timing_only`` with a selection by losses."""
         made = assemble(experiment, learner)
         if self._timing_only:
             refuse_losses(made)
@@ -384,7 +384,7 @@ class Expansion:
 
 
 def _refuse_other_rounds(arm: Level, own: Experiment, reference: Level, theirs: Experiment) -> None:
-    """Refuse two arms of one schedule that differ in more than their learners and blur."""
+    """Refuse two arms that share a schedule but differ in more than learner and blur."""
     ours, other = (leaves({**to_plain(one), "learner": "", "learning": {}}) for one in (own, theirs))
     differs = [path for path in {**ours, **other} if ours.get(path) != other.get(path)]
     apart = [path for path in differs if path[0] != "blur"]  # blur does not change the schedule

@@ -150,7 +150,7 @@ def _settings(table: Mapping[str, Any], folder: Path) -> dict[Key, Any]:
 
 
 def _refuse_elsewhere(path: Key, table: str) -> None:
-    """Refuse a setting that a study sets with another key; see ``ELSEWHERE``."""
+    """Refuse a setting for which study files have a key of their own; see ``ELSEWHERE``."""
     if path[0] in ELSEWHERE:
         raise InputError(f"{table}.{'.'.join(path)}: a study says this with {ELSEWHERE[path[0]][0]}.")
 
@@ -253,7 +253,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
 
 
 def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return an arm; ``learner`` is empty if conditions name it, all of them if ``complete``; refuse it without one."""
+    """Return an arm, by default with ``learner``; refuse it without one unless ``complete`` conditions name theirs."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:

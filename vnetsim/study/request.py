@@ -110,7 +110,7 @@ def is_study(scenario: str) -> bool:
 
 
 def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
-    """Return tables at a size (None: the first), its name or "", and the tables of all sizes (None without sizes)."""
+    """Return tables at a size (None: the first), its name or "", and what all sizes share (None without sizes)."""
     values = read_toml(path)
     with error_context(str(path)):
         sizes = structure(values, StudyTables, "").sizes
@@ -126,7 +126,7 @@ def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[st
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested tables merged into a new one; where both have a value, and not both a table, ``above`` counts."""
+    """Return a new table merged from two, also in nested tables; ``above`` overrides ``below``."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)

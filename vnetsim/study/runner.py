@@ -132,7 +132,7 @@ def compare(
 
 
 def _begun(changing: Changing) -> bool:
-    """Return whether an earlier call, or another part, began the comparison; refuse a folder with anything else."""
+    """Return whether an earlier call or another part began the comparison; refuse a folder with other contents."""
     with changing() as run:
         begun = run.holds(COMPARISON)
         require(
@@ -143,7 +143,7 @@ def _begun(changing: Changing) -> bool:
 
 
 def _refuse_unlike_exchanges(plan: Plan) -> None:
-    """Refuse arms that cannot have the given schedule, by making each learner once; do nothing without a schedule."""
+    """Make each arm's learner once, which raises InputError if it cannot train on ``schedule.learner``'s schedule."""
     # only a learner that was made knows whether and how its vehicles exchange
     seen: list[object] = []
     for cell in plan.cells:

@@ -78,7 +78,7 @@ def with_one_rsu(
 
 
 def _may_choose(traffic: Experiment) -> bool:
-    """Return whether it is a SUMO scenario and the settings name no RSU."""
+    """Return whether the traffic is a SUMO scenario whose settings name no RSU."""
     return is_sumo(traffic.scenario) and not traffic.traffic.rsu
 
 
@@ -196,7 +196,7 @@ def _check(folder: Path, known: RecordedEntry) -> None:
 
 
 def deciding_settings(traffic: Experiment) -> dict[str, Any]:
-    """Return the settings that decide what traffic is recorded, as plain values: scenario, seed, traffic, source."""
+    """Return the settings that decide what traffic is recorded, as plain values, to find an equal recording again."""
     plain = to_plain(traffic)
     located = scenario_anywhere(traffic.scenario)
     chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}

@@ -62,7 +62,7 @@ class StudyProgress:
 
     @property
     def place(self) -> str:
-        """Where the comparison is, for a message: in the only running cell, else after a number of cells."""
+        """How far the comparison is, for a message: the running cell if it is the only one, else how many are done."""
         jobs = [job for job, _ in self._running.values()]
         return f"in {jobs[0].where}" if len(jobs) == 1 else f"after {self._done} of {self._total} cells"
 

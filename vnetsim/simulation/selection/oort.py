@@ -99,7 +99,7 @@ class OortSelection:
     def utilities(
         self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
     ) -> list[float]:
-        """Return U_n of candidates that were tried (at least one); rounds count from 0."""
+        """Return U_n of candidates that were tried (at least one); ``preferred_s`` is T, ``round_index`` is t - 1."""
         reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
         values = [value for value, _ in reports]
         ordered = sorted(values)
@@ -180,7 +180,7 @@ def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
 
 
 def _images(candidate: Candidate) -> int:
-    """Return the number of images in a candidate's silo; 1 if it is not reported or 0."""
+    """Return the number of images in a candidate's silo; 1 if the number is 0 or not reported."""
     return candidate.images or 1
 
 

@@ -40,7 +40,7 @@ class ArrivalSelection:
     source: ClassVar[str] = "first come, first served"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
-        """Return the candidates as they are."""
+        """Return the candidates in the given order, that of entry into coverage."""
         return candidates
 
 
@@ -136,7 +136,7 @@ class FeasibleSelection:
         return []
 
     def _able(self, waiting: Sequence[tuple[float, Candidate]], begun: int) -> list[Candidate]:
-        """Return those with enough time if ``begun`` vehicles begin now, least slack first; ``waiting``: rest (s)."""
+        """Return those with enough time if ``begun`` begin now, least slack first; ``waiting`` has their rest (s)."""
         factor, able = 1 + self.margin, []
         for remaining_s, candidate in waiting:
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
