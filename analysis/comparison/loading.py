@@ -32,7 +32,7 @@ _NOT_GENERAL = frozenset({"scenario", "learner", "seed", "learning", "traffic", 
 
 
 def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: AbstractSet[str]) -> CellData:
-    """Load a finished cell without settings in ``own`` (keys of arms); InputError also if it replayed other traffic."""
+    """Load a finished cell; InputError if it replayed other traffic. Settings with a key in ``own`` are left out."""
     run = load(folder)
     manifest, parts, timed = run.manifest, run.participations, run.manifest.kind == "timing"
     if timed:  # without training there are no weights: every commit counts
@@ -192,10 +192,11 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
 def load_comparison(folder: Path) -> ComparisonData:
     """Read the finished cells of a comparison.
 
-    Cells that are unfinished, altered or of another version of vnetsim are named in ``left_out``.
+    Cells that are unfinished, of another version of vnetsim, or damaged or altered since they finished are named in
+    ``left_out``.
 
     Raises:
-        InputError: ``folder`` is no comparison, no cell has finished, or a file is damaged.
+        InputError: ``folder`` is no comparison, no cell is left, or a file outside the cells is damaged.
     """
     record = _load_record(folder)
     traffics = _load_traffics(folder, record)

@@ -23,7 +23,7 @@ from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS, fram
 
 
 def _metric(name: str, label: str, unit: str, better: int, caption: str = "") -> Metric:
-    """Return a metric with one value per run; ``better`` is 1, -1, or 0 if neither direction is."""
+    """Return a metric with one value per run; ``better`` is 1 if higher is better, -1 if lower is, 0 for neither."""
     return Metric(name=name, label=label, unit=unit, caption=caption, known=better)
 
 

@@ -40,7 +40,7 @@ class ComparedPair:
         resolves: the smallest true difference that these seeds resolve with 80 % power, if the differences scatter as
             observed; None if they resolve none.
         needed: seeds that would resolve the observed difference with 80 % power; None if no number would.
-        withheld: True if no verdict is given because the runs did not meet the traffic.
+        withheld: True if no verdict is given because the runs did not meet the traffic, see ``traffic_met``.
     """
 
     first: str

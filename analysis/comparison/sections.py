@@ -175,7 +175,7 @@ class Compared:
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
-        """Return all conditions side by side; None if there is only one condition or no metric."""
+        """Return the section with a table and a figure per metric over all conditions; None for one, or no metric."""
         data, metrics = self.data, overview_metrics(self.data)
         if len(data.conditions) < 2 or not metrics:
             return None

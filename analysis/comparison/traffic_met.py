@@ -89,7 +89,7 @@ class ArmRuns:
 
     @property
     def figures(self) -> str:
-        """The arm's name with, in brackets, why its runs did not meet the traffic; only for arms that did not."""
+        """The arm's name and, in brackets, in which numbers its runs did not meet the traffic (call only if so)."""
         words = []
         if self.hardly_lost:
             lost = share_words(self.invitations.road_share)
@@ -100,7 +100,7 @@ class ArmRuns:
 
 
 def _bound_s(dwell: Dwell) -> float:
-    """Return the median dwell, or its lower bound if the median is not finite (s)."""
+    """Return the median dwell (s), or a lower bound of it if the median is not finite."""
     return dwell.median_s if math.isfinite(dwell.median_s) else dwell.at_least_s
 
 

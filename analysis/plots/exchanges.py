@@ -34,7 +34,7 @@ _MAX_BARS = 120
 
 
 def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
-    """Return the bars' edges, rounds per bar, and means per round of each bar; rounds without exchange count as 0."""
+    """Return edges of the bars, rounds per bar, and each bar's means per round; rounds without exchange count as 0."""
     numbers = run.exchanges["round"]
     ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
     rounds = max(ends) + 1
@@ -71,7 +71,7 @@ def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> No
 
 @panel("exchange-rounds", "Exchanges by round")
 def rounds_panel(run: RunData) -> Drawn:
-    """Draw the number of completed and of cut exchanges by round, and the bytes they moved; needs an exchange."""
+    """Draw the number of completed and of cut exchanges by round, and the bytes they moved; at least one exchange."""
     edges, width, bars = _bars_by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)

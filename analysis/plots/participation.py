@@ -55,7 +55,7 @@ def _look(outcome: str) -> tuple[str, str]:
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return the participations of the first windows, with ``exit_s`` and ``row``; only invited ones, if any were."""
+    """Return the participations to draw, with ``exit_s`` of the window and its ``row``; only invited ones, if any."""
     parts = run.participations if run.invited.is_empty() else run.invited
     exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
@@ -250,7 +250,7 @@ def _draw_sums(
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
-    """Draw the bytes and the vehicle time used, by outcome; the time alone if no bytes were moved."""
+    """Draw bytes and vehicle time (summed over phases) of all participations, by outcome; time alone without bytes."""
     rows = run.invited
     if rows.is_empty():
         nobody = "Not drawn: no vehicle was invited."

@@ -33,7 +33,7 @@ _BINS, _BINS_OF_SEVERAL = 600, 200
 
 
 def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
-    """Return the number of vehicles in coverage by RSU with traffic; the RSU with most windows is first."""
+    """Return the number of vehicles in coverage over time, by RSU with traffic; the RSU with most windows is first."""
     ids = windows.group_by("rsu_id").len().sort("len", "rsu_id", descending=[True, False])["rsu_id"]
     return {name: in_coverage(windows.filter(pl.col("rsu_id") == name)) for name in ids}
 
@@ -111,7 +111,7 @@ def _declared_bounds_kmh(run: RunData) -> tuple[float, float] | None:
 
 
 def _fit_words(fit: SpeedFit | None, declared: bool) -> str:
-    """Describe a fitted speed distribution; ``declared``: its bounds are the settings', not the observed ones."""
+    """Return the fit of the entry speeds in words, or why none fits; ``declared``: its bounds are from the settings."""
     if fit is None:
         return "Too few different speeds to fit a distribution."
     bounds = f"{number(fit.low)}\u2013{number(fit.high)} km/h ({'declared' if declared else 'observed'})"

@@ -42,7 +42,7 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
 
 
 def _data(run: RunData) -> list[tuple[str, str]]:
-    """Return rows on the bytes over the RSUs' links and, if vehicles exchange, on those between vehicles."""
+    """Return headline rows on bytes: over RSU links (up and down, one row) and, with exchanges, between vehicles."""
     links = float(run.participations.select(pl.col("download_bytes", "upload_bytes").sum()).sum_horizontal().item())
     if run.exchanges.is_empty():
         return [("Data moved", si(links, "B"))]
@@ -74,7 +74,7 @@ def _backhaul(run: RunData) -> list[tuple[str, str]]:
 
 
 def _energy(run: RunData) -> list[tuple[str, str]]:
-    """Return a row on the energy on board of participations with known power; empty if none is known."""
+    """Return a row on the energy on board of participations of computers with known power; empty if there are none."""
     known = run.invited.filter(pl.col("train_j").is_not_null())
     if known.is_empty():
         return []

@@ -85,9 +85,9 @@ TIMED = "Timed as "
 
 
 def on_the_clock(run: RunData) -> Iterator[str]:
-    """Yield lines on what the times are based on, if it is not the trained model or the images.
+    """Yield a line if simulated times are those of a model other than the trained one, and one if images were not read.
 
-    One tells which model was timed instead of the trained one, one what was assumed without reading images.
+    They name that model, and what was assumed about the images.
     """
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
@@ -240,7 +240,7 @@ def _warn_outcomes(run: RunData) -> Iterator[str]:
 
 
 def _cure_for_links(run: RunData) -> str:
-    """Return the cure for slow links; for a radio model of the user's own, a hint to check its rates."""
+    """Return which settings make slow links faster; for a radio model of the user's own, a hint to check its rates."""
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"

@@ -141,7 +141,7 @@ def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, 
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return the headline numbers on who could take part; empty if the duration is not known."""
+    """Return headline numbers on who could take part; empty if the duration of a participation is not known."""
     found = needed(run)
     if found is None or run.windows.is_empty():
         return []

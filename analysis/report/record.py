@@ -32,9 +32,9 @@ class Facts:
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return the tables of what was run, without facts that have no value and without empty tables.
+    """Return facts on run, traffic, radio, the vehicles' computers, learner and machine; without empty ones.
 
-    Those of radio, computers and learner are only included if the run had a learner.
+    Radio, computers and learner are only included if the run had a learner.
     """
     tables: dict[str, list[Row]] = {"Run": _run(run), "Traffic": _traffic(run)}
     if run.manifest.learner:
