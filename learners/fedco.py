@@ -305,7 +305,7 @@ class MomentumContrast:
         return {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
 
     def _kept_by_silos(self, trained: Sequence[Trained]) -> list[dict[str, Tensor]]:
-        """Return what each silo keeps, on the CPU, after one wait for the device; empty unless ``silo``."""
+        """Return each silo's key encoder, on the CPU, after one wait; {} unless silos keep it (``key_encoder``)."""
         if self._settings.key_encoder != "silo":
             return [{} for _ in trained]
         each = [self._key_encoder(one) for one in trained]

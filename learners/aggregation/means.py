@@ -41,8 +41,8 @@ class FedAvgM:
     """Server momentum on the pseudo-gradient, which is the model minus the mean of the uploads.
 
     The mean is that of ``sync``: with the learner's weights, stale uploads included. Momentum applies to parameters
-    only;
-    statistics and counters of BatchNorm are averaged. A round without an upload leaves model and momentum as they are.
+    only; statistics and counters of BatchNorm are averaged. A round without an upload leaves model and momentum as they
+    are.
 
     Args:
         learning_rate: the server's step, eta.

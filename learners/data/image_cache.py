@@ -57,14 +57,14 @@ def _user_cache() -> Path:
 
 
 def _digest(name: str, images: Images) -> bytes:
-    """Return the checksum of a file's images, which depends on its name, too."""
+    """Return a checksum of the images in a file and of the file's name."""
     found = hashlib.sha256(name.encode())
     found.update(np.ascontiguousarray(images).data)
     return found.digest()
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> Images | None:
-    """Return the images of a file, and note that it was used; None if it is missing or damaged."""
+    """Return the images of a file and set its modification time to now; None if it is missing or damaged."""
     try:
         content = np.fromfile(path, dtype=np.uint8)
     except OSError:
@@ -80,7 +80,7 @@ def _read(path: Path, shape: tuple[int, ...]) -> Images | None:
 
 
 def _write(path: Path, images: Images) -> None:
-    """Write images to a file, which is whole at any time for other processes; remove files over the limit."""
+    """Write images to a file, atomically, then remove the oldest files over the limit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
@@ -95,7 +95,7 @@ def _write(path: Path, images: Images) -> None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the files that were not used for longest until the others take at most ``LIMIT_BYTES``."""
+    """Remove the least recently used files until the others take at most ``LIMIT_BYTES``."""
     found = []
     for path in folder.iterdir():
         with suppress(OSError):  # another process removed it

@@ -11,8 +11,7 @@ def motion_blur(images: Tensor, length_px: Tensor) -> Tensor:
 
     The kernel is a line of ``length_px`` pixels, centred so that nothing shifts, with fractional ends and unit sum: a
     pixel's weight is the part of the line inside it. The edge pixels repeat beyond the border, so a constant image
-    stays
-    constant. Lengths up to 1 px leave an image unchanged, bit for bit.
+    stays constant. Lengths up to 1 px leave an image unchanged, bit for bit.
 
     Args:
         images: floating point, shape (N, C, H, W).

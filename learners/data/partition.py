@@ -105,7 +105,7 @@ def _deal_by_kind(
 
 
 def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
-    """Raise InputError unless ``kind`` is among ``own``, the partitions for data that ``have`` describes."""
+    """Raise InputError unless the partition ``kind`` is one of ``own``, those for this data; the rest are messages."""
     if kind not in own:
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
 
@@ -128,7 +128,7 @@ def _shuffled_by_class(labels: Indices, generator: Generator) -> Indices:
 
 
 def _deal(cards: Indices, hands: int) -> list[Indices]:
-    """Return ``hands`` arrays of indices dealt in turn; if sorted by class, counts per class differ by at most 1."""
+    """Return ``hands`` arrays of indices, dealt in turn; if sorted by class, counts per class differ by at most 1."""
     return [cards[hand::hands] for hand in range(hands)]
 
 

@@ -102,5 +102,5 @@ def take_first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indic
 
 
 def renumber(groups: Sequence[Any] | NDArray[np.int64]) -> Indices:
-    """Return the groups numbered 0, 1, 2, ... in their order, without gaps."""
+    """Return each item's group as a number 0, 1, 2, ..., in sorted order of the groups and without gaps."""
     return np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)

@@ -36,7 +36,7 @@ class Optimizer(Protocol):
         ...
 
     def restart(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from another result of ``state`` (empty: as new), in the memory of the present one."""
+        """Continue from another result of ``state`` (empty: as new), copied into the present tensors."""
         ...
 
 
@@ -180,7 +180,7 @@ def _with_gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) -> dict[str, Tensor]:
-    """Return the gradients plus weight decay, and clear the parameters' gradients."""
+    """Return the gradients plus weight decay by parameter, and clear the parameters' gradients."""
     tensors = list(parameters.values())
     gradients = torch._foreach_add([one.grad for one in tensors if one.grad is not None], tensors, alpha=weight_decay)
     for parameter in tensors:
@@ -189,7 +189,7 @@ def _decayed_gradients(parameters: Mapping[str, Tensor], weight_decay: float) ->
 
 
 def _factor(rate: Rate, like: Tensor) -> float | Tensor:
-    """Return a rate as a tensor of shape () if it must not be read, or as a number."""
+    """Return a rate as a number, or as a tensor of shape () where reading it would make the device wait."""
     if isinstance(rate, Tensor) and has_fixed_shapes(like.device):
         return rate.to(like.dtype)
     return float(rate)

@@ -230,7 +230,7 @@ class Recording:
         )
 
     def _copy_in(self, job: TrainingJob) -> None:
-        """Copy a job's tensors to their place."""
+        """Copy a job's base, given tensors and optimizer state into the tensors that the recording reads."""
         for here, given in ((self._base, job.base), (self._given, job.given), (self._kept, job.optimizer)):
             if here:
                 there = to_device(given, self._device)
@@ -242,7 +242,7 @@ class Recording:
         self._optimizer.restart(self._kept)
 
     def _take_step(self) -> None:
-        """Take a step on the draws that were copied in; its figures go to their place."""
+        """Take a step on the draws that were copied in, and copy its metrics into the recording's tensors."""
         batch = {**self._given, **self._program.prepare(self._drawn)}
         loss, figures = self._program.loss(self._network, batch, self._base)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -258,7 +258,7 @@ class Recording:
         return {**add_prefix(STATE, self._network.state_dict()), **add_prefix(OPTIMIZER, self._optimizer.state())}
 
     def _save(self) -> None:
-        """Copy the result to its place."""
+        """Copy network and optimizer state into the tensors that ``_train`` returns."""
         torch._foreach_copy_(list(self._saved.values()), list(self._result().values()))
 
 
@@ -325,7 +325,7 @@ class RecordedEngine:
         return [results[i] for i in range(len(jobs))]
 
     def _record(self, key: object, job: TrainingJob, draws: Draws) -> None:
-        """Record a job's step if that is possible; otherwise its program, or steps of its shapes, are refused."""
+        """Record a job's step; if that fails, refuse its program, or with too many recordings all other shapes."""
         if job.program in self._refused:
             return
         if len(self._recordings) == MOST_RECORDINGS:
@@ -348,7 +348,7 @@ class RecordedEngine:
         self._recordings[key] = [first]
 
     def _add_lanes(self, key: object, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
-        """Record a job's step in further lanes, as many as are ``wanted``, make it faster and fit into memory."""
+        """Record a job's step in more lanes, up to ``wanted``, while that makes training faster and memory suffices."""
         recordings, most = self._recordings[key], min(wanted, self._lanes_given or MOST_LANES)
         while key not in self._enough and len(recordings) < most:
             before_s, free = _seconds_a_vehicle(recordings, job, draws), self._lane(0).free_bytes()
@@ -366,7 +366,7 @@ class RecordedEngine:
         return [Recording(job, draws, self._lane(i)) for i in lanes]
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
-        """Compare a recording with a job's first step; if they differ, the program is refused from now on."""
+        """Compare a recording with a job's first step; if they differ, drop it and refuse the program."""
         if not self._agrees(self._recordings[key][0], job, draws, steps=1):
             del self._recordings[key]
             self._refuse(
@@ -376,7 +376,7 @@ class RecordedEngine:
             )
 
     def _agrees(self, recording: Recording, job: TrainingJob, draws: Draws, *, steps: int) -> bool:
-        """Return whether replayed steps are the plain ones to the bit, or as near as these are to themselves."""
+        """Return whether replayed steps equal plain ones, or differ about as little as repeated plain ones do."""
         ours = recording.train(job, draws, steps=steps)
         self._lane(0).let_others_wait()
         alone = [replace(job, training=replace(job.training, steps=steps), mixed=())]
@@ -388,7 +388,7 @@ class RecordedEngine:
         )
 
     def _refuse(self, what: object, why: str) -> None:
-        """Train a program, or None: shapes that are not yet recorded, one vehicle after the other; warn once."""
+        """From now on train a program (None: all shapes not recorded yet) one vehicle after the other; warn once."""
         if what not in self._refused:
             self._refused[what] = why
             LOGGER.warning("vnetsim: vehicles are trained one after the other: %s.", why)
@@ -402,12 +402,12 @@ class RecordedEngine:
 
 
 def _batch_of(job: TrainingJob) -> tuple[object, int]:
-    """Return what jobs with steps of the same shapes have in common."""
+    """Return program and images per step, equal for jobs whose steps have the same shapes."""
     return job.program, job.program.count(job.training.silo)
 
 
 def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws: Draws) -> float:
-    """Return the seconds that a job takes, the same on all recordings at a time, divided by their number."""
+    """Return the seconds per vehicle (measured) if every recording trains the job at the same time."""
     begin_s = 0.0
     for repeats in (1, TRIALS):  # the first time takes longer
         begin_s = perf_counter()
@@ -419,7 +419,7 @@ def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws:
 
 
 def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]:
-    """Return names, types and shapes."""
+    """Return names, types and shapes of tensors, to compare them."""
     return tuple((name, tensor.dtype, tensor.shape) for name, tensor in tensors.items())
 
 

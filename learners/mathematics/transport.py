@@ -157,7 +157,7 @@ def _plans(cost: Tensor, a: Tensor, b: Tensor, solver: Solver) -> tuple[Tensor, 
 
 
 def _require_solved(gaps: Sequence[float]) -> None:
-    """Raise RunError if a gap is above LARGEST_GAP; NaN is not."""
+    """Raise RunError if a duality gap is above LARGEST_GAP; NaN passes."""
     unsolved = [gap for gap in gaps if gap > LARGEST_GAP]
     if unsolved:
         raise RunError(
@@ -167,7 +167,7 @@ def _require_solved(gaps: Sequence[float]) -> None:
 
 
 def _pot(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return plans by POT's network simplex on the host; NaN for a problem that is not finite, RunError if unsolved."""
+    """Return plans by POT's network simplex on the host; NaN for non-finite input, RunError if one is not solved."""
     import ot  # noqa: PLC0415 - a second to load, and only for methods that transport
 
     plan = torch.full(cost.shape, torch.nan, dtype=torch.float64)
@@ -291,7 +291,7 @@ def _ground_factors(a: Tensor) -> Tensor:
 
 
 def _with_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the plans, changed as little as needed for marginals that are exact up to rounding."""
+    """Return the plans, slightly changed so that their marginals are exact up to rounding; entries stay >= 0."""
     # The iterations lose up to 1e-5 of the marginals if parts of them add up to nearly the same total. Most of it is
     # added where the plan is large, by factors 1 + p_i + q_j, which hardly changes the cost. The rest: shrink rows,
     # then columns, and spread what is missing as a product (algorithm 2 of J. Altschuler, J. Weed, P. Rigollet,

@@ -24,8 +24,8 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
     """Return FLSimCo's aggregation weights w_n = (S - L_n) / ((N - 1) S), Eq. 11, with S = sum of L.
 
     ``levels_px`` are finite and at least 0. A common factor cancels, so the camera matters only where it differs
-    between
-    vehicles. Every weight lies in [0, 1 / (N - 1)]. The weights are equal where Eq. 11 gives 0 / 0: N = 1 or S = 0.
+    between vehicles. Every weight lies in [0, 1 / (N - 1)]. The weights are equal where Eq. 11 gives 0 / 0: N = 1 or S
+    = 0.
     """
     count, total = len(levels_px), math.fsum(levels_px)
     if count < 2 or total == 0:
@@ -50,8 +50,7 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
 
     It is a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far, so identical
     models come back bit for bit with any weights. The order of the states changes the result only within the rounding
-    of
-    float64. Integer tensors get the mean rounded to the nearest.
+    of float64. Integer tensors get the mean rounded to the nearest.
 
     Args:
         states: tensors by name, the same names and shapes in each.

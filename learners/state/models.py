@@ -62,7 +62,7 @@ class Models:
         self.put(state, ModelKey(aggregator, self.versions(aggregator)[-1] + 1))
 
     def put(self, state: State, key: ModelKey) -> None:
-        """Store ``state`` as an aggregator's newest model, or the next one. It is not copied.
+        """Store ``state`` as the model ``key``, which replaces or follows the aggregator's newest. It is not copied.
 
         Models that are older than ``max_staleness`` allows and not ``needed`` are dropped.
         """

@@ -45,7 +45,9 @@ def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: 
 
 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
-    """Return the rule's weights of the uploads, scaled to the sum 1, or all 0, after a check of its result.
+    """Return a rule's weights of the uploads, scaled to the sum 1 or all 0, after a check of its result ``made``.
+
+    ``sent`` are the uploads' tensors, whose names the model must have; ``name`` and ``when`` are for messages.
 
     Raises:
         RunError: the rule's result is invalid; names rule, round and tensor. NotFiniteError if a value is not finite.

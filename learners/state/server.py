@@ -140,7 +140,7 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return the weights of ``weigh`` over the chances, scaled to the sum 1, and their sum before scaling.
+        """Return weights divided by each participant's ``chance``, scaled to the sum 1, and their sum before scaling.
 
         If all chances are 1, the weights are not changed and the sum is 1; weights that are all 0 stay 0.
 

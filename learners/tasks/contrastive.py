@@ -65,20 +65,16 @@ class TaskSettings(EncoderSettings):
     """Encoder, local training, averaging and evaluation of a contrastive learner.
 
     The published values are encoder ``resnet18``, batch 512, 2 steps. The defaults take about a minute on two CPU
-    cores:
-    a smaller encoder, and as many image views per vehicle as two steps of 256, in more and smaller steps.
+    cores: a smaller encoder, and as many image views per vehicle as two steps of 256, in more and smaller steps.
 
     Args:
         batchnorm: ``average`` sends and averages BatchNorm statistics like weights; ``local`` keeps them in the
-            vehicle.
-            Training uses the batch's own statistics in both cases; with ``local``, evaluation estimates them on the
-            bank.
+            vehicle. Training uses the batch's own statistics in both cases; with ``local``, evaluation estimates them
+            on the bank.
         bank: number of clean training images, drawn at random, whose labels kNN and linear probe use; 0 takes all, as
-            is
-            usual. 1 in 250 of them vote, which is the usual 200 of CIFAR-10's 50,000. The time of an evaluation is
+            is usual. 1 in 250 of them vote, which is the usual 200 of CIFAR-10's 50,000. The time of an evaluation is
             proportional to the bank: with the small encoder and all 50,000 images of CIFAR-10 about 8 s of a CPU core,
-            and
-            12 s more when the linear probe is fitted.
+            and 12 s more when the linear probe is fitted.
         linear_probe: when the linear probe is fitted.
     """
 

@@ -66,13 +66,11 @@ class OortSelection:
         U_n = (u_n + sqrt(0.1 ln t / t_n)) (T / T_n)^(alpha [T < T_n])
         u_n = (min(v_n, clip) - .999 min v) / (max v - .999 min v)
 
-    Each place is explored with probability e = max(0.2, 0.9 * 0.98^(t-1)): drawn among silos
-    never tried, p_n ~ 1 / T_n. The others are drawn, p_n ~ U_n, among utilities of at least .95 of the last that
-    would get one of (1 - e) m of m free places. T is a percentile of the T_n, at first the 30th, which a pacer
-    moves. Every 20 rounds it adds what exploited silos achieved, the mean v of each round, over the last 20 and over
-    the 20 before:
-    where these sums differ by at most a tenth of the earlier one the percentile rises by 5, where by five times it or
-    more it falls by 5.
+    Each place is explored with probability e = max(0.2, 0.9 * 0.98^(t-1)): drawn among silos never tried, p_n ~ 1 /
+    T_n. The others are drawn, p_n ~ U_n, among utilities of at least .95 of the last that would get one of (1 - e) m of
+    m free places. T is a percentile of the T_n, at first the 30th, which a pacer moves. Every 20 rounds it adds what
+    exploited silos achieved, the mean v of each round, over the last 20 and over the 20 before: where these sums differ
+    by at most a tenth of the earlier one the percentile rises by 5, where by five times it or more it falls by 5.
 
     Constants, scaling and pacer are those of the authors' code, the cut-off is the paper's. There are three differences
     from that code. An upload brings its mean loss in place of the root of the mean squared loss of its samples.
