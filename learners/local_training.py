@@ -54,7 +54,7 @@ class Local(Protocol):
         ...
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
-        """Return metrics of a round by name, in the order of the record; those that ``series`` lacks are dropped.
+        """Return metrics of a round by name; the caller drops those that ``Parts.series`` does not declare.
 
         Arguments are the finite updates, the server's result, and the version of the model at the start of the round.
         """

@@ -32,7 +32,7 @@ class ImageSet:
         train_names: a name of each training image that does not depend on random draws, such as its file; empty to use
             its number.
         test_names: likewise of the test images.
-        facts: further lines for the record, by title.
+        facts: further lines on the set for manifest and report, by title.
     """
 
     name: str
@@ -105,7 +105,7 @@ class SteeringSet:
             are consecutive.
         test: frames that no silo has, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
-        facts: further lines for the record, by title.
+        facts: further lines on the set for manifest and report, by title.
     """
 
     name: str

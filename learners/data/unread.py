@@ -88,7 +88,7 @@ def _frames(data: DataSettings) -> SteeringSet:
 
 
 def _words(data: DataSettings, images: str, *, known: bool) -> str:
-    """Return the line of the record that says which images stand in; ``known``: whether the set's size is known."""
+    """Return a sentence for manifest and report on the stand-in; ``known``: whether the set's size is known."""
     taken = "the set's" if known else "an assumed"
     return f"data.root is empty, so no image of {data.name} was read; payload and work are those of {taken} {images}"
 

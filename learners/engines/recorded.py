@@ -281,7 +281,7 @@ class RecordedEngine:
 
     @property
     def remark(self) -> str:
-        """How vehicles were trained, for the record; empty before the first."""
+        """How vehicles were trained, in words for manifest and report; empty before the first."""
         counts = sorted({len(recordings) for recordings in self._recordings.values()})
         recorded = [f"recorded steps, {' or '.join(map(str, counts))} vehicles at a time"] if counts else []
         return "; ".join([*recorded, *sorted({f"one after the other: {why}" for why in self._refused.values()})])

@@ -55,7 +55,7 @@ class AveragingSettings:
 
 
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
-    """Return the weights that ``combine`` uses, for the record.
+    """Return the weights that ``combine`` uses, which are recorded as the uploads' weights.
 
     With ``mean`` they are unchanged; the robust rules count all positive weights equally. If all are 0, they stay 0.
     """

@@ -207,7 +207,7 @@ class Server:
     def _apply_rule(
         self, updates: Sequence[Update], weights: Weights, total: float, present: State, into: str
     ) -> tuple[Weights, Mapping[str, Tensor]]:
-        """Return the uploads' weights for the record and the rule's new tensors, {} for no change; store its memory."""
+        """Return the weights to record and the rule's new tensors, {} for no change; store the rule's memory."""
         newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
         of, mean = self.averaged

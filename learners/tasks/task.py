@@ -124,7 +124,7 @@ class Task(ABC):
         image_shape: (C, H, W).
         lower_is_better: whether metrics are errors.
         models_on_host: whether models are in this machine's memory between rounds, as where each silo has one.
-        picture: word for an image in the record.
+        picture: word for an image in manifest and report.
     """
 
     lower_is_better: ClassVar[bool] = False

@@ -39,10 +39,10 @@ _Visit = tuple[int, int, int, int, int, int, bool, bool]
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
-    """Return the largest displacement (m) in a step if ``speed_mps`` was measured at its ends; a larger one is a jump.
+    """Return the largest displacement (m) in a step of ``step_s``; a vehicle that moved further has jumped.
 
-    It allows for an acceleration of 5 m/s^2 in a long step, lanes whose drawn length differs from the nominal one, lane
-    changes, and junctions without internal lanes.
+    ``speed_mps`` is the higher of the recorded speeds at both ends. There is room for an acceleration of 5 m/s^2 in
+    between, lanes whose drawn length differs from the nominal one, lane changes, and junctions without internal lanes.
     """
     return 1.5 * speed_mps * step_s + 2.5 * step_s * step_s + 50.0
 

@@ -38,7 +38,7 @@ class CellJob:
         words: arm, condition and seed.
         root: folder of the comparison, absolute.
         experiment: its settings; paths of traffic and plug-in files are relative to ``root``.
-        command: the command line, for the record.
+        command: the command line, to be written to ``manifest.json``.
         timing_only: play the rounds without training.
         deadline_s: ``time.monotonic()`` from which on it does not begin, or stops at the end of a round.
         always: whether it begins even after the deadline, so that each call gets further.

@@ -69,7 +69,7 @@ def compare(
     Args:
         plan: the cells and their traffic.
         folder: a new or empty folder, or that of an earlier call with the same traffic.
-        command: the command line, for the record.
+        command: the command line, to be written to ``comparison.json`` and shown in messages.
         progress: shows stages, notes and progress.
         workers: see ``vnetsim.compare``.
         engine: see ``vnetsim.compare``.

@@ -60,6 +60,7 @@ class StrictPlugin:
         return call
 
     def _method(self, part: str, method: Any) -> Any:
+        """Wrap the plug-in's method ``part``: count calls, raise BrokenLaw for changed arguments or unequal answers."""
         name = str(getattr(self._plugin, "name", self._kind.name))
 
         @functools.wraps(method)
@@ -88,6 +89,7 @@ class StrictPlugin:
         return call
 
     def _bits_of(self, part: str, given: Sequence[Any]) -> Any:
+        """Return ``bits`` of the arguments of method ``part`` that it must not change."""
         declared = vars(self._kind.protocol).get(part)
         names = list(inspect.signature(getattr(declared, "__func__", declared)).parameters)[1:] if declared else []
         names += [""] * len(given)

@@ -55,6 +55,7 @@ class _NoLearning:
 
 
 def _play(experiment: Experiment, kind: Kind, plugin: StrictPlugin) -> SimulationResult:
+    """Simulate an experiment without training; ``plugin`` replaces its plug-in of ``kind``."""
     tables = {"selection": SELECTIONS, "pace": PACES, "radio": RADIO_MODELS}
     chosen = {
         table: resolve_plugin(one, getattr(experiment, table)) for table, one in tables.items() if one is not kind
@@ -92,10 +93,12 @@ def _simulated(
 
 
 def _selection(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check a selection policy in a simulated run, and report its laws."""
     _simulated(report, experiment, SELECTIONS, lambda: StrictPlugin(plugin.settings, SELECTIONS), "select")
 
 
 def _pace(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check a pace's attributes, and that its rounds close with updates in a simulated run; report its laws."""
     pure = ("places", "closes", "deadline_s", "plan", "takes", "share")
 
     def strict() -> StrictPlugin:
@@ -112,6 +115,7 @@ def _pace(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -
 
 
 def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check a radio model's rates at some distances, then in a simulated run; report its laws."""
     rates = ("downlink_bps", "uplink_bps", "sidelink_bps", "received_dbm")
 
     def make() -> StrictPlugin:
@@ -160,6 +164,8 @@ def _radio(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) 
 
 
 def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:  # noqa: C901 - one law after the other
+    """Check the coverage events of a traffic source, at most 20,000, and report its laws."""
+
     def read() -> tuple[Any, list[Any]]:
         traffic: Any = open_source(experiment, repeat=False, source=plugin)
         events: list[Any] = []
@@ -204,7 +210,7 @@ def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin)
 
 
 def _data(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
-    """Add the laws of data sets to the report: types, labels, same seed, outline, and that a learner can train."""
+    """Check a data set's images and labels, ``outline``, and training on them; report its laws."""
     strict = StrictPlugin(plugin.settings, DATA_SETS)
     streams = Streams(seed=0)
     with report.law("load returns images and labels that torch takes", needed=True):
@@ -230,11 +236,14 @@ def _data(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -
 
 
 def _encoder(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check that the experiment's learner trains with an encoder, and report its laws."""
     strict = StrictPlugin(plugin.settings, ENCODERS)
     _trained(report, lambda: _learner_with(experiment, encoder=strict))  # making it checks the shapes
 
 
 def _aggregation(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check that the experiment's learner trains with an aggregation rule, and report its laws."""
+
     def make() -> Learner:
         strict = StrictPlugin(plugin.settings, AGGREGATIONS, pure=("aggregate",), may_change=())
         return _learner_with(experiment, aggregation=strict)
@@ -302,6 +311,7 @@ def _trained(report: Conformance, make: Callable[[], Learner]) -> Learner:
 
 
 def _learner(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:  # noqa: C901 - as above
+    """Check what a learner declares, trains, evaluates and saves, and report its laws."""
     strict: Any = StrictPlugin(plugin.found, LEARNERS)
 
     def make() -> Any:
