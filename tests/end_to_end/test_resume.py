@@ -300,7 +300,7 @@ def test_run_resume_and_replay(cli: Cli, small: tuple[str, ...], scenarios: Path
 def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(
     toy: type, cli: Cli, results_of: ResultsOf, tmp_path: Path
 ) -> None:
-    options = ("--learner", "toy", "--time", "60", "--set", "round.quorum=1", "--set", "compute.spread=0")
+    options = ("--learner", "toy", "--time", "30", "--set", "round.quorum=1", "--set", "compute.spread=0")
     assert cli("run", "gaussian", *options, "--out", tmp_path / "whole").status == 0
     with interrupted_at(toy, "train", 3):
         stopped = cli("run", "gaussian", *options, "--out", tmp_path / "run")
@@ -308,6 +308,6 @@ def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(
     assert cli("resume", tmp_path / "run").status == 0
     assert results_of(tmp_path / "run") == results_of(tmp_path / "whole")
     run = RunDirectory(tmp_path / "run")
-    assert (run.manifest()["ended_by"], run.manifest()["time_s"]) == ("time", 60.0)
+    assert (run.manifest()["ended_by"], run.manifest()["time_s"]) == ("time", 30.0)
     assert run.read("rounds").height > 3
-    assert max(run.read("rounds")["close_s"].max(), run.read("participations")["end_s"].max()) <= 60.0  # type: ignore[type-var,operator]
+    assert max(run.read("rounds")["close_s"].max(), run.read("participations")["end_s"].max()) <= 30.0  # type: ignore[type-var,operator]
