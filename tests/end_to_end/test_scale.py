@@ -42,7 +42,7 @@ def both(recording: Path, learner: str, folder: Path, **given: Any) -> tuple[vne
     ],
 )
 def test_timing_is_the_same_at_both_scales(learner: str, recording: Path, tmp_path: Path) -> None:
-    few = {"data.train_images": 110, "data.test_images": 20} if LEARNERS.find(learner).task == "steering" else {}
+    few = {"silos.count": 10, "data.train_images": 400, "data.test_images": 20}
     laptop, paper = both(recording, learner, tmp_path, timing_only=True, settings=few)
     assert laptop.settings["learning"] != paper.settings["learning"]
     assert laptop.participations.filter(outcome="committed").height > 0
