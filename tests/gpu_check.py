@@ -46,7 +46,7 @@ FAILED, NO_DEVICE = 3, 4
 FIRST = ("flsimco", "fedavg-steering", "fedavg-classification", "fedefm", "cdl", "fedco")
 """Learners that are checked first: each task, then those with steps of their own."""
 START_S = 120.0
-"""Most seconds of the start of a process, before its first part."""
+"""Most seconds of a process outside its parts, as while it starts."""
 LOOK_S = 0.2
 """Seconds between two looks at which part is running."""
 
@@ -78,12 +78,12 @@ def parts() -> list[Part]:
         Part(name="mathematics", run=right("mathematics"), limit_s=60, decides=True),
         *each("engines"),
         *each("rounds"),
-        Part(name="many_small", run=fast("many_small"), limit_s=60),
+        Part(name="many_small", run=fast("many_small"), limit_s=90),
         Part(name="large_bfloat16", run=large("bfloat16"), limit_s=90),
-        Part(name="small_rounds", run=fast("small_rounds"), limit_s=60),
+        Part(name="small_rounds", run=fast("small_rounds"), limit_s=120),
         Part(name="paper_flsimco", run=fast("paper_rounds", "flsimco"), limit_s=200),
         *each("same_bits"),
-        Part(name="host_waits", run=fast("host_waits"), limit_s=60),
+        Part(name="host_waits", run=fast("host_waits"), limit_s=90),
         Part(name="transport", run=fast("transport"), limit_s=90),
         Part(name="large_tf32", run=large("TF32"), limit_s=120),
         Part(name="large_float32", run=large("float32"), limit_s=150),
@@ -171,8 +171,7 @@ def run(together: Sequence[Part], ends_s: float, arguments: Sequence[str], recor
         while process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_S)
-            now = record.running()
-            if now not in ("", running):
+            if (now := record.running()) != running:
                 running, began_s = now, time.monotonic()
             limit_s = of[running].limit_s if running else START_S
             if process.poll() is None and time.monotonic() - began_s > limit_s:
