@@ -339,7 +339,7 @@ class _Drives:
         return np.repeat(np.arange(len(discs)), [len(found) for found in rows]), np.concatenate(rows)
 
     def _crossings(self, row: Integers, x_m: Floats, y_m: Floats, range_m: Floats) -> tuple[Floats, Floats]:
-        """Return points (S, 2, 4) and shares (S, 2) where segments from x, y (m from a centre) to ``row`` cross it."""
+        """Return where S segments from x, y (m from the centre) to ``row`` cross the rim: points (S, 2, 4), shares."""
         # time, x, y and speed at entry and exit, clipped to the segment, shape (S, 2, 4); shares, not clipped, (S, 2)
         before, step = self.sample[row - 1], self.sample[row] - self.sample[row - 1]
         columns = (x_m, y_m, step[:, 1], step[:, 2], range_m)

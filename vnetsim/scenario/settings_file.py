@@ -291,7 +291,9 @@ def _without_table(values: Settings, table: str, but: Collection[str] = ()) -> S
 
 
 def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
-    """Read an experiment without looking at its learner: for traffic alone, or a run to resume.
+    """Read an experiment without loading its learner, whose settings are kept unchecked.
+
+    For traffic alone, or a run to resume.
 
     Args:
         scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.

@@ -118,7 +118,7 @@ class Cloud(NoMixing):
             Task(self._from_cloud(name, model))
 
     def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
-        """Close the cloud's round: return the mean of some RSUs' models by samples, which also becomes their model."""
+        """Average models of RSUs, weighted by samples, into the cloud's next model, which they get; return its key."""
         self._round += 1
         model, before = ModelKey(CLOUD, self._round), ModelKey(CLOUD, self._round - 1)
         total = sum(self._samples[name] for name in names)

@@ -56,7 +56,7 @@ class JointParticipation(Participation):
         return tuple(one.base for one in self.together)
 
     def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the first model that was downloaded, and all of them, if there are several, as ``bases``."""
+        """Return the first downloaded model, and effects whose ``bases`` are all downloaded models if several are."""
         own, bases = self.base, tuple(one.base for one in self.together if one.arrived)
         counted_from = None if bases[0] == own else own.version
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())

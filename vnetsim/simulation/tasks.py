@@ -88,7 +88,7 @@ class Deadline:
         self._task = Task(self._wait(wait_s, expire))
 
     def cancel(self) -> None:
-        """Call nothing."""
+        """Cancel the call, if one is set."""
         if self._task is not None:
             self._task.stop()
 

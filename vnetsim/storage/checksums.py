@@ -94,7 +94,7 @@ def parse(content: bytes, where: str) -> Checksums:
 
 
 class CheckedFolder:
-    """Reader of the folder at ``path``, which need not exist yet."""
+    """Reader of the folder at ``path``, which need not exist yet. Its record is the file ``checksums.sha256``."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

@@ -372,7 +372,7 @@ class Expansion:
         return self._build_with_options(condition, None, build)
 
     def _build_with_options(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
-        """Return ``build(options)``; if ``build(())`` fails too, its error is raised, with condition and arm."""
+        """Return ``build(options)``; if ``build(())`` fails as well, raise its error, with condition and arm first."""
         try:
             return build(self._options)
         except InputError:

@@ -105,6 +105,7 @@ class OwnTraffic:
             self._traffic.close()
 
     def _errors(self, when: str) -> AbstractContextManager[None]:
+        """Return a context that turns exceptions of the source into RunError; ``when`` is for the message."""
         return plugin_errors(TRAFFIC_SOURCES.name, self._record["name"], when)
 
     def _check(self, event: CoverageEvent) -> None:

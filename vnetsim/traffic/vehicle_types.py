@@ -117,7 +117,7 @@ class TypeFilter:
         return sum(map(len, self._left_out.values()))
 
     def describe(self) -> str:
-        """Return in words which vehicles take part, for the record."""
+        """Return in words which vehicles take part, for the manifest."""
         if self.takes_all:
             return "all"
         return "motor vehicles" if self.by_default else _listed(self._wanted)

@@ -42,7 +42,7 @@ class SelectionState:
     _records_seen: int = 0
 
     def advance(self, now_s: float, work_share: float = 1.0) -> None:
-        """Set the time (s) and the planned share of the training for the questions that follow."""
+        """Set the time (s) and the planned share of the training that all candidates use from now on."""
         self.now_s, self.work_share = now_s, work_share
 
     def add_window(self, vehicle: Vehicle, window: Window) -> None:
