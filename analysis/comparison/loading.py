@@ -196,7 +196,7 @@ def load_comparison(folder: Path) -> ComparisonData:
     ``left_out``.
 
     Raises:
-        InputError: ``folder`` is no comparison, no cell is left, or a file outside the cells is damaged.
+        InputError: ``folder`` is no comparison, no cell is left, one replayed other traffic, or a file is damaged.
     """
     record = _load_record(folder)
     traffics = _load_traffics(folder, record)

@@ -71,7 +71,7 @@ def _stack(ax: Axes, edges: Floats, layers: list[tuple[Floats, str, str]]) -> No
 
 @panel("exchange-rounds", "Exchanges by round")
 def rounds_panel(run: RunData) -> Drawn:
-    """Draw the number of completed and of cut exchanges by round, and the bytes they moved; at least one exchange."""
+    """Draw the numbers of completed and of cut exchanges by round, and their bytes; ``exchanges`` must not be empty."""
     edges, width, bars = _bars_by_round(run)
     figure = Figure((HALF_IN, _HEIGHT_IN))
     upper, lower = axes(figure, bottom=1.5, top=0.34), axes(figure, bottom=0.48, top=2.14)

@@ -74,7 +74,7 @@ def _backhaul(run: RunData) -> list[tuple[str, str]]:
 
 
 def _energy(run: RunData) -> list[tuple[str, str]]:
-    """Return a row on the energy on board of participations of computers with known power; empty if there are none."""
+    """Return a row on the energy on board of participations whose computer's power is known; empty without any."""
     known = run.invited.filter(pl.col("train_j").is_not_null())
     if known.is_empty():
         return []

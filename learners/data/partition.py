@@ -105,7 +105,7 @@ def _deal_by_kind(
 
 
 def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
-    """Raise InputError unless the partition ``kind`` is one of ``own``, those for this data; the rest are messages."""
+    """Raise InputError unless partition ``kind`` is one of ``own``, those for this data; the rest is for messages."""
     if kind not in own:
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
 

@@ -116,7 +116,7 @@ def drive(
 def _drives(
     count: int, drives: int, side_px: int, streams: Streams
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """Return images and angles of each drive: ``count`` frames in all, in ``drives`` drives of nearly equal length."""
+    """Return images and angles of at most ``drives`` drives of nearly equal length, ``count`` frames in all."""
     drives = min(drives, count)
     return [
         drive(streams.generator(number), count // drives + (number < count % drives), side_px=side_px)

@@ -48,7 +48,7 @@ class Examples:
         test: test images that no silo has, uint8, shape (M, C, H, W).
         test_targets: their targets, shape (M, ...).
         silos: the rows of ``train`` in each silo, ``silos.count`` arrays of at least 2 each.
-        labels: class of each training image, only for the report, int64, shape (N,); None without classes.
+        labels: class of each training image for the table ``silos``, int64, shape (N,); None without classes.
         class_names: label texts; empty without classes.
     """
 

@@ -323,7 +323,7 @@ class Aggregator:
         return participation.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End a participation as stale, late or unfinished, by ``closed_by``; outside coverage as having left it."""
+        """End a participation as ``deadline``, ``unfinished`` or ``stale``, by ``closed_by``; one outside as left."""
         doing = participation.cut()
         late: Outcome = (
             "deadline" if closed_by == "deadline" else "unfinished" if closed_by == "traffic_end" else "stale"

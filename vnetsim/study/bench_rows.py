@@ -109,7 +109,7 @@ def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, An
 
 
 def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -> Iterator[tuple[str, float, float]]:
-    """Yield name and both means over the seeds of each field in ``METRIC`` whose means differ beyond rounding."""
+    """Yield the name, and both means over the seeds, of each field in ``METRIC`` whose means differ."""
     for name in METRIC:
         mean, other_mean = (fmean(getattr(one, name) for one in values) for values in (mine, other))
         if mean != other_mean:
