@@ -228,7 +228,8 @@ class FederatedLearner(ABC):
     def evaluate(self, *, final: bool, aggregator: str = AGGREGATOR) -> Mapping[str, float]:
         """Return the task's metrics of an aggregator's newest model, and of the silos' own models if there are any.
 
-        For the silos' models a metric NAME has the mean NAME_silos, NAME_best and NAME_worst.
+        For the silos' models a metric NAME has the mean NAME_silos, NAME_best and NAME_worst. ``final`` asks the task
+        for its expensive metrics too.
         """
         network = self._task.network.state_dict().keys()
 

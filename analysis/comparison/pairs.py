@@ -175,7 +175,7 @@ def _least_seeds(level: float, method: Interval) -> int:
 
 
 def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
-    """Return the seeds that would resolve the observed difference; None if no number is known."""
+    """Return the seeds that would resolve the observed difference (more than now unless ``resolved``) or None."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")

@@ -125,9 +125,10 @@ def power_of_paired_t(effect: float, count: int, level: float) -> float:
 
 
 def power_of(effect: float, count: int, level: float, *, student: bool = False) -> float:
-    """Return the power of the sign-flip test, or of Student's, at the true effect d_z, for normal differences.
+    """Return the power of the sign-flip test, with ``student`` of the paired t-test, at the true effect d_z.
 
-    ``count`` >= 2 is the number of pairs; ``level`` is already corrected for several tests.
+    Differences are taken as normal. ``count`` >= 2 is the number of pairs; ``level`` is already corrected for several
+    tests.
     """
     if student or count > _SIMULATED:
         return power_of_paired_t(effect, count, level if student else attained_level(level, count))
@@ -143,7 +144,10 @@ def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
 
 
 def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
-    """Return the smallest d_z that ``count`` pairs resolve with the power ``POWER``; None if they resolve none."""
+    """Return the smallest d_z that ``count`` pairs resolve with the power ``POWER``; None if they resolve none.
+
+    ``student``: see ``power_of``.
+    """
     if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
         return None
     return float(

@@ -178,7 +178,7 @@ class ContrastiveTask(Task):
 
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:
-        """Return kNN accuracy, and the linear probe's if ``linear_probe`` fits it now.
+        """Return kNN accuracy, and the linear probe's with ``linear_probe`` "every", or "final" if ``final``.
 
         With BatchNorm statistics ``local``, those of the bank are estimated first.
         """

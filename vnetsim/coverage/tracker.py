@@ -165,7 +165,7 @@ class Tracker:
         *,
         crossed: bool,
     ) -> tuple[VehiclePath, _Columns]:
-        """Return a new, empty path for the vehicle of a row; ``since`` is when (s) and how the traffic (re)started."""
+        """Return an empty path for a row's vehicle, ``crossed``: from outside; ``since``: start (s) and its cause."""
         row = int(drives.row[first])
         cause: EntryCause
         if crossed:

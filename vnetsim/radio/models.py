@@ -283,7 +283,7 @@ class Tr37885:
         )
 
     def _interference_mw(self, own: Rsu, receiver_m: PositionM, place: Place, *, uplink: bool) -> float:
-        """Return the power of other RSUs at a receiver (mW), without shadowing or blockage; 0 without interference."""
+        """Return the unshadowed power (mW) of RSUs except ``own`` at a vehicle, or with ``uplink`` at ``own``."""
         if self.interference == "none":
             return 0.0
         total_mw = 0.0

@@ -310,7 +310,7 @@ class Aggregator:
         self._open.silos.add(participation.window.vehicle.silo)
 
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Begin the exchange of those who wait, and cut others that could not commit to the next round."""
+        """Begin the exchange of those who wait, opened by ``opened_by``; cut others too stale for the next round."""
         for participation in self.in_flight:
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self.world.env.now)

@@ -36,7 +36,10 @@ class RoundExchange:
         return None if self._phase is None or self._members else self._opened_by
 
     def begin(self, model: ModelKey, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``."""
+        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``.
+
+        ``closed_by`` returns ``opened_by`` once the exchange is over.
+        """
         self._opened_by = opened_by
         self._members, self.gathered = self.gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange

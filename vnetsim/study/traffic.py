@@ -153,7 +153,7 @@ def record_all(
 def _record(
     traffic: Experiment, changing: Changing, *, alone: bool, command: Sequence[str], progress: ProgressDisplay
 ) -> RecordedEntry | None:
-    """Return the entry of traffic; record it first if the folder has none. None if another part is recording it."""
+    """Return the entry of traffic, recorded now if missing; None if another part records it (not if ``alone``)."""
     settings = deciding_settings(traffic)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     name = f"traffic/{digest[:12]}"
