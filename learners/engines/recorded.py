@@ -161,11 +161,13 @@ class Draws:
     like: Tensors
 
 
-def draws_of(job: TrainingJob) -> Draws:
-    """Return the draws of a job's steps, which have one shape; in pinned memory if they go to CUDA."""
+def draws_of(job: TrainingJob) -> Draws | None:
+    """Return the draws of a job's steps, in pinned memory if they go to CUDA; None if shapes differ between steps."""
     generator = torch.Generator().manual_seed(job.training.seed)
     rate = torch.tensor(job.training.learning_rate, dtype=torch.float64)
     steps = [{**job.program.draw(job.training, generator), RATE: rate} for _ in range(job.training.steps)]
+    if any(_shapes(step) != _shapes(steps[0]) for step in steps):
+        return None
     rows = torch.stack([pack(step) for step in steps])
     pinned = device_of(job.program.network).type == "cuda"
     return Draws(rows=rows.pin_memory() if pinned else rows, like=steps[0])
@@ -304,6 +306,7 @@ class RecordedEngine:
             for i, drawn in ahead.items():
                 job, draws = jobs[i], drawn.result()
                 if draws is None:
+                    self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
                     continue
                 key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
                 if key not in self._recordings:

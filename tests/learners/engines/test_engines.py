@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import sys
@@ -301,6 +302,16 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog: pytest.LogCapt
         "recorded steps, 2 vehicles at a time; one after the other: RuntimeError: called a sync"
     )
     assert len(caplog.messages) == 1
+    [job], sizes = toy_jobs(5), itertools.cycle((4, 4, 3))
+    draw = job.program.draw
+
+    def fewer(*given: Any) -> Tensors:
+        count = next(sizes)
+        return {name: tensor[:count] for name, tensor in draw(*given).items()}
+
+    program = replace(job.program, draw=fewer)
+    assert equal(RecordedEngine(OperationsLane), [replace(job, program=program)])
+    assert "random draws whose shapes change" in caplog.text
 
 
 def test_a_step_that_depends_on_more_than_its_arguments_is_found(caplog: pytest.LogCaptureFixture) -> None:
