@@ -21,6 +21,9 @@ if not os.environ.get("VNETSIM_EXPLORE") and hasattr(providers, "_get_local_cons
 # as vnetsim does before it loads torch: threads that spin long starve the simulators that other tests run
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
+# images that runs keep for later ones; tests leave those of the user alone
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache" / "user")
+
 os.fsync = lambda _: None  # nobody pulls the plug, and a small run would wait for the disk half of its time
 
 # a machine with a GPU may have no SUMO, and still collects the tests marked cuda
