@@ -168,7 +168,7 @@ def test_locks(cli: Cli, refused: Refused, where: Path) -> None:
 def test_traffic_that_another_part_records_is_awaited(cli: Cli, where: Path) -> None:
     assert cli(*call("--part", "1/2", "--time-limit", "1e-9")).status == 75
     study = where / "runs" / "study"
-    (recording,) = (one for one in (study / "traffic").iterdir())
+    (recording,) = (one for one in (study / "traffic").iterdir() if one.is_dir())
     record = RunDirectory(study).comparison()
     RunDirectory(study).write_json("comparison.json", record | {"traffic": []})
     with (study / "traffic" / f".{recording.name}.lock").open("w") as file:
