@@ -50,7 +50,8 @@ def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
     """
     device = next((tensor.device for tensor in tensors.values()), None)
     packed = torch.empty(sum(packed_sizes(tensors)), dtype=torch.uint8, device=device, pin_memory=pinned)
-    torch._foreach_copy_(list(unpack(packed, tensors).values()), list(tensors.values()))
+    if tensors:
+        torch._foreach_copy_(list(unpack(packed, tensors).values()), list(tensors.values()))
     return packed
 
 

@@ -215,6 +215,7 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     generator = torch.Generator().manual_seed(job.training.seed)
     base = to_device(job.base, device_of(network))
     network.load_state_dict(base)
+    network.zero_grad(set_to_none=True)  # a training that ran out of memory leaves some
     network.train()
     optimizer = program.optimizer(dict(network.named_parameters()), job.training.learning_rate, job.optimizer)
     rows = []

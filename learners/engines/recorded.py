@@ -15,8 +15,9 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -32,13 +33,12 @@ from learners.engines.programs import (
     Tensors,
     Trained,
     TrainingJob,
-    add_prefix,
     device_of,
     mix_into,
-    remove_prefix,
     run_if_memory_suffices,
     summarise,
 )
+from vnetsim.errors import RunError
 from vnetsim.learning.device import out_of_memory
 from vnetsim.learning.global_generators import GlobalGenerators
 
@@ -46,15 +46,14 @@ LOGGER = logging.getLogger(__name__)
 
 RATE = "learning rate"
 """Name of the step size among the draws of a step; no draw has a space in its name."""
-STATE, OPTIMIZER = "state.", "optimizer."
 MOST_RECORDINGS = 32
 """Shapes of steps that an engine records; each has a network. Silos smaller than a batch have shapes of their own."""
 MOST_LANES = 8
 """Vehicles that are trained at a time at most."""
 GAIN = 0.9
 """With twice as many at a time, a vehicle must take at most this share of the time."""
-TRIALS = 3
-"""Local trainings of the measurement that chooses the number of lanes."""
+TRIALS, TRIAL_STEPS = 3, 8
+"""Local trainings, and their steps at most, of the measurement that chooses the number of lanes."""
 DRAWING_THREADS = 4
 COMPARED_CALLS, COMPARED_AGAIN = 4, 16
 """A recording is compared with its step in the first calls of ``train``, and then in every 16th."""
@@ -65,7 +64,13 @@ NOISE = 0.01
 
 
 class Lane(Protocol):
-    """Where recordings are replayed one after the other, beside those of other lanes."""
+    """Where recordings are replayed one after the other, beside those of other lanes.
+
+    Attributes:
+        usable: whether more can be recorded; not after a recording that broke off.
+    """
+
+    usable: bool
 
     def record(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call a function a few times, and return a function that repeats its operations on the same tensors."""
@@ -99,6 +104,7 @@ class CudaLane:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
+        self.usable = True
 
     def record(self, call: Callable[[], None]) -> Callable[[], None]:
         """Return the replay of a CUDA graph of the function; see ``Lane``.
@@ -109,18 +115,14 @@ class CudaLane:
         with self.entered():
             call()  # libraries allocate in the first call
             torch.cuda.synchronize(self._device)
-            before = torch.cuda.get_sync_debug_mode()
-            torch.cuda.set_sync_debug_mode("error")  # an error in a capture would leave the stream unusable
-            try:
+            with _waits_refused():  # an error in a capture would leave the stream unusable
                 call()
-            finally:
-                torch.cuda.set_sync_debug_mode(before)
             graph = torch.cuda.CUDAGraph()
             try:  # other threads may allocate meanwhile
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     call()
             except BaseException:
-                self._pool = torch.cuda.graph_pool_handle()  # the other is part of a capture that did not end
+                self.usable = False
                 raise
         replay: Callable[[], None] = graph.replay
         return replay
@@ -146,6 +148,19 @@ class CudaLane:
     def free_bytes(self) -> int:
         """Return the free memory of the device (bytes)."""
         return int(torch.cuda.mem_get_info(self._device)[0])
+
+
+@contextmanager
+def _waits_refused() -> Iterator[None]:
+    """Raise RuntimeError in the ``with`` block where any thread waits for the CUDA device."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode", UserWarning)  # is called a prototype
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -201,8 +216,8 @@ class Recording:
             self._figures: dict[str, Tensor] = {}
             self._step = lane.record(self._take_step)
             self._begin = lane.record(self._start)
-            self._saved_row = pack(self._result())
-            self._saved = unpack(self._saved_row, self._result())
+            # each in a row of its own, so that an upload does not keep the optimizer's state alive
+            self._saved = [(pack(tensors), tensors) for tensors in self._result()]
             self._end = lane.record(self._save)
 
     def train(self, job: TrainingJob, draws: Draws, *, steps: int | None = None) -> Trained:
@@ -224,12 +239,8 @@ class Recording:
             figures[step].copy_(self._figure_row)
         mix_into(self._network, [other for when, other in due if when == steps])
         self._end()
-        result = unpack(self._saved_row.clone(), self._saved)
-        return Trained(
-            state=remove_prefix(STATE, result),
-            optimizer=remove_prefix(OPTIMIZER, result),
-            figures=unpack(figures, self._figures),
-        )
+        state, optimizer = (unpack(row.clone(), tensors) for row, tensors in self._saved)
+        return Trained(state=state, optimizer=optimizer, figures=unpack(figures, self._figures))
 
     def _copy_in(self, job: TrainingJob) -> None:
         """Copy a job's base, given tensors and optimizer state into the tensors that the recording reads."""
@@ -255,13 +266,15 @@ class Recording:
             self._figures = unpack(self._figure_row, found)
         torch._foreach_copy_(list(self._figures.values()), list(found.values()))
 
-    def _result(self) -> dict[str, Tensor]:
-        """Return the tensors of the network and of the optimizer."""
-        return {**add_prefix(STATE, self._network.state_dict()), **add_prefix(OPTIMIZER, self._optimizer.state())}
+    def _result(self) -> list[dict[str, Tensor]]:
+        """Return the tensors of the network and those of the optimizer."""
+        return [dict(self._network.state_dict()), self._optimizer.state()]
 
     def _save(self) -> None:
-        """Copy network and optimizer state into the tensors that ``_train`` returns."""
-        torch._foreach_copy_(list(self._saved.values()), list(self._result().values()))
+        """Copy network and optimizer state into the rows that ``_train`` returns."""
+        for row, tensors in self._saved:
+            if tensors:
+                torch._foreach_copy_(list(unpack(row, tensors).values()), list(tensors.values()))
 
 
 class RecordedEngine:
@@ -329,7 +342,7 @@ class RecordedEngine:
 
     def _record(self, key: object, job: TrainingJob, draws: Draws) -> None:
         """Record a job's step; if that fails, refuse its program, or with too many recordings all other shapes."""
-        if job.program in self._refused:
+        if job.program in self._refused or None in self._refused:
             return
         if len(self._recordings) == MOST_RECORDINGS:
             self._refuse(None, f"steps of more than {MOST_RECORDINGS} shapes, as of small silos of many sizes")
@@ -342,6 +355,8 @@ class RecordedEngine:
         except Exception as error:  # noqa: BLE001 - of any kind: the step may be the user's
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             why = "out of memory for a recording" if out_of_memory(error) else said
+        if not self._lane(0).usable:
+            self._refuse(None, why)
         if before.moved:
             before.restore()
             why = "the network draws random numbers in its forward pass"
@@ -353,24 +368,32 @@ class RecordedEngine:
     def _add_lanes(self, key: object, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
         """Record a job's step in more lanes, up to ``wanted``, while that makes training faster and memory suffices."""
         recordings, most = self._recordings[key], min(wanted, self._lanes_given or MOST_LANES)
+        before_s = math.nan
         while key not in self._enough and len(recordings) < most:
-            before_s, free = _seconds_a_vehicle(recordings, job, draws), self._lane(0).free_bytes()
-            further = range(len(recordings), min(2 * len(recordings), most))
-            more = run_if_memory_suffices(self._recordings_in, further, job, draws)
-            if more is None or 2 * (free - self._lane(0).free_bytes()) > free:
+            free = self._lane(0).free_bytes()
+            try:
+                if math.isnan(before_s) and not self._lanes_given:
+                    before_s = _seconds_a_vehicle(recordings, job, draws)
+                places = range(len(recordings), min(2 * len(recordings), most))
+                both = [*recordings, *(Recording(job, draws, self._lane(i)) for i in places)]
+                taken_s = before_s if self._lanes_given else _seconds_a_vehicle(both, job, draws)
+            except RuntimeError:  # where memory is short, not only by errors that say so
                 self._enough.add(key)
-            elif self._lanes_given or _seconds_a_vehicle([*recordings, *more], job, draws) < GAIN * before_s:
-                recordings += more
-            else:
+                return
+            faster = bool(self._lanes_given) or taken_s < GAIN * before_s
+            if not faster or 2 * (free - self._lane(0).free_bytes()) > free:
                 self._enough.add(key)
-
-    def _recordings_in(self, lanes: Iterable[int], job: TrainingJob, draws: Draws) -> list[Recording]:
-        """Return new recordings of a job's step, one in each lane."""
-        return [Recording(job, draws, self._lane(i)) for i in lanes]
+                return
+            recordings[:], before_s = both, taken_s
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
         """Compare a recording with a job's first step; if they differ, drop it and refuse the program."""
-        if not self._agrees(self._recordings[key][0], job, draws, steps=1):
+        recordings = self._recordings[key]
+        try:
+            agrees = self._agrees(recordings[self._calls % len(recordings)], job, draws, steps=1)
+        except RunError:  # no memory for the plain step besides
+            return
+        if not agrees:
             del self._recordings[key]
             self._refuse(
                 job.program,
@@ -381,7 +404,7 @@ class RecordedEngine:
     def _agrees(self, recording: Recording, job: TrainingJob, draws: Draws, *, steps: int) -> bool:
         """Return whether replayed steps equal plain ones, or differ about as little as repeated plain ones do."""
         ours = recording.train(job, draws, steps=steps)
-        self._lane(0).let_others_wait()
+        recording.lane.let_others_wait()
         alone = [replace(job, training=replace(job.training, steps=steps), mixed=())]
         [theirs] = self._alone.train(alone)
         apart = _difference(ours, theirs)
@@ -415,7 +438,7 @@ def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws:
     for repeats in (1, TRIALS):  # the first time takes longer
         begin_s = perf_counter()
         for recording in [*recordings] * repeats:
-            recording.train(job, draws, steps=job.training.steps)
+            recording.train(job, draws, steps=min(TRIAL_STEPS, job.training.steps))
         for recording in recordings:
             recording.lane.synchronize()
     return (perf_counter() - begin_s) / len(recordings)
@@ -427,13 +450,19 @@ def _shapes(tensors: Tensors) -> tuple[tuple[str, torch.dtype, torch.Size], ...]
 
 
 def _difference(one: Trained, other: Trained) -> float:
-    """Return the largest difference between two results, as a share of its tensor's largest value; NaN equals NaN."""
-    largest = 0.0
+    """Return the largest difference of two results, as a share of the largest value of its kind; NaN equals NaN."""
+    shares = [0.0]
+    # a single tensor may be noise throughout, as a bias before BatchNorm is under Adam
     for part in ("state", "optimizer", "figures"):
-        for name, tensor in getattr(one, part).items():
-            here, there = tensor.double(), getattr(other, part)[name].double()
-            same = (here == there) | (here.isnan() & there.isnan())
-            if not bool(same.all()):
-                apart = (here - there).where(~same, 0.0).abs().amax() / there.abs().amax()
-                largest = max(largest, float(apart.nan_to_num(nan=math.inf)))
-    return largest
+        pairs = [(tensor, getattr(other, part)[name]) for name, tensor in getattr(one, part).items()]
+        apart, largest = [], []
+        for a, b in pairs:
+            differs = (a != b) & ~(a.isnan() & b.isnan())
+            if not a.is_floating_point():
+                shares.append(math.inf if bool(differs.any()) else 0.0)
+            else:
+                apart.append((a - b).where(differs, 0.0).abs().amax().double())
+                largest.append(b.abs().amax().double())
+        if apart and bool(torch.stack(apart).ne(0).any()):
+            shares.append(float((torch.stack(apart).amax() / torch.stack(largest).amax()).nan_to_num(nan=math.inf)))
+    return max(shares)

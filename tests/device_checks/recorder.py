@@ -66,6 +66,8 @@ class Operations(TorchDispatchMode):
 class CallingLane:
     """Repeats a function by calling it."""
 
+    usable = True
+
     def record(self, call: Callable[[], None]) -> Callable[[], None]:
         call()
         call()

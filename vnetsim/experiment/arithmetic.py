@@ -37,6 +37,7 @@ class Arithmetic:
         flags = [
             (products, "allow_tf32"),
             *((convolutions, name) for name in ("allow_tf32", "deterministic", "benchmark")),
+            (torch.utils.deterministic, "fill_uninitialized_memory"),
         ]
         before = [getattr(owner, name) for owner, name in flags]
         enabled = torch.are_deterministic_algorithms_enabled()
@@ -58,7 +59,9 @@ class Arithmetic:
         if place.type != "cpu":
             torch.set_default_device(None)
         # benchmark finds the fastest algorithm by trial, which may be a different one each time
-        values = self.tf32, self.tf32, self.deterministic, convolutions.benchmark and not self.deterministic
+        benchmark = convolutions.benchmark and not self.deterministic
+        # with deterministic algorithms torch fills all memory that it allocates, for those who read before they write
+        values = self.tf32, self.tf32, self.deterministic, benchmark, False
         for (owner, name), value in zip(flags, values, strict=True):
             setattr(owner, name, value)
         _choose_algorithms(deterministic=self.deterministic, warn_only=False)

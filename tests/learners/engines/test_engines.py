@@ -370,6 +370,69 @@ def test_lanes_are_those_that_are_faster_and_fit(
     assert sorted(len(recordings) for recordings in engine._recordings.values()) == [1, lanes]
 
 
+def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory may be short for more lanes, and for a plain step beside them."""
+    fails = False
+
+    class Full(OperationsLane):
+        def record(self, call: Callable[[], None]) -> Callable[[], None]:
+            if fails:
+                raise RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")
+            return super().record(call)
+
+    engine = RecordedEngine(Full)
+    assert equal(engine, toy_jobs(5))
+    fails = True
+    jobs = toy_jobs(5, 5, 5)
+    assert equal(engine, jobs), "the new program is trained plainly"
+    fails = False
+    engine = RecordedEngine(Full)
+    engine.train(jobs[:1])
+    fails = True
+    monkeypatch.setattr(engine, "_agrees", raiser(RunError("out of memory")))
+    assert equal(engine, jobs)
+    assert engine.remark == "recorded steps, 1 vehicles at a time"
+
+
+def test_nothing_is_recorded_after_a_recording_that_broke_off() -> None:
+    class Breaks(CallingLane):
+        def record(self, call: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
+            self.usable = False
+            raise RuntimeError("capture invalidated")
+
+    engine = RecordedEngine(Breaks)
+    for _ in range(2):
+        assert equal(engine, toy_jobs(5, 5))
+    assert engine.remark == "one after the other: RuntimeError: capture invalidated"
+
+
+def test_a_training_that_ran_out_of_memory_leaves_nothing_to_the_next() -> None:
+    [job] = toy_jobs(5)
+    left = [1]
+
+    class Full(Sgd):
+        def step(self) -> None:
+            if left:
+                left.pop()
+                raise torch.OutOfMemoryError("out of memory")
+            super().step()
+
+    def optimizer(parameters: Any, rate: Any, _: Any) -> Sgd:
+        return Full(parameters, learning_rate=rate, momentum=0.9, weight_decay=0.0)
+
+    engine, full = SequentialEngine(), replace(job, program=replace(job.program, optimizer=optimizer))
+    with pytest.raises(RunError):
+        engine.train([full])
+    assert torch.equal(flat(engine.train([full])[0]), flat(SequentialEngine().train([job])[0]))
+
+
+def raiser(error: Exception) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return call
+
+
 def test_shapes_beyond_the_most_are_not_recorded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
