@@ -76,7 +76,7 @@ def paper_round(device: str, *, repetitions: int = 1) -> None:
         passes: Published(device, count=8, encoder="resnet18", batch=batch, passes=passes) for passes in (2, 4)
     }
     central.train(1)  # the first step of a process is slower than those after it, whoever takes it
-    batched, sequential, loop, two, four = seconds(
+    auto, sequential, loop, two, four = seconds(
         [
             lambda: ours["auto"].train(joined),
             lambda: ours["sequential"].train(joined),
@@ -88,13 +88,11 @@ def paper_round(device: str, *, repetitions: int = 1) -> None:
         device=device,
         warm=0 if device == "cpu" else 1,  # minutes
     )
-    rate = count * steps * batch / batched
-    print(f"round, {count} x {steps} steps, {device}: {batched:.2f} s, {rate:.1f} images/s, centralised {loop:.1f} s")
-    print(f"  of the centralised loop's images/s: {loop / batched:.2f}")
-    print(f"  times faster than the sequential engine: {sequential / batched:.2f}")
-    print(
-        f"  times faster than the published way: {two / batched:.2f}; with its four encoder passes {four / batched:.2f}"
-    )
+    rate = count * steps * batch / auto
+    print(f"round, {count} x {steps} steps, {device}: {auto:.2f} s, {rate:.1f} images/s, centralised {loop:.1f} s")
+    print(f"  of the centralised loop's images/s: {loop / auto:.2f}")
+    print(f"  times faster than the sequential engine: {sequential / auto:.2f}")
+    print(f"  times faster than the published way: {two / auto:.2f}; with its four encoder passes {four / auto:.2f}")
 
 
 def precisions(device: str) -> None:
