@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from learners.data.moving import to_device
+from learners.engines.lanes import CudaLane
 from learners.engines.programs import (
     Engine,
     Program,
@@ -35,7 +36,7 @@ from learners.engines.programs import (
     train_alone,
     train_one,
 )
-from learners.engines.recorded import CudaLane, RecordedEngine
+from learners.engines.recorded import RecordedEngine
 from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators, seeded
 

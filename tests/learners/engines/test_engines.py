@@ -298,9 +298,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog: pytest.LogCapt
     engine = RecordedEngine(OperationsLane, lanes=2)
     for _ in range(2):
         assert equal(engine, [job for pair in zip(recorded, reads, strict=True) for job in pair])
-    assert engine.remark.startswith(
-        "recorded steps, 2 vehicles at a time; one after the other: RuntimeError: called a sync"
-    )
+    assert engine.remark.startswith("recorded steps, 2 at a time; one after the other: RuntimeError: called a sync")
     assert len(caplog.messages) == 1
     [job], sizes = toy_jobs(5), itertools.cycle((4, 4, 3))
     draw = job.program.draw
@@ -391,7 +389,7 @@ def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch: pyt
     fails = True
     monkeypatch.setattr(engine, "_agrees", raiser(RunError("out of memory")))
     assert equal(engine, jobs)
-    assert engine.remark == "recorded steps, 1 vehicles at a time"
+    assert engine.remark == "recorded steps, 1 at a time"
 
 
 def test_nothing_is_recorded_after_a_recording_that_broke_off() -> None:

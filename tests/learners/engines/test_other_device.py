@@ -65,7 +65,7 @@ def test_a_learner_keeps_to_its_device(name: str, engine: str) -> None:
             assert round_ or [update.loss for update in updates] == pytest.approx(expected, rel=1e-3)
             learner.aggregate(updates)
         if engine == "recorded":  # what follows is the same with both
-            assert name == "fedefm" or learner.describe().facts["Engine"] == "recorded steps, 2 vehicles at a time"
+            assert name == "fedefm" or learner.describe().facts["Engine"] == "recorded steps, 2 at a time"
             return
         assert all(map(math.isfinite, learner.evaluate(final=True).values()))
         saved = learner.state_dict()

@@ -75,7 +75,7 @@ def test_replayed_steps_are_those_of_the_sequential_engine(name: str, settings: 
                 assert found.keys() == expected.keys()
                 assert all(torch.equal(found[n], expected[n]) for n in expected), part
             assert (ours.means, ours.finite) == (theirs.means, theirs.finite)
-    assert engine.remark == "recorded steps, 2 vehicles at a time"
+    assert engine.remark == "recorded steps, 2 at a time"
 
 
 @pytest.mark.parametrize("draw", [draw_view_one, draw_view_two])
