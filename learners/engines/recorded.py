@@ -246,14 +246,16 @@ class RecordedEngine:
             self._refuse(None, f"steps of more than {MOST_RECORDINGS} shapes, as of small silos of many sizes")
             return
         why, before = "", GlobalGenerators(device_of(job.program.network))
+        # shapes of few vehicles are spread over the lanes that others use
+        lane = self._lane(len(self._recordings) % max([1, *map(len, self._recordings.values())]))
         try:
-            first = Recording(job, draws, self._lane(0))
+            first = Recording(job, draws, lane)
             if not self._agrees(first, job, draws, steps=min(2, job.training.steps)):
                 why = "a replayed step differs from the step itself"
         except Exception as error:  # noqa: BLE001 - of any kind: the step may be the user's
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             why = "out of memory for a recording" if out_of_memory(error) else said
-        if not self._lane(0).usable:
+        if not lane.usable:
             self._refuse(None, why)
         if before.moved:
             before.restore()
