@@ -315,9 +315,9 @@ class RecordedEngine:
 
     def _refuse(self, what: object, why: str) -> None:
         """From now on train a program (None: all shapes not recorded yet) one vehicle after the other; warn once."""
-        if what not in self._refused:
-            self._refused[what] = why
+        if why not in self._refused.values():
             LOGGER.warning("vnetsim: vehicles are trained one after the other: %s.", why)
+        self._refused.setdefault(what, why)
 
     def _lane(self, i: int) -> Lane:
         """Return a lane, made if it does not exist yet."""

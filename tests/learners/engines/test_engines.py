@@ -392,7 +392,7 @@ def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch: pyt
     assert engine.remark == "recorded steps, 1 at a time"
 
 
-def test_nothing_is_recorded_after_a_recording_that_broke_off() -> None:
+def test_nothing_is_recorded_after_a_recording_that_broke_off(caplog: pytest.LogCaptureFixture) -> None:
     class Breaks(CallingLane):
         def record(self, call: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
             self.usable = False
@@ -402,6 +402,7 @@ def test_nothing_is_recorded_after_a_recording_that_broke_off() -> None:
     for _ in range(2):
         assert equal(engine, toy_jobs(5, 5))
     assert engine.remark == "one after the other: RuntimeError: capture invalidated"
+    assert len(caplog.messages) == 1
 
 
 def test_a_training_that_ran_out_of_memory_leaves_nothing_to_the_next() -> None:
