@@ -166,7 +166,7 @@ def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def load(run: Path) -> RunData:
-    """Read the run directory ``run``, of a finished run or not; paths of windows are not read.
+    """Read the run directory ``run``, of a finished run or not; paths of windows are read when they are asked for.
 
     Raises:
         InputError: ``run`` is no run directory, or one of its files is damaged.

@@ -336,7 +336,7 @@ class Overseas:
         )
 
     def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:
-        """Return EMD_ij by host for each participant, {} without copies; values that are not finite are left out."""
+        """Return EMD_ij (a similarity: 1 is equal) by host for each participant, if finite; {} without copies."""
         found: list[dict[str, float]] = [{} for _ in starts]
         taught = [i for i, mine in enumerate(copies) if mine]
         if not taught:

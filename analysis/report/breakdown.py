@@ -33,7 +33,7 @@ def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the number of invitations and the share of each group of outcomes in ``ways``; dashes without any."""
+    """Return the number of invitations and the share of each group of outcomes in ``ways``; 0 and dashes if none."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)

@@ -288,7 +288,7 @@ def _warn_too_fast(run: RunData) -> Iterator[str]:
 
 
 def _warn_sharp_images(run: RunData) -> Iterator[str]:
-    """Warn if hardly any vehicle was fast enough for blur; never of training with ``blur.fraction`` 0."""
+    """Warn if hardly any vehicle was fast enough for blur; yield nothing for a training with ``blur.fraction`` 0."""
     if run.learning and run.experiment.blur.fraction == 0:
         return
     entered = entries(run.windows)["entry_speed_mps"]

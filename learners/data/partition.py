@@ -194,7 +194,7 @@ def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], 
 def _by_majors(
     cards: Indices, sizes: Indices, silos: int, districts: int | None, share: float, generator: Generator
 ) -> list[Indices]:
-    """Return silos of equal size with the major ``share`` from their class or district; other images are in no silo."""
+    """Return equal silos (``cards``: images by class), ``share`` from one class or district; sizes may shrink."""
     groups = min(len(sizes), districts or len(sizes))
     group_of_class, places = np.arange(len(sizes)) % groups, np.arange(silos)
     have = np.bincount(group_of_class, sizes, groups).astype(np.int64)

@@ -273,8 +273,9 @@ def _build_from_plugin(name: str, settings: Any, seed: int, make: Callable[[nn.M
 def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
     """Return the network of ``build``, on the CPU, with weights that depend only on the architecture and ``seed``.
 
-    The global random state is neither read nor changed. Convolutions follow He et al. (2015, fan out) and start without
-    bias, linear layers the uniform distribution of width 1 / sqrt(fan in), normalisation starts as the identity.
+    Conv2d follows He et al. (2015, fan out) with bias 0; weights and biases of Linear are uniform within
+    +-1 / sqrt(fan in); BatchNorm2d starts as the identity. Other layers keep the weights that ``build`` drew from the
+    global random state, which is not changed.
     """
     with torch.random.fork_rng(devices=()):  # torch's meta device would draw nothing, but imports SymPy: half a second
         network = build()

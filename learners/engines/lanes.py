@@ -99,7 +99,7 @@ class CudaLane:
 
 @contextmanager
 def _waits_refused() -> Iterator[None]:
-    """Raise RuntimeError in the ``with`` block where any thread waits for the CUDA device."""
+    """Make torch raise RuntimeError where it sees a thread wait for the CUDA device within the ``with`` block."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Synchronization debug mode", UserWarning)  # is called a prototype
         before = torch.cuda.get_sync_debug_mode()

@@ -85,7 +85,7 @@ class Models:
         return {name: tensor for aggregator in self._kept for name, tensor in self._saved[aggregator].items()}
 
     def _tensors(self, aggregator: str) -> dict[str, Tensor]:
-        """Return copies on the CPU of an aggregator's models, named as in ``state_dict``."""
+        """Return CPU copies of an aggregator's kept models and the newest ``round``, named as in ``state_dict``."""
         kept, newest = self._kept[aggregator], max(self._kept[aggregator])
         tensors = {named("round", aggregator): torch.tensor(newest)}
         for version, state in kept.items():

@@ -236,7 +236,7 @@ class SteeringTask(Task):
 
 
 def _errors(error: Tensor) -> dict[str, float]:
-    """Return ``rmse`` and ``mae`` over all test frames; NaN and values beyond float32 count as float32's largest."""
+    """Return ``rmse`` and ``mae`` over all test frames; a frame's NaN or infinite error is float32's largest."""
     error = error.to(torch.float64).nan_to_num(nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
     square, modulus = torch.stack([error.square().mean(), error.abs().mean()]).tolist()
     return {"rmse": math.sqrt(square), "mae": modulus}

@@ -147,7 +147,7 @@ def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, whe
 
 
 def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
-    """Return the RSU of a specification; longitude and latitude become metres of the net, with a line in ``notes``."""
+    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``; degrees become metres, noted in ``notes``."""
     if not spec.strip():
         raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
     position = coordinates(spec)

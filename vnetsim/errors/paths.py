@@ -60,7 +60,7 @@ def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) ->
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
-    """Return a setting's value that was read from a file in ``folder``: relative paths become relative to that folder.
+    """Return a setting's value that was read from a file in ``folder``, with ``folder`` joined before relative paths.
 
     Settings that are not in ``FILES`` are returned unchanged.
     """

@@ -54,7 +54,8 @@ def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> d
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
     """Return settings without effect in all runs that set them, and why.
 
-    Each case is a run: the keys that it sets, and those of them without effect, with the reasons.
+    Each case is a run: the keys that it sets, and those of them without effect, with the reasons. If reasons of runs
+    differ, the last run's is returned.
     """
     seen = list(cases)
     acting = {key for keys, lacking in seen for key in keys if key not in lacking}

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def _tuple_of_strings(value: Any, _: Any) -> tuple[str, ...]:
-    """Return a list of strings as a tuple; raise TypeError for anything else."""
+    """Return a list or tuple of strings as a tuple; raise TypeError for any other value."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise TypeError('expected a list of strings such as ["a", "b"]')
     return tuple(value)

@@ -277,7 +277,7 @@ def _participants(learner: Learner, round_: int, count: int = 3) -> list[Partici
 
 
 def _round(learner: Learner, index: int) -> list[Any]:
-    """Play a round; return everything that came of it, to compare."""
+    """Play round ``index`` (1 is evaluated as the last) and return its results; BrokenLaw if they are not finite."""
     with seeded(index, "cpu"):
         shapes = model_shapes(learner.state_dict())
         updates = train_checked(learner, _participants(learner, index), shapes)

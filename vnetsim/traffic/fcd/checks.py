@@ -83,7 +83,7 @@ class Agreement:
         return ""
 
     def _measure(self, part: FcdPart) -> None:
-        """Add up the distances that vehicles drove by their speeds, and those by their positions."""
+        """Add a part to the sums of distances by speeds and by positions, and to the extremes and factors."""
         order = np.lexsort((part.step, part.vehicle))
         vehicle, speed_mps, time_s = part.vehicle[order], part.speed_mps[order], part.time_s[part.step[order]]
         same = vehicle[1:] == vehicle[:-1]

@@ -107,7 +107,7 @@ class FcdPart:
 
 
 def seconds(text: str) -> float:
-    """Parse a time (s): a number, or SUMO's ``[days:]hours:minutes:seconds``.
+    """Parse a time (s): a number (also negative, ``nan``, ``inf``), or SUMO's ``[days:]hours:minutes:seconds``.
 
     Raises:
         ValueError: it is neither.
