@@ -1,4 +1,4 @@
-"""Rounds of FedAvg in Flower's simulation, for test_flower_benchmark.py: 50 clients, 10 a round, the small classifier.
+"""Rounds of FedAvg in Flower's simulation, for test_other_simulators.py: 50 clients, 10 a round, the small classifier.
 
 Run by a Python that has Flower and finds the repository: ``python flower_rounds.py ROUNDS STEPS BATCH IMAGES``. Prints
 the seconds since the first line after each round.
