@@ -22,6 +22,11 @@ from vnetsim.traffic.sumo.outputs import SumoOutputs
 GAME = Path(sumo.SUMO_HOME) / "tools" / "game"
 
 
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def placed(scenario: Path, **settings: object) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
     chosen = TrafficSettings(repeat=False, **settings)  # type: ignore[arg-type]
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=chosen))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,7 @@ from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.progress import ProgressDisplay
-from vnetsim.traffic.sumo.config import read_leniently
-from vnetsim.traffic.sumo.outputs import SumoOutputs
-from vnetsim.traffic.sumo.session import QUIET, binary, environment, without
+from vnetsim.traffic.sumo.counts import count_leaving
 from vnetsim.traffic.vehicle_types import NOT_MOTOR
 
 # constants of TraCI, copied because importing traci takes time
@@ -35,8 +32,6 @@ _SHARED = "vnetsim.shared"
 _POI_TYPE = "vnetsim"
 """Not ``rsu``, the type by which a scenario marks its own RSUs."""
 _SPEED_FACTOR = 2.0
-_COUNTS = "vnetsim_counts.xml"
-_PATIENCE_S = 600
 _LONGEST_S = 1800.0
 """Time (s) of the scenario in which vehicles are counted: enough to find busy junctions, and cheaper than the run."""
 
@@ -168,51 +163,15 @@ class SumoNet:
         return incoming
 
     def _count_passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
-        """Return how often vehicles drive into each junction, counted in a run of SUMO; all 0 if it fails."""
+        """Return how often vehicles drive into each junction; all 0 if SUMO fails."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
-        left = _count_leaving(self.config, self.options, self.api.simulation.getTime() + self._counting_s)
+        until_s = self.api.simulation.getTime() + self._counting_s
+        left = count_leaving(self.config, self.options, until_s, self.api.getVersion()[1])
         return {
             junction: sum(left.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
             for junction, lanes in incoming.items()
         }
-
-
-def _count_leaving(config: Path, options: Sequence[str], until_s: float) -> dict[str, int]:
-    """Run SUMO; return how often vehicles leave each edge at its end until ``until_s`` (s), empty if SUMO fails."""
-    outputs = SumoOutputs(config, None)
-    counts = outputs.folder / _COUNTS
-    command = [
-        *(str(binary("sumo")), "-c", str(config), *QUIET, *without(options, "--end"), "--end", f"{until_s:.15g}"),
-        *("--remote-port", "0"),  # with the user's port SUMO would wait for a client
-        *(*outputs.options(), "--edgedata-output", str(counts)),
-    ]
-    try:
-        subprocess.run(  # noqa: S603 - the wheel's own binary, no shell
-            command,
-            check=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=environment(),
-            timeout=_PATIENCE_S,
-        )
-        return _read_leaving_counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    finally:
-        outputs.close()
-
-
-def _read_leaving_counts(path: Path) -> dict[str, int]:
-    """Return the number of vehicles that left each edge by driving onto the next, summed over the file's intervals."""
-    counts: dict[str, int] = {}
-
-    def start(element: str, attributes: Mapping[str, str]) -> None:
-        if element == "edge" and attributes.get("left", "").isdigit():
-            counts[attributes["id"]] = counts.get(attributes["id"], 0) + int(attributes["left"])
-
-    read_leniently(path, start)
-    return counts
 
 
 def anchors(api: Any, rsus: Sequence[Rsu]) -> list[str]:
