@@ -1,6 +1,7 @@
 """Data of the page's playback: the run packed into one small text that ``playback.js`` unpacks.
 
-Paths are thinned within a tolerance, rounded to multiples of ``_STEP_M``, and compressed as differences.
+A vehicle has one path for each time that it is covered; windows are slices of it. Paths are thinned within a tolerance,
+rounded to multiples of ``_STEP_M``, and compressed as differences.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.formatting import clean
+from analysis.formatting import clean, count
 from analysis.loading import RunData, curves
 from analysis.plots.place import covered_extent
+from analysis.statistics.windows import with_parts
 
 TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Tolerances of thinned paths (m); the first with a small enough text is used, else the last."""
@@ -27,8 +28,17 @@ LIMIT_BYTES = 3_000_000
 _STEP_M = 0.1
 _PER_S = 100
 """Times are whole hundredths of a second."""
+MOST_WINDOWS = 100_000
+"""Of more windows, only those of every k-th vehicle are played."""
 _BATCH = 4096
-"""Number of windows whose paths are in memory at a time."""
+"""Number of windows whose paths are read at a time."""
+_SAME_PLACE_M = 0.01
+_POINTS = ("path_time_s", "path_x_m", "path_y_m")
+_COLUMNS = (
+    *("path_vehicle", "path_windows", "path_points"),  # of each path: index of its vehicle, and two numbers
+    *("rsu", "enter", "exit"),  # of each window, path by path: index of the RSU, and times
+    *("time", "x", "y", "needed_m"),  # of each point, path by path; needed_m is that of thin_paths
+)
 
 Floats = NDArray[np.float64]
 STAGES = ("download_s", "wait_s", "exchange_s", "train_s", "outside_s", "upload_s")
@@ -42,12 +52,14 @@ class Playback:
     Args:
         text: base64 of a DEFLATE stream of a JSON header and columns of numbers.
         tolerance_m: largest error of a path (m).
+        every: k if only every k-th vehicle is played; 1 for all.
         exchanges: whether vehicles exchange with each other.
         handovers: whether participations were handed over between RSUs.
     """
 
     text: str
     tolerance_m: float
+    every: int
     exchanges: bool
     handovers: bool
 
@@ -55,6 +67,11 @@ class Playback:
     def caption(self) -> str:
         """Sentences on the limits of the playback."""
         words = f"Paths are thinned: no vehicle is drawn more than {self.tolerance_m:g} m from where it was."
+        if self.every > 1:
+            words = (
+                f"Of more than {count(MOST_WINDOWS)} windows, only those of one in {count(self.every)} vehicles are "
+                f"played, with their participations. {words}"
+            )
         if self.handovers:
             words += (
                 " Where a vehicle did one thing more than once in a participation, its seconds are shown in one piece."
@@ -65,22 +82,21 @@ class Playback:
 def playback(run: RunData) -> Playback | None:
     """Return a run's data for the playback; None if no vehicle was in coverage.
 
-    Paths are thinned with the first tolerance that keeps the text within ``LIMIT_BYTES``, or with the last one.
+    Paths are thinned with the first tolerance that keeps the text within ``LIMIT_BYTES``, or with the last one. Of more
+    than ``MOST_WINDOWS`` windows, only those of every k-th vehicle are played.
     """
     if run.paths is None or run.windows.is_empty():
         return None
-    # of many windows, a sixteenth shows which tolerances are far too small
-    some = list(_batches(run, _BATCH // 16)) if run.windows.height > _BATCH else []
+    every = -(-run.windows.height // MOST_WINDOWS)
+    paths = _read_paths(run, every)
     for tolerance_m in TOLERANCE_M:
-        last = tolerance_m == TOLERANCE_M[-1]
-        if some and not last and 16 * len(_pack(run, tolerance_m, some)) > 1.3 * LIMIT_BYTES:
-            continue
-        text = _pack(run, tolerance_m, _batches(run, _BATCH))
-        if last or len(text) <= LIMIT_BYTES:
+        text = _pack(run, paths, tolerance_m)
+        if len(text) <= LIMIT_BYTES:
             break
     return Playback(
         text=text,
         tolerance_m=tolerance_m,
+        every=every,
         exchanges=run.exchange_plan is not None,
         handovers=not run.handovers.is_empty(),
     )
@@ -88,8 +104,8 @@ def playback(run: RunData) -> Playback | None:
 
 def thin_paths(
     time_s: Floats, x_m: Floats, y_m: Floats, first: NDArray[np.int64], tolerance_m: float
-) -> NDArray[np.bool_]:
-    """Return a mask of the points to keep, such that linear interpolation between them is within the tolerance.
+) -> NDArray[np.float32]:
+    """Return the tolerance (m) below which each point is needed; those above T interpolate the path within T.
 
     This is the algorithm of Douglas and Peucker with distances at equal times, for all paths at once, level by level.
 
@@ -98,68 +114,156 @@ def thin_paths(
         x_m: x of the points (m), shape (n,).
         y_m: y of the points (m), shape (n,).
         first: index of each path's first point; each path has at least two points.
-        tolerance_m: largest distance of a removed point from the interpolated path (m).
+        tolerance_m: smallest tolerance (m) of interest.
 
     Returns:
-        shape (n,); True for the first and the last point of each path.
+        shape (n,); infinite for the first and the last point of each path, 0 for points not needed at ``tolerance_m``.
     """
-    keep = np.zeros(len(time_s), bool)
-    keep[first] = keep[np.append(first[1:], len(time_s)) - 1] = True
-    points = np.flatnonzero(~keep)  # candidates: points in a piece where some are too far off
+    needed_m = np.zeros(len(time_s), np.float32)
+    needed_m[first] = needed_m[np.append(first[1:], len(time_s)) - 1] = np.inf
+    points = np.flatnonzero(needed_m == 0)  # candidates: points in a piece where some are too far off
     while len(points):
-        kept = np.flatnonzero(keep)
+        kept = np.flatnonzero(needed_m)
         piece = np.searchsorted(kept, points) - 1
-        begin, end = kept[piece], kept[piece + 1]
-        length_s = time_s[end] - time_s[begin]
-        passed_s = time_s[points] - time_s[begin]
-        share = np.divide(passed_s, length_s, out=np.zeros_like(passed_s), where=length_s > 0)
-        off_m = np.hypot(
-            x_m[points] - x_m[begin] - share * (x_m[end] - x_m[begin]),
-            y_m[points] - y_m[begin] - share * (y_m[end] - y_m[begin]),
-        )
+        length_s = np.diff(time_s[kept])
+        passed_s = time_s[points] - time_s[kept][piece]
+        off_m2 = np.zeros(len(points))
+        for values in (x_m, y_m):
+            ends_m = values[kept]
+            slope = np.divide(np.diff(ends_m), length_s, out=np.zeros(len(kept) - 1), where=length_s > 0)
+            off_m2 += (values[points] - ends_m[piece] - passed_s * slope[piece]) ** 2
         starts = np.flatnonzero(np.diff(piece, prepend=-1))
-        worst_m = np.repeat(np.maximum.reduceat(off_m, starts), np.diff(starts, append=len(piece)))
-        far = worst_m > tolerance_m
-        split = far & (off_m == worst_m)
-        keep[points[split]] = True
+        worst_m2 = np.repeat(np.maximum.reduceat(off_m2, starts), np.diff(starts, append=len(piece)))
+        far = worst_m2 > tolerance_m * tolerance_m
+        split = far & (off_m2 == worst_m2)
+        # a piece is looked at only at tolerances at which both its ends are kept
+        ends = needed_m[kept[piece[split]]], needed_m[kept[piece[split] + 1]]
+        needed_m[points[split]] = np.minimum(np.sqrt(worst_m2[split]), np.minimum(*ends))
         points = points[far & ~split]
-    return keep
+    return needed_m
 
 
-def _pack(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> str:
-    """Return the packed text of the run, with the windows and paths of the given batches."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Paths:
+    """The played paths: one for each time that a vehicle is covered, by one RSU or several; thinned a little.
+
+    Times are ticks of 1 / ``_PER_S`` s since ``begin_s``, places are steps of ``step_m`` from ``origin_m``.
+    """
+
+    vehicles: list[str]
+    origin_m: tuple[float, float]
+    step_m: float
+    begin_s: float
+    columns: dict[str, NDArray[Any]]  # those of _COLUMNS
+
+
+def _read_paths(run: RunData, every: int) -> _Paths:
+    """Read the paths of every ``every``-th vehicle, in order of its first exit."""
+    assert run.paths is not None
     west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
-    origin = (west + east) / 2, (south + north) / 2
+    origin_m = (west + east) / 2, (south + north) / 2
     begin_s = float(run.windows["enter_s"].min())  # type: ignore[arg-type]
-    vehicles = run.windows["vehicle_id"].unique(maintain_order=True)
-    vehicle_of = {name: place for place, name in enumerate(vehicles)}
-    rsu_of = {rsu.id: place for place, rsu in enumerate(run.rsus)}
-    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("vehicle", "rsu", "points", "time", "x", "y")}
-    for rows in windows:
-        first = np.concatenate(([0], rows["path_time_s"].list.len().cum_sum().to_numpy()[:-1])).astype(np.int64)
-        time_s, x_m, y_m = (rows[f"path_{name}"].explode().to_numpy() for name in ("time_s", "x_m", "y_m"))
-        keep = thin_paths(time_s, x_m, y_m, first, tolerance_m)
-        kept_before = np.concatenate(([0], np.cumsum(keep)))
-        counts = np.diff(kept_before[np.append(first, len(time_s))])
-        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        columns["vehicle"].append(np.array([vehicle_of[name] for name in rows["vehicle_id"]], "<i4"))
-        columns["rsu"].append(np.array([rsu_of[name] for name in rows["rsu_id"]], "<i4"))
-        columns["points"].append(counts.astype("<i4"))
-        whole = (
-            ("time", (time_s[keep] - begin_s) * _PER_S, "<i4"),
-            ("x", (x_m[keep] - origin[0]) / step_m, "<i2"),
-            ("y", (y_m[keep] - origin[1]) / step_m, "<i2"),
+    vehicles = run.windows["vehicle_id"].unique(maintain_order=True).gather_every(every)
+    rsus = pl.Series([rsu.id for rsu in run.rsus])
+    row = pl.int_range(pl.len(), dtype=pl.UInt32)
+    windows = run.windows.select("vehicle_id", "rsu_id", "enter_s", "exit_s", row=row).filter(
+        pl.col("vehicle_id").is_in(vehicles.implode())
+    )
+    parts = (
+        with_parts(windows)
+        .with_row_index("place")
+        .with_columns(
+            last_row=pl.col("row").max().over("part"),
+            vehicle=pl.col("vehicle_id").replace_strict(vehicles, range(len(vehicles)), return_dtype=pl.Int32),
+            rsu=pl.col("rsu_id").replace_strict(rsus, range(len(rsus)), return_dtype=pl.Int32),
         )
-        for name, values, kind in whole:
-            numbers = np.rint(values).astype(np.int64)
-            columns[name].append(_differences(numbers, starts).astype(kind))
+        .drop("vehicle_id", "rsu_id")
+    )
+    found: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+    waiting: list[pl.DataFrame] = []  # windows of paths that go on
+    for begin in range(0, run.windows.height, _BATCH):
+        read = run.paths.collect(lambda rows, begin=begin: rows.slice(begin, _BATCH).select(_POINTS))  # type: ignore[misc]
+        rows = pl.concat([*waiting, read.with_row_index("row", begin).join(parts, on="row")])
+        waiting = [rows.filter(pl.col("last_row") >= begin + _BATCH)]
+        whole = rows.filter(pl.col("last_row") < begin + _BATCH).sort("place")
+        if whole.is_empty():
+            continue
+        joined, time_s, x_m, y_m, first = _join_paths(whole)
+        needed_m = thin_paths(time_s, x_m, y_m, first, TOLERANCE_M[0])
+        keep = needed_m > 0
+        begins = np.flatnonzero(~joined)
+        for name, values in (
+            ("path_vehicle", whole["vehicle"].to_numpy()[begins]),
+            ("path_windows", np.diff(begins, append=whole.height)),
+            ("path_points", np.add.reduceat(keep, first, dtype=np.int32)),
+            ("rsu", whole["rsu"].to_numpy()),
+            ("enter", (whole["enter_s"].to_numpy() - begin_s) * _PER_S),
+            ("exit", (whole["exit_s"].to_numpy() - begin_s) * _PER_S),
+            ("time", (time_s[keep] - begin_s) * _PER_S),
+            ("x", (x_m[keep] - origin_m[0]) / step_m),
+            ("y", (y_m[keep] - origin_m[1]) / step_m),
+        ):
+            found[name].append(np.rint(values).astype(np.int32))
+        found["needed_m"].append(needed_m[keep])
+    return _Paths(
+        vehicles=vehicles.to_list(),
+        origin_m=origin_m,
+        step_m=step_m,
+        begin_s=begin_s,
+        columns={name: np.concatenate(values) for name, values in found.items()},
+    )
+
+
+def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, NDArray[np.int64]]:
+    """Return one path for the windows of each part (``with_parts``), which must be sorted by part and entry.
+
+    The windows of a part are not joined if the vehicle is at different places at one time, as in some traffic sources.
+
+    Returns:
+        whether each window continues the path of the one before; times (s), x and y (m) of the paths' points; index
+        of each path's first point.
+    """
+    lengths = windows["path_time_s"].list.len().to_numpy()
+    first = np.cumsum(lengths) - lengths
+    time_s, x_m, y_m = (windows[name].explode().to_numpy() for name in _POINTS)
+    before_s = windows["before_s"].fill_null(-np.inf).to_numpy()
+    new = time_s > np.repeat(before_s, lengths)  # later than all earlier windows of the part
+    # joined paths agree with the points that they leave out; apart in time, so that one interpolation serves all
+    part = np.repeat(windows["part"].rle_id().to_numpy(), lengths)
+    at_s = part * (np.ptp(time_s) + 1.0) + time_s
+    off_m = [np.abs(np.interp(at_s[~new], at_s[new], values[new]) - values[~new]) for values in (x_m, y_m)]
+    apart = np.isin(part[first], part[~new][np.maximum(*off_m) > _SAME_PLACE_M])
+    joined = (before_s > -np.inf) & ~apart
+    new |= np.repeat(apart, lengths)
+    return joined, time_s[new], x_m[new], y_m[new], (np.cumsum(new) - new)[first[~joined]]
+
+
+def _pack(run: RunData, paths: _Paths, tolerance_m: float) -> str:
+    """Return the packed text of the run, with its paths thinned within the tolerance."""
+    keep = paths.columns["needed_m"] > tolerance_m
+    starts = np.cumsum(paths.columns["path_points"]) - paths.columns["path_points"]
+    columns = {
+        name: paths.columns[name].astype("<i4") for name in ("path_vehicle", "path_windows", "rsu", "enter", "exit")
+    }
+    columns["path_points"] = np.add.reduceat(keep, starts, dtype="<i4")
+    columns["exit"] -= columns["enter"]
+    columns["enter"] = np.diff(columns["enter"], prepend=np.int32(0))
+    first = np.cumsum(columns["path_points"]) - columns["path_points"]
+    for name, kind in (("time", "<i4"), ("x", "<i2"), ("y", "<i2")):
+        numbers = paths.columns[name][keep]
+        columns[name] = np.diff(numbers, prepend=np.int32(0))
+        columns[name][first] = numbers[first]
+        columns[name] = columns[name].astype(kind)  # a step across more than half the map wraps, and the script unwraps
+    vehicle_of = {name: place for place, name in enumerate(paths.vehicles)}
+    rsu_of = {rsu.id: place for place, rsu in enumerate(run.rsus)}
+    origin = paths.origin_m
     header = {
-        "vehicles": [clean(name, 60) for name in vehicles],
+        "vehicles": [clean(name, 60) for name in paths.vehicles],
         "rsus": [[clean(rsu.id, 60), rsu.x_m - origin[0], rsu.y_m - origin[1], rsu.range_m] for rsu in run.rsus],
         "lanes": _lanes(run, origin),
-        "step_m": step_m,
-        "begin_s": begin_s,
+        "step_m": paths.step_m,
+        "begin_s": paths.begin_s,
         "per_s": _PER_S,
         "participations": _participations(run, vehicle_of, rsu_of),
         "handovers": _handovers(run, vehicle_of, rsu_of),
@@ -168,30 +272,12 @@ def _pack(run: RunData, tolerance_m: float, windows: Iterable[pl.DataFrame]) -> 
             for row in run.rounds.sort("close_s").select("open_s", "close_s", "closed_by", "committed").iter_rows()
         ],
         "curve": _curve(run),
-        "columns": [[name, len(np.concatenate(parts)), parts[0].dtype.itemsize] for name, parts in columns.items()],
+        "columns": [[name, len(values), values.dtype.itemsize] for name, values in columns.items()],
     }
     head = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     head += b" " * (-len(head) % 4)
-    body = b"".join(np.concatenate(parts).tobytes() for parts in columns.values())
+    body = b"".join(values.tobytes() for values in columns.values())
     return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 6)).decode()
-
-
-def _batches(run: RunData, of_each: int) -> Iterator[pl.DataFrame]:
-    """Yield windows with their paths, batch by batch; only the first ``of_each`` windows of a batch."""
-    assert run.paths is not None
-    for begin in range(0, run.windows.height, _BATCH):
-        yield run.paths.collect(
-            lambda rows, begin=begin: rows.slice(begin, of_each).select(  # type: ignore[misc]
-                "vehicle_id", "rsu_id", "path_time_s", "path_x_m", "path_y_m"
-            )
-        )
-
-
-def _differences(numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each number minus the one before; the first number of each path, at ``first``, is unchanged."""
-    result = np.diff(numbers, prepend=0)
-    result[first] = numbers[first]
-    return result
 
 
 def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:

@@ -56,16 +56,26 @@ def in_coverage(windows: pl.DataFrame) -> StepCurve:
     return StepCurve(time_s=instants, value=np.cumsum(total))
 
 
+def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return windows in order of vehicle and entry, with the intervals in which vehicles were covered by any RSU.
+
+    Two columns are added: ``part``, the number of the interval, from 1; and ``before_s``, the latest exit of earlier
+    windows of the same interval (s), null for its first window.
+    """
+    rows = windows.sort("vehicle_id", "enter_s", maintain_order=True)
+    before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
+    return rows.with_columns(before_s=pl.when(pl.col("enter_s") <= before).then(before)).with_columns(
+        part=pl.col("before_s").is_null().cast(pl.Int64).cum_sum()
+    )
+
+
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
     """Return the intervals in which vehicles were covered by any RSU, in order of vehicle and time.
 
     The columns are ``part`` (number of the interval, from 1), ``vehicle_id``, ``enter_s`` and ``exit_s``.
     """
-    rows = windows.select("vehicle_id", "enter_s", "exit_s").sort("vehicle_id", "enter_s")
-    before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
-    new = (pl.col("enter_s") > before).fill_null(value=True)
     return (
-        rows.with_columns(part=new.cast(pl.Int64).cum_sum())
+        with_parts(windows.select("vehicle_id", "enter_s", "exit_s"))
         .group_by("part", maintain_order=True)
         .agg(pl.col("vehicle_id").first(), pl.col("enter_s").min(), pl.col("exit_s").max())
     )

@@ -34,20 +34,26 @@ async function unpacked(text) {
   }
   const points = column.time.length;
   const time = new Float64Array(points), x = new Float32Array(points), y = new Float32Array(points);
-  const tracks = [], windows = run.vehicles.map(() => []);
-  let first = 0;
-  column.points.forEach((count, track) => {
-    let t = 0, u = 0, v = 0;
-    for (let i = first; i < first + count; i++) {
-      t += column.time[i]; u += column.x[i]; v += column.y[i];
+  const paths = [], tracks = [], windows = run.vehicles.map(() => []);
+  let first = 0, enter = 0, window = 0;
+  column.path_vehicle.forEach((vehicle, place) => {
+    const last = first + column.path_points[place] - 1;
+    for (let i = first, t = 0, u = 0, v = 0; i <= last; i++) {
+      t += column.time[i]; u = (u + column.x[i]) << 16 >> 16; v = (v + column.y[i]) << 16 >> 16; // places are 16 bits
       time[i] = run.begin_s + t / run.per_s; x[i] = u * run.step_m; y[i] = v * run.step_m;
     }
-    const one = { vehicle: column.vehicle[track], rsu: column.rsu[track], first, last: first + count - 1, from: time[first], to: time[first + count - 1] };
-    tracks.push(one);
-    windows[one.vehicle].push(one);
-    first += count;
+    const path = { vehicle, first, last, from: time[first], to: time[last] };
+    paths.push(path);
+    for (const end = window + column.path_windows[place]; window < end; window++) {
+      enter += column.enter[window];
+      const from = run.begin_s + enter / run.per_s, to = run.begin_s + (enter + column.exit[window]) / run.per_s;
+      const one = { vehicle, rsu: column.rsu[window], path, from, to };
+      tracks.push(one);
+      windows[vehicle].push(one);
+    }
+    first = last + 1;
   });
-  tracks.sort((a, b) => a.from - b.from);
+  paths.sort((a, b) => a.from - b.from);
   const taken = run.vehicles.map(() => []);
   for (const [vehicle, rsu, round, outcome, from, to, spent] of run.participations) {
     taken[vehicle].push({ vehicle, rsu, round, outcome, from, to, spent });
@@ -59,14 +65,14 @@ async function unpacked(text) {
   const ends = []; // of participations, where they were: once, and not at every frame
   for (const [vehicle, , , outcome, , to] of run.participations) {
     const track = windows[vehicle].find((one) => one.from <= to && to <= one.to + 1e-6);
-    if (track) ends.push({ vehicle, outcome, to, ...placeOf({ time, x, y }, track, to) });
+    if (track) ends.push({ vehicle, outcome, to, ...placeOf({ time, x, y }, track.path, to) });
   }
-  const from = tracks[0].from, to = tracks.reduce((last, one) => Math.max(last, one.to), from);
-  return { ...run, time, x, y, tracks, windows, taken, handedOver, ends, from, to };
+  const from = paths[0].from, to = paths.reduce((last, one) => Math.max(last, one.to), from);
+  return { ...run, time, x, y, paths, tracks, windows, taken, handedOver, ends, from, to };
 }
 
-function placeOf(run, track, t) {
-  let low = track.first, high = track.last;
+function placeOf(run, path, t) {
+  let low = path.first, high = path.last;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
     if (run.time[middle] <= t) low = middle; else high = middle;
@@ -325,14 +331,14 @@ class Player {
     const seen = new Set(), counts = new Array(STAGES.length).fill(0);
     let idle = 0;
     this.drawn = [];
-    for (const track of run.tracks) {
-      if (track.from > t) break;
-      if (track.to <= t || seen.has(track.vehicle)) continue;
-      seen.add(track.vehicle);
-      const at = placeOf(run, track, t), doing = stageOf(run, track.vehicle, t), [px, py] = this.forth(at.x, at.y);
+    for (const path of run.paths) {
+      if (path.from > t) break;
+      if (path.to <= t || seen.has(path.vehicle)) continue;
+      seen.add(path.vehicle);
+      const at = placeOf(run, path, t), doing = stageOf(run, path.vehicle, t), [px, py] = this.forth(at.x, at.y);
       if (doing) counts[doing.stage]++; else idle++;
       if (px < -10 || py < -10 || px > width + 10 || py > height + 10) continue;
-      this.drawn.push({ vehicle: track.vehicle, px, py, speed: at.speed, stage: doing ? doing.stage : -1, part: doing?.part, doing: doing ? STAGES[doing.stage][0] : IDLE[0] });
+      this.drawn.push({ vehicle: path.vehicle, px, py, speed: at.speed, stage: doing ? doing.stage : -1, part: doing?.part, doing: doing ? STAGES[doing.stage][0] : IDLE[0] });
     }
     for (const car of this.drawn) { // who sends or receives has a line to its RSU
       if (car.stage !== 0 && car.stage !== 5) continue;

@@ -1,6 +1,7 @@
 """What the page plays: paths thinned within their tolerance, and packed so that a script finds them again."""
 
 import base64
+import dataclasses
 import json
 import struct
 import zlib
@@ -12,6 +13,7 @@ import pytest
 from analysis.loading import load
 from analysis.report import playback
 from analysis.report.page import build_report
+from vnetsim.storage.run_directory import Scan
 
 
 def unpacked(text):
@@ -29,13 +31,22 @@ def unpacked(text):
 
 
 def paths(header, columns):
-    """Yield vehicle, RSU, times (s) and places (m, from the middle of the map) of each window."""
+    """Yield vehicle, its windows (RSU, from, to), times (s) and places (m, from the middle of the map) of each path."""
+    seconds = lambda ticks: header["begin_s"] + ticks / header["per_s"]  # noqa: E731
+    enter = np.cumsum(columns["enter"])
+    windows = zip(
+        columns["rsu"].tolist(), seconds(enter).tolist(), seconds(enter + columns["exit"]).tolist(), strict=True
+    )
     first = 0
-    for vehicle, rsu, count in zip(columns["vehicle"], columns["rsu"], columns["points"], strict=True):
-        time, x, y = (np.cumsum(columns[name][first : first + count].astype(float)) for name in ("time", "x", "y"))
-        step_m = header["step_m"]
-        yield header["vehicles"][vehicle], rsu, header["begin_s"] + time / header["per_s"], x * step_m, y * step_m
+    for vehicle, several, count in zip(
+        *(columns[f"path_{name}"] for name in ("vehicle", "windows", "points")), strict=True
+    ):
+        time = np.cumsum(columns["time"][first : first + count])
+        x_m, y_m = (np.cumsum(columns[n][first : first + count], dtype=np.int16) * header["step_m"] for n in ("x", "y"))
+        yield header["vehicles"][vehicle], [next(windows) for _ in range(several)], seconds(time), x_m, y_m
         first += count
+    assert first == len(columns["time"])
+    assert not list(windows)
 
 
 def test_thinned_paths_are_nowhere_further_off_than_the_tolerance():
@@ -47,7 +58,7 @@ def test_thinned_paths_are_nowhere_further_off_than_the_tolerance():
     turn = np.cumsum(rng.normal(0, 0.03, len(time_s)))
     x_m, y_m = np.cumsum(0.5 * speed * np.cos(turn)), np.cumsum(0.5 * speed * np.sin(turn))
     for tolerance_m in (0.5, 5.0):
-        keep = playback.thin_paths(time_s, x_m, y_m, first, tolerance_m)
+        keep = playback.thin_paths(time_s, x_m, y_m, first, 0.5) > tolerance_m
         assert keep.sum() < 0.4 * len(keep)
         for begin, count in zip(first, lengths, strict=True):
             one = slice(begin, begin + count)
@@ -58,6 +69,13 @@ def test_thinned_paths_are_nowhere_further_off_than_the_tolerance():
             assert np.hypot(*off_m).max() <= tolerance_m + 1e-9
 
 
+def test_a_point_is_needed_only_where_the_pieces_around_it_are():
+    # 7.2 m from the line between the first two points that are kept, but within 5 m of that between the ends
+    points = np.array([[0.0, 5.0, 6.0, 12.0], [0.0, -3.9, 4.0, 0.0], [0.0] * 4])
+    needed_m = playback.thin_paths(*points, np.array([0]), 0.5)
+    assert needed_m.tolist() == [np.inf, 4.0, 4.0, np.inf]
+
+
 def test_every_window_is_played_as_it_was_driven(learning_run):
     run = load(learning_run)
     played = playback.playback(run)
@@ -65,9 +83,16 @@ def test_every_window_is_played_as_it_was_driven(learning_run):
     assert played.tolerance_m == 0.5
     table = run.paths.collect(lambda rows: rows)
     assert len(run.rsus) == 1, "whose place is the middle of the map"
-    for (vehicle, rsu, time_s, x_m, y_m), row in zip(paths(header, columns), table.iter_rows(named=True), strict=True):
-        assert vehicle == row["vehicle_id"]
-        assert header["rsus"][rsu][0] == row["rsu_id"]
+    played_windows = [
+        (vehicle, header["rsus"][rsu][0], enter_s, exit_s, path)
+        for vehicle, windows, *path in paths(header, columns)
+        for rsu, enter_s, exit_s in windows
+    ]
+    of_rows = table.sort("vehicle_id", "enter_s").iter_rows(named=True)
+    for (vehicle, rsu_id, enter_s, exit_s, path), row in zip(sorted(played_windows), of_rows, strict=True):
+        assert (vehicle, rsu_id) == (row["vehicle_id"], row["rsu_id"])
+        assert (enter_s, exit_s) == pytest.approx((row["enter_s"], row["exit_s"]), abs=0.006)
+        time_s, x_m, y_m = path
         for got, name, middle in ((x_m, "path_x_m", run.rsus[0].x_m), (y_m, "path_y_m", run.rsus[0].y_m)):
             off_m = np.interp(row["path_time_s"], time_s, got) + middle - row[name]
             assert np.abs(off_m).max() < 0.5 + 0.1 + 0.02 * 40  # tolerance, rounding of places and of times
@@ -97,3 +122,57 @@ def test_a_run_in_which_nobody_was_covered_has_no_playback(tmp_path, make_run):
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "octet-stream" not in page
     assert "DecompressionStream" not in page
+
+
+def drive(vehicle, rsu_id, times, offset_m=0.0):
+    """Return a row of the table ``windows``: east along the line y = 0 at 10 m/s; the rest of the row is empty."""
+    east_m = [10.0 * t + offset_m for t in times]
+    path = {"path_time_s": times, "path_x_m": east_m, "path_y_m": [0.0] * len(times)}
+    return {"vehicle_id": vehicle, "rsu_id": rsu_id, "enter_s": times[0], "exit_s": times[-1], **path}
+
+
+@pytest.fixture
+def run_of_drives(tmp_path, make_run):
+    def make(rows):
+        run = load(make_run(tmp_path / "run", vehicles=0, rsus=(("a", 0.0, 0.0, 2500.0), ("b", 500.0, 0.0, 2500.0))))
+        table = pl.DataFrame(rows).sort("exit_s")
+        table.write_parquet(tmp_path / "windows.parquet")
+        return dataclasses.replace(run, windows=table, paths=Scan((tmp_path / "windows.parquet",)))
+
+    return make
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_overlapping_windows_are_slices_of_one_path(run_of_drives, monkeypatch, batch):
+    monkeypatch.setattr(playback, "_BATCH", batch)
+    again = drive("one", "a", [60.0, 400.0], offset_m=-2000.0)  # far enough that its step wraps
+    rows = [drive("one", "a", [0.0, 1.0, 30.5]), drive("one", "b", [10.5, 11.0, 50.0]), drive("two", "b", [3.0, 4.0])]
+    # two places at one time, as in an access log
+    rows += [again, drive("three", "a", [5.0, 9.0]), drive("three", "b", [8.0, 12.0], offset_m=300.0)]
+    header, columns = unpacked(playback.playback(run_of_drives(rows)).text)
+    found = {
+        (vehicle, times.tolist()[0]): (
+            times.tolist(),
+            (x_m + 250.0).tolist(),
+            [tuple(map(float, one)) for one in windows],
+        )
+        for vehicle, windows, times, x_m, _ in paths(header, columns)
+    }
+    assert found == {
+        ("one", 0.0): ([0.0, 50.0], [0.0, 500.0], [(0.0, 0.0, 30.5), (1.0, 10.5, 50.0)]),
+        ("one", 60.0): ([60.0, 400.0], [-1400.0, 2000.0], [(0.0, 60.0, 400.0)]),
+        ("two", 3.0): ([3.0, 4.0], [30.0, 40.0], [(1.0, 3.0, 4.0)]),
+        ("three", 5.0): ([5.0, 9.0], [50.0, 90.0], [(0.0, 5.0, 9.0)]),
+        ("three", 8.0): ([8.0, 12.0], [380.0, 420.0], [(1.0, 8.0, 12.0)]),
+    }
+
+
+def test_of_very_many_windows_some_vehicles_are_played(run_of_drives, monkeypatch):
+    monkeypatch.setattr(playback, "MOST_WINDOWS", 3)
+    run = run_of_drives([drive(f"v{k}", rsu, [float(k), k + 1.0]) for k in range(4) for rsu in "ab"])
+    played = playback.playback(run)
+    header, columns = unpacked(played.text)
+    assert header["vehicles"] == ["v0", "v3"]
+    assert len(columns["path_vehicle"]) == 2
+    assert len(columns["rsu"]) == 4
+    assert "Of more than 3 windows, only those of one in 3 vehicles are played" in played.caption
