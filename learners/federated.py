@@ -29,6 +29,7 @@ from learners.state.rules import rule_of
 from learners.state.server import Server, WeightFunction, equally
 from learners.state.silos import SILO, OwnModels, SiloStates
 from learners.tasks.task import StepLoss, Task, payload_bytes
+from learners.transmission import Transmission, without_memories
 from vnetsim.errors import InputError
 from vnetsim.learning import (
     AGGREGATOR,
@@ -79,6 +80,7 @@ class FederatedLearner(ABC):
     Settings: ClassVar[type]
     payload: ClassVar[str] = "the model down, the model up"
     takes_aggregation_rule: ClassVar[bool] = True
+    takes_codec: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, object]] = {}
     scales: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
@@ -101,10 +103,11 @@ class FederatedLearner(ABC):
         """
 
     @final
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, transmission: Transmission | None = None) -> None:
         self._task, self._local, self._server, self._silos = parts.task, parts.local, parts.server, parts.silos
         self._models = parts.server.models
         self._parts = parts
+        self._transmission = transmission
 
     @classmethod
     @final
@@ -115,7 +118,8 @@ class FederatedLearner(ABC):
             InputError: data and settings do not fit, or the learner does not support the run's selection policy or
                 handover.
         """
-        made = cls(cls.parts(context, settings))
+        parts = cls.parts(context, settings)
+        made = cls(parts, cls._transmission_of(context, parts))
         if context.figure and not isinstance(made._server, Server):
             raise InputError(
                 f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
@@ -165,7 +169,11 @@ class FederatedLearner(ABC):
         Two vehicles with one silo both start from the silo's state at the start of the round. Finite updates get the
         ``figure`` that the selection policy asks for, if any.
         """
-        updates = self._local.train([self._start(participant) for participant in participants])
+        updates: Sequence[Update] = self._local.train([self._start(participant) for participant in participants])
+        if self._transmission is not None:
+            updates = self._transmission.sent(
+                updates, known=self._server.base, own=lambda who: self._silos[who.silo].own
+            )
         if not isinstance(self._server, Server) or not self._server.figure:
             return updates
         return [
@@ -276,12 +284,30 @@ class FederatedLearner(ABC):
 
     def _start(self, participant: Participant) -> Start:
         """Return what training starts from: base model, the silo's kept tensors (empty at first), models to mix in."""
-        return Start(
-            participant=participant,
-            base=self._server.base(participant),
-            own=self._silos[participant.silo].own,
-            mixed=[(share, self._models[key]) for share, key in participant.handover.mixed],
-        )
+        base, own = self._server.base(participant), self._silos[participant.silo].own
+        mixed = [(share, self._models[key]) for share, key in participant.handover.mixed]
+        if self._transmission is not None:
+            base, own = self._transmission.received(participant, base), without_memories(own)
+            received = self._transmission.received
+            mixed = [(share, received(participant, model, place)) for place, (share, model) in enumerate(mixed)]
+        return Start(participant=participant, base=base, own=own, mixed=mixed)
+
+    @classmethod
+    def _transmission_of(cls, context: LearnerContext, parts: Parts) -> Transmission | None:
+        """Return what updates pass through; None if they pass unchanged. Refuse it where no RSU averages."""
+        if not any((context.codec, context.download_codec, context.conduct)):
+            return None
+        server = parts.server
+        if not isinstance(server, Server):
+            raise InputError(
+                "codec.name, download_codec and conduct.name are for an RSU that averages, and neighbours of "
+                f"{cls.name} mix their models; leave them out."
+            )
+        statistics = {name for name, _ in parts.task.network.named_buffers()}
+        sent = server.sent(parts.server.models.initial)
+        names = {name for name, tensor in sent.items() if tensor.is_floating_point() and name not in statistics}
+        server.needs_uploads = True
+        return Transmission(context, names)
 
     def _only_declared(self, figures: Mapping[str, float]) -> dict[str, float]:
         """Return the metrics that ``series`` declares; others are dropped."""

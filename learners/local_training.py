@@ -98,7 +98,7 @@ class LocalSteps:
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
         whole = all(start.participant.handover.carried == "model" for start in starts)
-        one_by_one = server and not server.rule.needs_uploads and server.settings.aggregation == "mean"
+        one_by_one = server and not server.needs_uploads and server.settings.aggregation == "mean"
         if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
             return self._average_on_arrival(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)

@@ -49,6 +49,7 @@ class LocalTraining:
         seed: seed of every random draw of this local training.
         steps: optimizer steps, one or more.
         earlier: other silos whose images are a part of the vehicle's data, with their shares.
+        flips_labels: whether the vehicle trains on wrong labels; see ``vnetsim.learning.conduct``.
     """
 
     silo: int
@@ -58,6 +59,7 @@ class LocalTraining:
     seed: int
     steps: int
     earlier: tuple[tuple[int, float], ...] = ()
+    flips_labels: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

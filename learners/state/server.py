@@ -70,6 +70,7 @@ class Server:
 
     Attributes:
         averaged: participants whose updates were averaged on arrival, and their mean.
+        needs_uploads: whether each upload is needed by itself, and none may be averaged on arrival.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Server:
         self._beside = beside
         self._memory: dict[str, Mapping[str, Tensor]] = {name: {} for name in models.aggregators}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
+        self.needs_uploads = rule.needs_uploads
         # how often a model had changed at each version; a round that only fills a buffer does not change it
         self._changes: dict[str, list[int]] = {name: [0] for name in models.aggregators}
         self._saved: dict[str, dict[str, Tensor]] = {}

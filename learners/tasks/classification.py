@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +85,7 @@ class ClassificationTask(Task):
     """
 
     settings: ClassificationSettings
+    has_labels: ClassVar[bool] = True
 
     def __init__(self, context: LearnerContext, settings: ClassificationSettings) -> None:
         data, indices = labelled_silos(context)
@@ -106,9 +107,12 @@ class ClassificationTask(Task):
         self._local_test, self._local_test_labels = self._test[local], self._test_labels[local]
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return ``images``, normalised, shape (B, C, H, W), and their ``labels``, shape (B,)."""
-        rows = to_device({"rows": drawn["rows"]}, self.device)["rows"]
-        return {"images": self.normalised(images), "labels": self._labels[rows]}
+        """Return ``images``, normalised, shape (B, C, H, W), and their ``labels``, shape (B,), mirrored if flipped."""
+        there = to_device({name: drawn[name] for name in ("rows", "flipped") if name in drawn}, self.device)
+        labels = self._labels[there["rows"]]
+        if "flipped" in there:
+            labels = torch.where(there["flipped"], len(self._data.class_names) - 1 - labels, labels)
+        return {"images": self.normalised(images), "labels": labels}
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the cross-entropy over the labels of all silos, mean over the images, shape ().

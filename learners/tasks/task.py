@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,9 +28,11 @@ from learners.engines.side_by_side import create_engine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
+from vnetsim.errors import InputError
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
+from vnetsim.learning.conduct import is_hostile
 
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass, in forward passes: the backward pass computes two products for each one."""
@@ -125,11 +127,16 @@ class Task(ABC):
         lower_is_better: whether metrics are errors.
         models_on_host: whether models are in this machine's memory between rounds, as where each silo has one.
         picture: word for an image in manifest and report.
+        has_labels: whether ``prepare`` mirrors the labels of rows whose draw ``flipped`` is true.
+
+    Raises:
+        InputError: hostile vehicles flip labels, and the task has none.
     """
 
     lower_is_better: ClassVar[bool] = False
     models_on_host: ClassVar[bool] = False
     picture: ClassVar[str] = "image"
+    has_labels: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -140,6 +147,12 @@ class Task(ABC):
         network: nn.Module,
     ) -> None:
         self._context, self.settings = context, settings
+        self._flips_labels = context.conduct is not None and context.conduct.flips_labels
+        if self._flips_labels and not self.has_labels:
+            raise InputError(
+                f"conduct.name: '{context.conduct.name}' flips labels, and this learner trains without classes; take "
+                "another conduct, or a learner of the task classification."
+            )
         self._data = data
         self.device = torch.device(context.device)
         self.silos = SiloImages(data.train, indices, device=self.device)
@@ -192,7 +205,7 @@ class Task(ABC):
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
         """Return a participant's local training: its silo, blur, step size, seed, and number of steps."""
-        return self.local_training(
+        training = self.local_training(
             participant.silo,
             speed_mps=participant.speed_mps,
             learning_rate=self.learning_rate(participant.passed),
@@ -200,6 +213,9 @@ class Task(ABC):
             steps=participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
         )
+        hostile = self._context.experiment.hostile
+        flips = self._flips_labels and is_hostile(participant.vehicle_id, hostile, self._context.streams)
+        return replace(training, flips_labels=flips) if flips else training
 
     def learning_rate(self, passed: float) -> float:
         """Return the step size after ``passed``, a share of the run in [0, 1]: half a cosine from ``lr`` to 0."""
@@ -252,7 +268,9 @@ class Task(ABC):
         def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
             """Return the random draws of a step: the images, their blur, and the task's own."""
             images = self.silos.draw(training, self.settings.batch, generator)
-            return {**images, **self.draw(len(images["rows"]), generator)}
+            count = len(images["rows"])
+            flipped = {"flipped": torch.full((count,), training.flips_labels)} if self._flips_labels else {}
+            return {**images, **flipped, **self.draw(count, generator)}
 
         def prepare(drawn: Tensors) -> Tensors:
             """Return the task's batch, images in the memory layout of the networks."""

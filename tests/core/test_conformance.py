@@ -28,12 +28,14 @@ EXAMPLES = {
     "fedprox.py:FedProx": {},
     "plugins/gratings.py:Gratings": {},
     "plugins/growing_rounds.py:GrowingRounds": {},
+    "plugins/half_hearted.py:HalfHearted": {},
     "plugins/half_life.py:HalfLife": {},
     "plugins/least_served.py:LeastServed": {},
     "plugins/passages.py:Passages": {"source.file": str(SCENARIOS / "plugins" / "passages.csv")},
     "plugins/perceptron.py:Perceptron": {},
     "plugins/plain_cnn.py:PlainCnn": {},
     "plugins/rotation.py:RotNet": {},
+    "plugins/scaled_signs.py:ScaledSigns": {},
     "plugins/two_ray.py:TwoRay": {},
 }
 

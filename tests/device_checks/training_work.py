@@ -64,7 +64,7 @@ def context(
     device: str, silos: int, *, approaches: int = 4, rounds: int = 10, max_staleness: int = 0, **changes: Any
 ) -> LearnerContext:
     """Return what learners are built from; ``changes`` are attributes of it, or tables of the experiment."""
-    tables = {name: changes.pop(name) for name in ("data", "blur", "camera", "exchange") if name in changes}
+    tables = {name: changes.pop(name) for name in ("data", "blur", "camera", "exchange", "hostile") if name in changes}
     given = Experiment(
         scenario="gaussian",
         rounds=rounds,

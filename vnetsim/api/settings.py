@@ -14,6 +14,8 @@ from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment as Settings
 from vnetsim.learning import Learner
 from vnetsim.learning.aggregation import AGGREGATIONS
+from vnetsim.learning.codecs import CODECS
+from vnetsim.learning.conduct import CONDUCTS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
 from vnetsim.plugins import is_given, short_name
 from vnetsim.radio import RADIO_MODELS
@@ -31,7 +33,7 @@ from vnetsim.scenario.settings_file import (
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
 
-KINDS = (LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, DATA_SETS, ENCODERS)
+KINDS = (LEARNERS, SELECTIONS, PACES, AGGREGATIONS, RADIO_MODELS, DATA_SETS, ENCODERS, CODECS, CONDUCTS)
 _KEYS = ", ".join(kind.key for kind in KINDS)
 _TOP = {field.name for field in dataclasses.fields(Settings)}
 _DEFAULT = Settings(scenario="gaussian")

@@ -10,7 +10,8 @@ from typing import Any
 from vnetsim.errors import InputError, one_line
 
 PLUGIN_FILES = frozenset(
-    (table, "file") for table in ("selection", "pace", "aggregation", "radio", "source", "data", "encoder")
+    (table, "file")
+    for table in ("selection", "pace", "aggregation", "radio", "source", "data", "encoder", "codec", "conduct")
 )
 """Settings of plug-ins that contain paths; a plug-in need not have them."""
 FILES = frozenset({("traffic", "net"), ("traffic", "rsu"), ("data", "root"), ("data", "partition")}) | PLUGIN_FILES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from vnetsim.errors.bounds import A_SOURCE, TRAINS, Within, check_bounds, needed, require
 from vnetsim.experiment.arithmetic import Arithmetic
@@ -20,6 +20,7 @@ from vnetsim.experiment.rounds import (
     CostSettings,
     DataSettings,
     ExchangeSettings,
+    HostileSettings,
     RoundSettings,
     ScheduleSettings,
     SiloSettings,
@@ -39,6 +40,7 @@ __all__ = [
     "ExchangeSettings",
     "Experiment",
     "HandoverSettings",
+    "HostileSettings",
     "RoundSettings",
     "ScheduleSettings",
     "SiloSettings",
@@ -60,6 +62,8 @@ PLUGIN_KEYS = (
     "pace.name",
     "aggregation.name",
     "aggregation.strategy",
+    "codec.name",
+    "conduct.name",
     "radio.name",
     "data.name",
     "learning.encoder",
@@ -67,13 +71,20 @@ PLUGIN_KEYS = (
 )
 """Settings that may name a class in a file; ``scenario`` may too, but it may also be an ordinary path."""
 
-DEFAULT_NAMES = {"selection": "random", "pace": "quorum", "aggregation": "sync", "radio": "tr37885"}
+DEFAULT_NAMES = {
+    "selection": "random",
+    "pace": "quorum",
+    "aggregation": "sync",
+    "radio": "tr37885",
+    "codec": "float32",
+    "conduct": "honest",
+}
 """Default plug-ins of tables that name none."""
 
 WHOLE_TABLES = {("compute", "fleet"), ("compute", "by_type")}
 """Settings that are one value although written as a table: a new table replaces the old one and is not merged."""
 
-PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "encoder")
+PLUGIN_TABLES = ("selection", "pace", "aggregation", "radio", "source", "encoder", "codec", "conduct")
 """Tables of plug-ins; a record leaves out empty ones."""
 
 
@@ -110,6 +121,14 @@ class Experiment:
         radio: the radio model, by its ``name``, or as ``path/to/file.py:Class``, and its settings: ``tr37885`` is the
             line-of-sight path loss of 3GPP TR 37.885 with Shannon capacity; ``constant`` gives every active transfer
             the airtime share of ``rate_bps``.
+        codec: how updates are encoded for the upload: a codec, by its ``name``, or as ``path/to/file.py:Class``, and
+            its settings. What is encoded is the change of the trained parameters by a local training; the decoded
+            change is averaged. ``float32`` changes nothing; with the others, the bytes of an upload follow from the
+            number of values of ``cost.model``. `vnetsim plugins codecs` lists all.
+        download_codec: how the model is encoded for the download. Vehicles train from what they decode, and a vehicle's
+            change is relative to that.
+        conduct: what the vehicles of ``hostile`` send: a conduct, by its ``name``, or as ``path/to/file.py:Class``, and
+            its settings. `vnetsim plugins conducts` lists all.
         source: settings of the traffic source that ``scenario`` names: of the truncated-Gaussian model, of one by an
             entry point, or of ``path/to/file.py:Class``; those of SUMO and of recordings are in ``traffic``.
         encoder: settings of the encoder that ``learning.encoder`` names, where the learner has that setting.
@@ -133,6 +152,7 @@ class Experiment:
     handover: HandoverSettings = field(default_factory=HandoverSettings)
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     silos: SiloSettings = field(default_factory=SiloSettings)
+    hostile: HostileSettings = field(default_factory=HostileSettings)
     data: DataSettings = field(default_factory=DataSettings)
     camera: Camera = field(default_factory=Camera)
     blur: BlurSettings = field(default_factory=BlurSettings)
@@ -142,6 +162,9 @@ class Experiment:
     pace: Mapping[str, Any] = field(default_factory=dict)
     aggregation: Annotated[Mapping[str, Any], TRAINS] = field(default_factory=dict)
     radio: Mapping[str, Any] = field(default_factory=dict)
+    codec: Mapping[str, Any] = field(default_factory=dict)
+    download_codec: Literal["float32", "float16", "int8"] = "float32"
+    conduct: Mapping[str, Any] = field(default_factory=dict)
     source: Annotated[Mapping[str, Any], A_SOURCE] = field(default_factory=dict)
     encoder: Mapping[str, Any] = field(default_factory=dict)
 

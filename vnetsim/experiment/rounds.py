@@ -111,6 +111,23 @@ class SiloSettings:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostileSettings:
+    """Which vehicles are hostile; ``conduct`` says what they do. They take as long as honest ones.
+
+    Args:
+        share: share of the vehicles, in [0, 1]. Each vehicle is drawn by its id and the seed of the run, so those of a
+            share are among those of a larger one.
+        vehicles: ids of further hostile vehicles.
+    """
+
+    share: Share = 0.0
+    vehicles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds("hostile", self)
+
+
 PARTITIONS = ("iid", "dirichlet", "approach", "label-skew", "major-class", "district", "drive", "block", "sign")
 
 
@@ -207,16 +224,18 @@ class ClockModel(NamedTuple):
         bytes: size of one copy on the radio link (B).
         image_flop: floating-point operations of a forward pass over one image.
         images: number of images of a local training; None for the number that is really trained.
+        values: number of values of one copy; None for a quarter of the bytes.
     """
 
     bytes: int
     image_flop: float
     images: int | None
+    values: int | None = None
 
 
 MODELS: Mapping[str, ClockModel] = {
-    "resnet18": ClockModel(44_976_544, 1_110_966_272.0, 640),
-    "resnet18-half": ClockModel(22_488_272, 1_110_966_272.0, 640),
+    "resnet18": ClockModel(44_976_544, 1_110_966_272.0, 640, 11_244_136),
+    "resnet18-half": ClockModel(22_488_272, 1_110_966_272.0, 640, 11_244_136),
 }
 """Models that can be timed: ``resnet18`` as FLSimCo's code and ``learners.encoders`` build it, for images of 32 x 32
 pixels, with projection and BatchNorm statistics; ``resnet18-half`` is sent with 16 bits per number.
@@ -235,7 +254,8 @@ class CostSettings:
         model: ``resnet18-half`` is the network of FLSimCo's paper, sent with 16 bits per number (22.5 MB), ``resnet18``
             the same with 32 bits (45 MB), ``trained`` the network that is trained; any other name is your own model,
             which needs ``model_bytes`` and ``image_flop``.
-        model_bytes: size of one copy of your model on the radio link (B).
+        model_bytes: size of one copy of your model on the radio link (B); a codec other than ``float32`` takes a
+            quarter of it as the number of values.
         image_flop: floating-point operations of its forward pass over one image.
         images: number of images of a local training that is timed, whatever number is trained; left out, 640 for
             ``resnet18`` and ``resnet18-half``, and for others the number that is trained. A learner that uses each

@@ -230,6 +230,9 @@ class LearnerContext:
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; only learners with
             ``takes_aggregation_rule`` get another one than ``sync``.
         aggregation: the rule with its settings; None for its defaults.
+        codec: the codec of uploads with its settings; None for ``float32``. Only learners with ``takes_codec`` get one.
+        download_codec: the same for downloads.
+        conduct: what hostile vehicles send; None if nobody is hostile. Only learners with ``takes_codec`` get one.
         aggregators: names of all aggregators: one for all RSUs, or one at each RSU and perhaps a cloud above them. Only
             learners that are ``KeepsModels`` get several.
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
@@ -246,6 +249,9 @@ class LearnerContext:
     encoder: Any = None
     rule: str = DEFAULT_NAMES["aggregation"]
     aggregation: Any = None
+    codec: Any = None
+    download_codec: Any = None
+    conduct: Any = None
     aggregators: tuple[str, ...] = (AGGREGATOR,)
     districts: int
     figure: str = ""
@@ -262,7 +268,7 @@ class LearnerContext:
 class Learner(Protocol):
     """A federated learning method.
 
-    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. Five more
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. Six more
     members are optional:
 
     - ``payload: str``, what a participation sends over the radio links, in words;
@@ -273,7 +279,9 @@ class Learner(Protocol):
       {"learning.encoder": "resnet18"}}``. They may set the tables ``learning``, ``encoder`` and ``data``, and must
       change only what is trained, not what ``cost`` returns for a timed model;
     - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule that its context names; without it any rule
-      other than ``sync`` is refused.
+      other than ``sync`` is refused;
+    - ``takes_codec: bool``, whether ``train`` passes models and updates through the codecs and the conduct that its
+      context has; without it they are refused.
 
     A learner that is also ``KeepsModels`` can be run with several aggregators.
     """

@@ -14,6 +14,8 @@ from vnetsim.experiment import Experiment
 from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
+from vnetsim.learning.codecs import CODECS, FLOAT32, coded
+from vnetsim.learning.conduct import CONDUCTS, HONEST, refuse_hostile_without_conduct
 from vnetsim.learning.faults import cost_of
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
@@ -38,7 +40,7 @@ class Assembly:
         learner: the learner of the run.
         schedule: the learner whose payload and work decide which vehicles commit; None for the run's own.
         simulation: selection policy, pace and radio model.
-        others: data set, encoder and aggregation rule, by their tables; without those that are the learner's default.
+        others: data set, encoder, aggregation rule, codec and conduct, by their tables; without defaults.
         source: the traffic source, if the scenario names one.
         given: dotted keys of the settings of the call; they must have an effect.
     """
@@ -66,6 +68,17 @@ class Assembly:
     def streams(self) -> Streams:
         """The random streams."""
         return Streams(seed=self.experiment.seed)
+
+    @property
+    def codec(self) -> Any:
+        """The codec of uploads with its settings; None for ``float32``."""
+        return self.others[CODECS.table].settings if CODECS.table in self.others else None
+
+    @property
+    def download_codec(self) -> Any:
+        """The codec of downloads; None for ``float32``."""
+        name = self.experiment.download_codec
+        return None if name == FLOAT32 else CODECS.find(name)()
 
     @property
     def record(self) -> dict[str, Any]:
@@ -117,6 +130,9 @@ class Assembly:
             data_set=own.get(DATA_SETS.table),
             encoder=own.get(ENCODERS.table),
             aggregation=own.get(AGGREGATIONS.table),
+            codec=self.codec,
+            download_codec=self.download_codec,
+            conduct=own.get(CONDUCTS.table),
         )
 
     def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
@@ -132,10 +148,14 @@ class Assembly:
         """
         learner = _make_learner(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
+        codecs = {"upload": self.codec, "download": self.download_codec}
         if self.schedule is not None:
-            its_own = replace(context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,), joint=False)
+            its_own = replace(
+                context, rule=SYNC, aggregation=None, aggregators=(AGGREGATOR,), joint=False,
+                codec=None, download_codec=None, conduct=None,
+            )  # fmt: skip
             reference = _make_learner(self.schedule, its_own)
-        elif model is None:
+        elif model is None and not any(codecs.values()):
             return learner, {}
         costs = {silo: cost_of(reference, silo) for silo in range(self.experiment.silos.count)}
         if model is not None:
@@ -144,7 +164,10 @@ class Assembly:
                     f"cost.model: the learner {reference.name} does not say of what model its costs are (Cost.model); "
                     "set cost.model to 'trained'."
                 )
-            costs = {silo: cost.of(*model) for silo, cost in costs.items()}
+            costs = {silo: cost.of(model.bytes, model.image_flop, model.images) for silo, cost in costs.items()}
+        if any(codecs.values()):
+            values = None if model is None else model.values
+            costs = {silo: coded(cost, values, **codecs) for silo, cost in costs.items()}
         own, given = _describe_exchange(learner.cost(0).exchange), _describe_exchange(costs[0].exchange)
         if own != given:
             raise InputError(
@@ -214,15 +237,25 @@ def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[t
         if not name:
             raise InputError(f"{kind.table}: the learner has no setting {kind.key}, whose settings these would be.")
         yield kind, values, name
-    rule, values = str(named[AGGREGATIONS.key] or SYNC), experiment.aggregation
-    if values in ({}, {"name": SYNC}):
-        return
-    if not getattr(learner, "takes_aggregation_rule", False):
+    refuse_hostile_without_conduct(experiment)
+    if experiment.download_codec != FLOAT32 and not getattr(learner, "takes_codec", False):
         raise InputError(
-            f"{AGGREGATIONS.key}: '{short_name(rule)}' is not for the learner {learner.name}, which makes one model of "
-            f"its uploads in a way of its own; leave it at '{SYNC}', without a table {AGGREGATIONS.table}."
+            f"download_codec: {learner.name} does not pass models through codecs; leave it at '{FLOAT32}'."
         )
-    yield AGGREGATIONS, values, rule
+    for kind, default, flag, why in (
+        (AGGREGATIONS, SYNC, "takes_aggregation_rule", "makes one model of its uploads in a way of its own"),
+        (CODECS, FLOAT32, "takes_codec", "does not pass its updates through codecs"),
+        (CONDUCTS, HONEST, "takes_codec", "does not let hostile vehicles change their updates"),
+    ):
+        name, values = str(named[kind.key] or default), experiment.value(kind.table)
+        if values in ({}, {"name": default}):
+            continue
+        if not getattr(learner, flag, False):
+            raise InputError(
+                f"{kind.key}: '{short_name(name)}' is not for the learner {learner.name}, which {why}; leave it at "
+                f"'{default}', without a table {kind.table}."
+            )
+        yield kind, values, name
 
 
 def _describe_exchange(exchange: Exchange | None) -> str:

@@ -156,7 +156,7 @@ def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[E
     name = kind.name_of(found)
     scenario = name if kind is TRAFFIC_SOURCES else "gaussian"
     named = [] if kind is TRAFFIC_SOURCES else [(tuple(kind.key.split(".")), name)]
-    if kind.key == "aggregation.name" or getattr(found, "targets", "") == "classes":
+    if kind.table in ("aggregation", "codec", "conduct") or getattr(found, "targets", "") == "classes":
         named.append((("learner",), "fedavg-classification"))
     elif kind.key == "data.name":
         named.append((("learner",), "fedavg-steering"))
@@ -173,6 +173,7 @@ def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[E
     values: dict[str, Any] = {
         "learning": experiment.learning, "selection": experiment.selection, "pace": experiment.pace,
         "aggregation": experiment.aggregation, "radio": experiment.radio, "source": experiment.source,
-        "data": experiment.data.own, "encoder": experiment.encoder,
+        "data": experiment.data.own, "encoder": experiment.encoder, "codec": experiment.codec,
+        "conduct": experiment.conduct,
     }  # fmt: skip
     return experiment, resolve_plugin(kind, values[kind.table], name, found=found)

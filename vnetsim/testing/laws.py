@@ -15,6 +15,8 @@ from vnetsim.coverage.windows import Entered, Left
 from vnetsim.experiment import Experiment
 from vnetsim.learning import AGGREGATOR, Cost, Learner, ModelKey, Participant, Peer
 from vnetsim.learning.aggregation import AGGREGATIONS
+from vnetsim.learning.codecs import CODECS, bytes_by
+from vnetsim.learning.conduct import CONDUCTS, HONEST, Hostile, HostileRound
 from vnetsim.learning.faults import aggregate_checked, cost_of, finite_metrics, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
@@ -251,6 +253,57 @@ def _aggregation(report: Conformance, experiment: Experiment, plugin: ResolvedPl
     _trained(report, make)
 
 
+def _codec(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check a codec's bytes, what it decodes, and that the experiment's learner trains with it; report its laws."""
+    import torch  # noqa: PLC0415 - takes seconds
+
+    strict: Any = StrictPlugin(plugin.settings, CODECS, pure=("bytes_of",), may_change=("draws",))
+    with report.law("bytes_of depends on the number of values alone, and more values take no fewer bytes"):
+        sizes = [bytes_by(strict, values) for values in (1, 10, 1_000, 11_244_136)]
+        if sizes != sorted(sizes):
+            raise BrokenLaw(f"bytes_of(1, 10, 1000, 11244136) is {sizes}; more values must take no fewer bytes.")
+    with report.law("send returns the tensors' names, shapes and types, and the same bits for the same draws"):
+        draws = torch.Generator().manual_seed(0)
+        change = {"a": torch.randn(40, 3, generator=draws), "b": torch.randn(7, generator=draws)}
+        once, again = (strict.send(change, {}, torch.Generator().manual_seed(1)) for _ in range(2))
+        shapes = [(name, one.shape, one.dtype) for name, one in once.tensors.items()]
+        if shapes != [(name, one.shape, one.dtype) for name, one in change.items()]:
+            raise BrokenLaw("send returned other tensors than it was given; decode to their names, shapes and types.")
+        if bits([once.tensors, once.memory]) != bits([again.tensors, again.memory]):
+            raise BrokenLaw("send with the same draws returned other bits; draw only from the generator that is given.")
+        if once.memory and not plugin.found.remembers:
+            raise BrokenLaw("send returned a memory; set remembers = True.")
+    _trained(report, lambda: _learner_with(experiment, codec=strict))
+
+
+def _conduct(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
+    """Check what hostile vehicles send, and that the experiment's learner trains with them; report its laws."""
+    import torch  # noqa: PLC0415 - takes seconds
+
+    strict: Any = StrictPlugin(plugin.settings, CONDUCTS, may_change=("draws",))
+
+    def asked(hostile: int, honest: int) -> list[Any]:
+        changes = [
+            {"a": torch.randn(4, 3, generator=torch.Generator().manual_seed(i))} for i in range(hostile + honest)
+        ]
+        who = [
+            Hostile(vehicle_id=f"v{i}", change=one, memory={}, draws=torch.Generator().manual_seed(i))
+            for i, one in enumerate(changes[:hostile])
+        ]
+        sent = strict.send(HostileRound(hostile=who, honest=changes[hostile:]))
+        return [[one.change, one.memory] for one in sent]
+
+    with report.law("send answers for each hostile vehicle, with the same bits for the same draws, also for one alone"):
+        for hostile, honest in ((1, 0), (1, 4), (2, 3), (3, 0)):
+            found = asked(hostile, honest)
+            if len(found) != hostile:
+                raise BrokenLaw(f"send returned {len(found)} results for {hostile} vehicles; return a Sends for each.")
+            if bits(found) != bits(asked(hostile, honest)):
+                raise BrokenLaw("send with the same draws returned other bits; draw only from Hostile.draws.")
+    hostile = replace(experiment.hostile, share=0.0 if plugin.found.name == HONEST else 0.5)
+    _trained(report, lambda: _learner_with(replace(experiment, hostile=hostile), conduct=strict))
+
+
 def _learner_with(experiment: Experiment, **parts: Any) -> Learner:
     """Return the experiment's learner, with strict plug-ins in its context, or a strict learner itself."""
     assembly = assemble(experiment)
@@ -375,5 +428,7 @@ OF_KIND: Mapping[str, Callable[[Conformance, Experiment, ResolvedPlugin], None]]
     DATA_SETS.name: _data,
     ENCODERS.name: _encoder,
     AGGREGATIONS.name: _aggregation,
+    CODECS.name: _codec,
+    CONDUCTS.name: _conduct,
     LEARNERS.name: _learner,
 }

@@ -1,0 +1,197 @@
+"""The built-in codecs: what the receiver decodes of a change, and in how many bytes it was sent.
+
+Every function works on tensors by name, on the device that they are on; random numbers are drawn on the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.learning.codecs import Sent
+
+Tensors = Mapping[str, Tensor]
+ERROR = "error"
+"""Name of the memory of error feedback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Float32:
+    """Nothing is rounded; a copy of the model has the bytes that ``cost.model`` says."""
+
+    name: ClassVar[str] = "float32"
+    source: ClassVar[str] = "IEEE 754: single precision, as networks are trained"
+    equations: ClassVar[tuple[str, ...]] = ("decoded: D",)
+    remembers: ClassVar[bool] = False
+
+    def bytes_of(self, values: int) -> float:
+        """Return 4 bytes a value."""
+        return 4 * values
+
+    def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
+        """Return the tensors as they are."""
+        return Sent(tensors=tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Float16:
+    """Values are rounded to half precision; those beyond its largest number, 65,504, become that number."""
+
+    name: ClassVar[str] = "float16"
+    source: ClassVar[str] = "IEEE 754: half precision"
+    equations: ClassVar[tuple[str, ...]] = (
+        "decoded: v (1 + e), |e| <= 2^-11 where 2^-14 <= |v| <= 65504; below, the error is at most 2^-25",
+        "bytes: 2 n",
+    )
+    remembers: ClassVar[bool] = False
+
+    def bytes_of(self, values: int) -> float:
+        """Return 2 bytes a value."""
+        return 2 * values
+
+    def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
+        """Return the tensors rounded to half precision."""
+        largest = torch.finfo(torch.float16).max
+        return Sent(tensors={name: t.clamp(-largest, largest).half().to(t.dtype) for name, t in tensors.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8:
+    """Values are rounded at random to one of 255 levels, equally spaced up to the largest modulus of their tensor."""
+
+    name: ClassVar[str] = "int8"
+    source: ClassVar[str] = (
+        "Stochastic rounding: Gupta et al. (2015): Deep learning with limited numerical precision, ICML"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "decoded: q s, q = floor(v / s + u), s = max |v| / 127 of each tensor, u uniform in [0, 1); E[q s] = v",
+        "bytes: n + 4 for the scale; the timed model counts as one tensor",
+    )
+    remembers: ClassVar[bool] = False
+
+    def bytes_of(self, values: int) -> float:
+        """Return a byte a value, and 4 for the scale."""
+        return values + 4
+
+    def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
+        """Return the tensors rounded at random."""
+        return Sent(tensors={name: _rounded(tensor, draws) for name, tensor in tensors.items()})
+
+
+def _rounded(tensor: Tensor, draws: torch.Generator) -> Tensor:
+    """Return a tensor rounded at random to multiples of its largest modulus over 127; zeros stay zeros."""
+    uniform = torch.rand(tensor.shape, generator=draws, dtype=torch.float64).to(tensor.device)
+    scale = tensor.abs().max().double() / 127 if tensor.numel() else tensor.sum().double()
+    levels = torch.floor(tensor.double() / torch.where(scale > 0, scale, 1.0) + uniform).clamp(-127, 127)
+    return (levels * scale).to(tensor.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qsgd:
+    """Values are rounded at random to one of ``levels`` multiples of the norm of their bucket, with their sign.
+
+    Levels have a fixed number of bits; the paper's Elias code, whose length depends on the values, is not used.
+
+    Args:
+        levels: number of positive levels, s.
+        bucket: number of values that share a norm, d.
+    """
+
+    name: ClassVar[str] = "qsgd"
+    source: ClassVar[str] = (
+        "Alistarh, Grubic, Li, Tomioka, Vojnovic (2017): QSGD: Communication-efficient SGD via gradient quantization "
+        "and encoding, NeurIPS, arXiv:1610.02132"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "decoded: |v| sgn(v_i) x_i, |v| the Euclidean norm of the bucket",
+        "x_i = (l + 1) / s with probability s |v_i| / |v| - l, else l / s, l = floor(s |v_i| / |v|)",
+        "E[decoded] = v, E |decoded - v|^2 <= min(d / s^2, sqrt(d) / s) |v|^2  (Lemma 3.1)",
+        "bytes: ceil(log2(2 s + 1)) n / 8, and 4 for the norm of each bucket",
+    )
+    remembers: ClassVar[bool] = False
+
+    levels: Annotated[int, Within(1, 2**15, "", "one bit besides the sign; 16 bits in all")] = 7
+    bucket: Annotated[int, Within(1, 10**9, "values", "a norm each; larger than any model")] = 512
+
+    def __post_init__(self) -> None:
+        check_bounds("codec", self)
+
+    def bytes_of(self, values: int) -> float:
+        """Return the bits of all levels and signs, and 4 bytes for the norm of each bucket."""
+        bits = math.ceil(math.log2(2 * self.levels + 1))
+        return math.ceil(bits * values / 8) + 4 * math.ceil(values / self.bucket)
+
+    def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
+        """Return the tensors rounded at random; buckets are cut from all of them in a row."""
+        row = _row(tensors)
+        padded = torch.nn.functional.pad(row.double(), (0, -len(row) % self.bucket)).view(-1, self.bucket)
+        uniform = torch.rand(padded.shape, generator=draws, dtype=torch.float64).to(row.device)
+        norms = padded.norm(dim=1, keepdim=True)
+        level = torch.floor(self.levels * padded.abs() / torch.where(norms > 0, norms, 1.0) + uniform) / self.levels
+        decoded = (norms * padded.sign() * level).view(-1)[: len(row)]
+        return Sent(tensors=_as(tensors, decoded))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK:
+    """Only the values of largest modulus are sent; the others are added to the next change of the silo.
+
+    The error that was not sent stays in the silo. It is lost if no vehicle with the silo comes again.
+
+    Args:
+        share: share of the values that are sent; rounded up to a whole number of them.
+    """
+
+    name: ClassVar[str] = "top-k"
+    source: ClassVar[str] = (
+        "Stich, Cordonnier, Jaggi (2018): Sparsified SGD with memory, NeurIPS, arXiv:1809.07599; error feedback: "
+        "Karimireddy et al. (2019), ICML, arXiv:1901.09847"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "p = e + D; decoded: the k values of p of largest modulus, 0 elsewhere; e <- p - decoded",
+        "sum of decoded + e = sum of D",
+        "bytes: 4 k for the values and min(4 k, n / 8) for their places",
+    )
+    remembers: ClassVar[bool] = True
+
+    share: Annotated[float, Within(1e-6, 1, "", "one of a million values; all of them")] = 0.05
+
+    def __post_init__(self) -> None:
+        check_bounds("codec", self)
+
+    def bytes_of(self, values: int) -> float:
+        """Return 4 bytes a sent value, and the shorter of 4 bytes for each place and a bit for every value."""
+        count = self._count(values)
+        return 4 * count + min(4 * count, math.ceil(values / 8))
+
+    def send(self, tensors: Tensors, memory: Tensors, draws: torch.Generator) -> Sent:  # noqa: ARG002 - see ``Codec``
+        """Return the largest values of all tensors in a row, and the error as memory."""
+        row = _row(tensors)
+        wanted = row + memory[ERROR] if memory else row
+        places = wanted.abs().topk(self._count(len(row))).indices
+        decoded = torch.zeros_like(wanted)
+        decoded[places] = wanted[places]
+        return Sent(tensors=_as(tensors, decoded), memory={ERROR: wanted - decoded})
+
+    def _count(self, values: int) -> int:
+        """Return k, the number of values sent of so many."""
+        return min(values, math.ceil(self.share * values))
+
+
+def _row(tensors: Tensors) -> Tensor:
+    """Return all values of the tensors in one vector."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
+
+
+def _as(tensors: Tensors, row: Tensor) -> dict[str, Tensor]:
+    """Return the values of a vector in the names, shapes and types of ``tensors``."""
+    parts = torch.split(row, [tensor.numel() for tensor in tensors.values()])
+    return {
+        name: part.reshape(one.shape).to(one.dtype) for (name, one), part in zip(tensors.items(), parts, strict=True)
+    }

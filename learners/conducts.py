@@ -1,0 +1,270 @@
+"""The built-in conducts of hostile and lazy vehicles.
+
+D is the change that the vehicle's own local training made, C the number of classes, n the number of uploads of a round,
+f the number of hostile ones among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.learning.conduct import Hostile, HostileRound, Sends
+
+Tensors = Mapping[str, Tensor]
+Factor = Annotated[float, Within(0, 1e6, "", "a direction of its own; float32 ends soon after")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Honest:
+    """Nobody is hostile."""
+
+    name: ClassVar[str] = "honest"
+    source: ClassVar[str] = "as federated learning assumes"
+    equations: ClassVar[tuple[str, ...]] = ("sent: D",)
+    flips_labels: ClassVar[bool] = False
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the changes as they are."""
+        return [Sends(change=one.change) for one in given.hostile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlip(Honest):
+    """Hostile vehicles train on wrong labels. Only learners of classes have labels."""
+
+    name: ClassVar[str] = "label-flip"
+    source: ClassVar[str] = (
+        "Tolpegin et al. (2020): Data poisoning attacks against federated learning systems, ESORICS, arXiv:2007.08432; "
+        "here all labels are mirrored"
+    )
+    equations: ClassVar[tuple[str, ...]] = ("label: y <- C - 1 - y", "sent: D of that training")
+    flips_labels: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignFlip:
+    """Hostile vehicles send the opposite of their change.
+
+    Args:
+        factor: c.
+    """
+
+    name: ClassVar[str] = "sign-flip"
+    source: ClassVar[str] = "Li et al. (2019): RSA: Byzantine-robust stochastic aggregation methods, AAAI"
+    equations: ClassVar[tuple[str, ...]] = ("sent: -c D",)
+    flips_labels: ClassVar[bool] = False
+
+    factor: Factor = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("conduct", self)
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the opposite changes."""
+        return [Sends(change=_scale(one.change, -self.factor)) for one in given.hostile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Hostile vehicles enlarge their change, so that it outweighs the others in the mean.
+
+    Args:
+        factor: c.
+    """
+
+    name: ClassVar[str] = "scaling"
+    source: ClassVar[str] = (
+        "Bagdasaryan et al. (2020): How to backdoor federated learning, AISTATS, arXiv:1807.00459 (model replacement)"
+    )
+    equations: ClassVar[tuple[str, ...]] = ("sent: c D",)
+    flips_labels: ClassVar[bool] = False
+
+    factor: Factor = 10.0
+
+    def __post_init__(self) -> None:
+        check_bounds("conduct", self)
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the enlarged changes."""
+        return [Sends(change=_scale(one.change, self.factor)) for one in given.hostile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Hostile vehicles add Gaussian noise to every value of their change.
+
+    Args:
+        deviation: standard deviation of the noise, s.
+    """
+
+    name: ClassVar[str] = "noise"
+    source: ClassVar[str] = (
+        "Blanchard et al. (2017): Machine learning with adversaries, NeurIPS (Gaussian attack); here added to D"
+    )
+    equations: ClassVar[tuple[str, ...]] = ("sent: D + N(0, s^2)",)
+    flips_labels: ClassVar[bool] = False
+
+    deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.1
+
+    def __post_init__(self) -> None:
+        check_bounds("conduct", self)
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the changes with noise."""
+        return [Sends(change=_with_noise(one.change, self.deviation, one)) for one in given.hostile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeRider:
+    """Lazy vehicles return the model that they downloaded, perhaps with a little noise to hide it.
+
+    In simulated time they take as long as an honest vehicle.
+
+    Args:
+        deviation: standard deviation of the noise.
+    """
+
+    name: ClassVar[str] = "free-rider"
+    source: ClassVar[str] = (
+        "Fraboni, Vidal, Lorenzi (2021): Free-rider attacks on model aggregation in federated learning, AISTATS, "
+        "arXiv:2006.11901"
+    )
+    equations: ClassVar[tuple[str, ...]] = ("sent: 0, or N(0, s^2)",)
+    flips_labels: ClassVar[bool] = False
+
+    deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.0
+
+    def __post_init__(self) -> None:
+        check_bounds("conduct", self)
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return zeros, or noise."""
+        zeros = [{name: torch.zeros_like(tensor) for name, tensor in one.change.items()} for one in given.hostile]
+        return [
+            Sends(change=_with_noise(zero, self.deviation, one)) for zero, one in zip(zeros, given.hostile, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Hostile vehicles send the first change of their silo again and again.
+
+    The first change is that of the first hostile vehicle with the silo; it stays with the silo.
+    """
+
+    name: ClassVar[str] = "replay"
+    source: ClassVar[str] = "stale updates sent again; the same change is sent each time"
+    equations: ClassVar[tuple[str, ...]] = ("sent: D of the silo's first hostile local training",)
+    flips_labels: ClassVar[bool] = False
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the first changes, which are also the memories."""
+        first = [{**one.change, **one.memory} for one in given.hostile]
+        return [Sends(change=one, memory=one) for one in first]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alie:
+    """A little is enough: all hostile vehicles of a round send one change, which hides in the spread of the others.
+
+    With few uploads the formula gives z = 0 (n = 3 or 4 with f = 1), and the attack then does nothing.
+
+    Args:
+        knows: ``honest``: mean and standard deviation are those of the round's honest changes, which the attacker is
+            assumed to know. ``own``: those of the hostile vehicles' own changes, as in the paper.
+        deviations: z, how many standard deviations from the mean; 0 for the formula.
+    """
+
+    name: ClassVar[str] = "alie"
+    source: ClassVar[str] = (
+        "Baruch, Baruch, Goldberg (2019): A little is enough: circumventing defenses for distributed learning, "
+        "NeurIPS, arXiv:1902.06156"
+    )
+    equations: ClassVar[tuple[str, ...]] = (
+        "sent: mean - z sd, coordinate by coordinate",
+        "z = Phi^-1((n - f - s) / (n - f)), s = floor(n / 2 + 1) - f; at least 0, and s at least 1",
+    )
+    flips_labels: ClassVar[bool] = False
+
+    knows: Literal["honest", "own"] = "honest"
+    deviations: Annotated[float, Within(0, 1e6, "", "the formula; float32 ends soon after")] = 0.0
+
+    def __post_init__(self) -> None:
+        check_bounds("conduct", self)
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the common change; with ``honest`` and no honest vehicle, that of the own changes."""
+        own = [one.change for one in given.hostile]
+        known = list(given.honest) if self.knows == "honest" and given.honest else own
+        z = self.deviations or alie_deviations(len(own) + len(given.honest), len(own))
+        change: dict[str, Tensor] = {}
+        for name, like in own[0].items():
+            rows = torch.stack([one[name].double() for one in known])
+            change[name] = (rows.mean(dim=0) - z * rows.std(dim=0, correction=0)).to(like.dtype)
+        return [Sends(change=change) for _ in own]
+
+
+def alie_deviations(uploads: int, hostile: int) -> float:
+    """Return ALIE's z for a round of so many uploads, at least 0; 0 if all uploads are hostile."""
+    honest = uploads - hostile
+    supporters = max(1, math.floor(uploads / 2 + 1) - hostile)
+    share = (honest - supporters) / honest if honest else 0.0
+    return max(0.0, NormalDist().inv_cdf(share)) if share > 0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ipm:
+    """Inner product manipulation: all hostile vehicles of a round send the opposite of the honest mean, scaled.
+
+    Without an honest vehicle in the round they send zeros.
+
+    Args:
+        factor: epsilon; small values deceive medians and Krum, large ones the mean.
+    """
+
+    name: ClassVar[str] = "ipm"
+    source: ClassVar[str] = (
+        "Xie, Koyejo, Gupta (2020): Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation, "
+        "UAI, arXiv:1903.03936"
+    )
+    equations: ClassVar[tuple[str, ...]] = ("sent: -epsilon mean of the honest changes",)
+    flips_labels: ClassVar[bool] = False
+
+    factor: Factor = 0.5
+
+    def __post_init__(self) -> None:
+        check_bounds("conduct", self)
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return the common change."""
+        change = {
+            name: -self.factor * torch.stack([one[name] for one in given.honest]).double().mean(dim=0)
+            if given.honest
+            else torch.zeros_like(like)
+            for name, like in given.hostile[0].change.items()
+        }
+        typed = {name: change[name].to(like.dtype) for name, like in given.hostile[0].change.items()}
+        return [Sends(change=typed) for _ in given.hostile]
+
+
+def _scale(change: Tensors, factor: float) -> dict[str, Tensor]:
+    """Return a change times a factor."""
+    return {name: factor * tensor for name, tensor in change.items()}
+
+
+def _with_noise(change: Tensors, deviation: float, who: Hostile) -> Tensors:
+    """Return a change plus Gaussian noise from the vehicle's own draws; the change itself for deviation 0."""
+    if deviation == 0:
+        return change
+    return {
+        name: tensor + deviation * torch.randn(tensor.shape, generator=who.draws, dtype=tensor.dtype).to(tensor.device)
+        for name, tensor in change.items()
+    }

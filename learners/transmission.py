@@ -1,0 +1,193 @@
+"""Between local training and averaging: hostile vehicles change what they send, and codecs round what is sent.
+
+With the codec ``float32`` both ways and no hostile vehicle, models and updates pass unchanged, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from learners.data.moving import to_device
+from learners.engines.programs import State, add_prefix, remove_prefix
+from vnetsim.errors import InputError, NotFiniteError, RunError
+from vnetsim.learning import LearnerContext, Participant, Update
+from vnetsim.learning.codecs import CODECS, Sent
+from vnetsim.learning.conduct import CONDUCTS, Hostile, HostileRound, Sends, is_hostile
+from vnetsim.learning.device import all_finite
+from vnetsim.plugins import Kind, place_of, plugin_errors
+
+CODEC, CONDUCT = "codec.", "conduct."
+"""Prefixes of the memories of codec and conduct in a silo's state."""
+
+
+class Transmission:
+    """The codecs of a run, and the conduct of its hostile vehicles.
+
+    Args:
+        context: has codecs, conduct, hostile vehicles and random streams.
+        names: the tensors that are encoded: those that are sent, without BatchNorm's statistics and counters.
+
+    Raises:
+        InputError: the codec keeps memory, and one training may go to several aggregators.
+    """
+
+    def __init__(self, context: LearnerContext, names: Collection[str]) -> None:
+        self._codec, self._download, self._conduct = context.codec, context.download_codec, context.conduct
+        self._names, self._streams = frozenset(names), context.streams
+        self._hostile = context.experiment.hostile
+        if context.joint and self.changes_uploads:
+            raise InputError(
+                "handover.policy: with 'multi' several RSUs aggregate one training, and a codec or a conduct would "
+                f"change it for each; take another policy, or leave {CODECS.key} and {CONDUCTS.key} out."
+            )
+
+    @property
+    def changes_uploads(self) -> bool:
+        """Whether uploads can differ from the trained models."""
+        return any((self._codec, self._download, self._conduct))
+
+    def received(self, participant: Participant, model: State, what: object = "model") -> State:
+        """Return what a vehicle decodes of a model that it downloads; ``what`` tells its downloads apart."""
+        if self._download is None:
+            return model
+        sent = {name: model[name] for name in model if name in self._names}
+        return {**model, **self._through(self._download, sent, {}, participant, "download", what).tensors}
+
+    def is_hostile(self, participant: Participant) -> bool:
+        """Return whether a vehicle is hostile in this run."""
+        return self._conduct is not None and is_hostile(participant.vehicle_id, self._hostile, self._streams)
+
+    def sent(
+        self,
+        updates: Sequence[Update],
+        *,
+        known: Callable[[Participant], State],
+        own: Callable[[Participant], State],
+    ) -> list[Update]:
+        """Return the updates as the server decodes them, in order; those that are not finite pass unchanged.
+
+        A decoded change is added to the server's copy of the model. Memories are added to ``Update.kept``.
+
+        Args:
+            updates: all updates of a round, as trained.
+            known: returns the model that a vehicle downloaded, before its codec.
+            own: returns the silo's kept tensors, those of codec and conduct included.
+        """
+        if not self.changes_uploads:
+            return list(updates)
+        fine = [place for place, update in enumerate(updates) if update.finite]
+        models = {place: known(updates[place].participant) for place in fine}
+        changes = {
+            place: self._change(updates[place].state, self.received(updates[place].participant, models[place]))
+            for place in fine
+        }
+        kept = {place: own(updates[place].participant) for place in fine}
+        others = self._hostile_changes(updates, changes, kept)
+        result = list(updates)
+        for place in fine:
+            hostile, update, before = place in others, updates[place], kept[place]
+            change, memory = others.get(place, (changes[place], remove_prefix(CONDUCT, before)))
+            memories = add_prefix(CONDUCT, memory)
+            if self._codec is not None:
+                past = to_device(remove_prefix(CODEC, before), _device(change))
+                found = self._through(self._codec, change, past, update.participant, "upload")
+                change, memories = found.tensors, memories | add_prefix(CODEC, found.memory)
+            if memories:
+                memories = to_device(memories, torch.device("cpu"))
+                update = replace(update, kept={**(update.kept or without_memories(before)), **memories})
+            if hostile or self._codec or self._download:
+                # a conduct that makes up its change has trained nothing, so its statistics are the downloaded ones
+                made_up = hostile and not self._conduct.flips_labels
+                model = to_device(models[place], _device(change))
+                state = {name: model.get(name, one) if made_up else one for name, one in update.state.items()}
+                state |= {name: (model[name] + one).to(one.dtype) for name, one in change.items()}
+                update = replace(update, state=state)
+            result[place] = update
+        return result
+
+    def _change(self, state: State, base: State) -> dict[str, Tensor]:
+        """Return what a local training changed of the encoded tensors."""
+        return {name: tensor - base[name].to(tensor.device) for name, tensor in state.items() if name in self._names}
+
+    def _hostile_changes(
+        self, updates: Sequence[Update], changes: Mapping[int, State], kept: Mapping[int, State]
+    ) -> dict[int, tuple[State, State]]:
+        """Return change and memory of the hostile vehicles, by place; empty if there are none."""
+        places = [place for place in changes if self.is_hostile(updates[place].participant)]
+        if not places:
+            return {}
+        who = [updates[place].participant for place in places]
+        given = HostileRound(
+            hostile=[
+                Hostile(
+                    vehicle_id=one.vehicle_id,
+                    change=changes[place],
+                    memory=to_device(remove_prefix(CONDUCT, kept[place]), _device(changes[place])),
+                    draws=self._draws(one, "conduct"),
+                )
+                for place, one in zip(places, who, strict=True)
+            ],
+            honest=[change for place, change in changes.items() if place not in places],
+        )
+        with plugin_errors(CONDUCTS.name, self._conduct.name, f"in send in round {who[0].round}"):
+            sent = list(self._conduct.send(given))
+        if len(sent) != len(places) or not all(isinstance(one, Sends) for one in sent):
+            problem = f"it returned {len(sent)} results for {len(places)} vehicles, expected a Sends each"
+            raise _fault(CONDUCTS, self._conduct, who[0], problem)
+        for place, one, participant in zip(places, sent, who, strict=True):
+            _check(CONDUCTS, self._conduct, participant, one.change, changes[place], one.memory)
+        return {place: (one.change, one.memory) for place, one in zip(places, sent, strict=True)}
+
+    def _through(self, codec: Any, tensors: State, memory: State, who: Participant, *names: object) -> Sent:
+        """Return what a codec makes of tensors, checked."""
+        with plugin_errors(CODECS.name, codec.name, f"in send in round {who.round} at vehicle '{who.vehicle_id}'"):
+            sent: Sent = codec.send(tensors, memory, self._draws(who, "codec", *names))
+        if not isinstance(sent, Sent):
+            raise _fault(CODECS, codec, who, f"it returned {sent!r:.80}, expected a Sent")
+        _check(CODECS, codec, who, sent.tensors, tensors, sent.memory)
+        return sent
+
+    def _draws(self, who: Participant, *names: object) -> torch.Generator:
+        """Return a generator for one use by a vehicle in the round in which it started."""
+        return torch.Generator().manual_seed(self._streams.integer(*names, *who.started, who.vehicle_id))
+
+
+def without_memories(own: State) -> dict[str, Tensor]:
+    """Return a silo's kept tensors without those of codec and conduct."""
+    return {name: tensor for name, tensor in own.items() if not name.startswith((CODEC, CONDUCT))}
+
+
+def _device(tensors: State) -> torch.device:
+    """Return the device of the first tensor."""
+    return next(iter(tensors.values())).device
+
+
+def _check(kind: Kind, plugin: Any, who: Participant, made: State, given: State, memory: State) -> None:
+    """Refuse tensors of other names, shapes or types than those given, and values that are not finite; RunError."""
+    if not isinstance(made, Mapping) or made.keys() != given.keys():
+        names = ", ".join(sorted(set(made) ^ given.keys()))[:80] if isinstance(made, Mapping) else repr(made)[:80]
+        raise _fault(kind, plugin, who, f"it returned other tensors than it was given: {names}")
+    for name, tensor in made.items():
+        like = given[name]
+        if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+            has = f"{tensor.dtype} of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else repr(tensor)[:80]
+            problem = f"'{name}' is {has}, expected {like.dtype} of shape {tuple(like.shape)}"
+            raise _fault(kind, plugin, who, problem)
+    if not all(isinstance(tensor, Tensor) for tensor in memory.values()):
+        raise _fault(kind, plugin, who, "its memory has something that is no tensor")
+    named = {f"'{name}'": tensor for name, tensor in made.items()}
+    named |= {f"'{name}' of its memory": tensor for name, tensor in memory.items()}
+    if not all_finite([named.values()])[0]:
+        bad = next(words for words, tensor in named.items() if not tensor.isfinite().all())
+        raise _fault(kind, plugin, who, f"{bad} has values that are not finite", NotFiniteError)
+
+
+def _fault(kind: Kind, plugin: Any, who: Participant, problem: str, error: type[RunError] = RunError) -> RunError:
+    """Return, not raise, the error for a plug-in that breaks its protocol."""
+    where = f"in send in round {who.round} at vehicle '{who.vehicle_id}'"
+    return error(f"{kind.name} '{plugin.name}' failed {where}: {problem}.{place_of(getattr(plugin, 'send', None))}")

@@ -1,0 +1,121 @@
+"""Conduct of vehicles: what hostile or lazy ones send in place of the change of an honest local training.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from vnetsim.errors import InputError
+from vnetsim.experiment import DEFAULT_NAMES, Experiment, HostileSettings
+from vnetsim.plugins import Kind
+from vnetsim.random_streams import Streams
+
+HONEST = DEFAULT_NAMES["conduct"]
+"""The conduct of a run that names none."""
+
+Change = Mapping[str, Any]
+"""The change of a local training, y - x: trained parameters by name; not to be changed in place."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hostile:
+    """A hostile vehicle of a round.
+
+    Args:
+        vehicle_id: the vehicle.
+        change: what an honest vehicle with its data would send.
+        memory: the memory that its conduct returned with the last upload of its silo; empty before the first.
+        draws: a ``torch.Generator`` on the CPU, seeded for this vehicle and round.
+    """
+
+    vehicle_id: str
+    change: Change
+    memory: Mapping[str, Any]
+    draws: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HostileRound:
+    """The hostile vehicles of a round, and what coordinated ones are assumed to know when it closes.
+
+    Args:
+        hostile: the hostile vehicles, in order of arrival; at least one.
+        honest: changes of the honest vehicles of the round, before their codec; perhaps none.
+    """
+
+    hostile: Sequence[Hostile]
+    honest: Sequence[Change]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sends:
+    """What a hostile vehicle sends: a change of the names, shapes and types of its own, and its memory."""
+
+    change: Change
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Conduct(Protocol):
+    """What hostile vehicles do: a frozen keyword-only dataclass; fields: settings of ``conduct``.
+
+    Class attributes: ``name``; ``source``, a citation; ``equations``, one a line; ``flips_labels``, whether they train
+    on label C - 1 - y in place of y, of C classes.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    equations: ClassVar[tuple[str, ...]]
+    flips_labels: ClassVar[bool]
+
+    def send(self, given: HostileRound) -> Sequence[Sends]:
+        """Return what each hostile vehicle sends, in order."""
+        ...
+
+
+CONDUCTS = Kind(
+    name="conduct",
+    group="vnetsim.conducts",
+    protocol=Conduct,
+    key="conduct.name",
+    table="conduct",
+    default=HONEST,
+    package="learners",
+    built_in={
+        "honest": "learners.conducts:Honest",
+        "label-flip": "learners.conducts:LabelFlip",
+        "sign-flip": "learners.conducts:SignFlip",
+        "scaling": "learners.conducts:Scaling",
+        "noise": "learners.conducts:Noise",
+        "free-rider": "learners.conducts:FreeRider",
+        "replay": "learners.conducts:Replay",
+        "alie": "learners.conducts:Alie",
+        "ipm": "learners.conducts:Ipm",
+    },
+)
+
+
+def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> bool:
+    """Return whether a vehicle is hostile: it is named, or its number in [0, 1), drawn by its id, is below the share.
+
+    So the hostile vehicles of a share are among those of a larger one. ``streams`` is the learner's branch.
+    """
+    if vehicle_id in hostile.vehicles:
+        return True
+    return hostile.share > 0 and float(streams.generator("hostile", vehicle_id).random()) < hostile.share
+
+
+def refuse_hostile_without_conduct(experiment: Experiment) -> None:
+    """Refuse hostile vehicles of which no conduct says what they do.
+
+    Raises:
+        InputError: names the setting.
+    """
+    hostile, conduct = experiment.hostile, experiment.conduct.get("name", HONEST)
+    if conduct == HONEST and (hostile.share > 0 or hostile.vehicles):
+        key = "hostile.share" if hostile.share > 0 else "hostile.vehicles"
+        names = ", ".join(sorted(CONDUCTS.built_in.keys() - {HONEST}))
+        raise InputError(f"{key}: hostile vehicles need conduct.name, what they do: {names}, or path/to/file.py:CLASS.")
