@@ -61,6 +61,7 @@ class RunData:
     rounds: pl.DataFrame
     merges: pl.DataFrame
     backhaul: pl.DataFrame
+    hostile: pl.DataFrame
     measured: pl.DataFrame
     silos: pl.DataFrame
     lanes: pl.DataFrame

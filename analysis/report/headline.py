@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from analysis.formatting import NONE, count, duration, number, percent, plural, quantity, sentence_case, si, subject
+from analysis.formatting import (
+    NONE,
+    clean,
+    count,
+    duration,
+    number,
+    percent,
+    plural,
+    quantity,
+    sentence_case,
+    si,
+    subject,
+)
 from analysis.loading import Curve, RunData, curves
 from analysis.report.invitations import invitations_of
 from analysis.report.notices import not_finite
@@ -88,6 +100,23 @@ def _energy(run: RunData) -> list[tuple[str, str]]:
     return [("Energy on board", f"{si(total, 'J')} ({', '.join(details)})" if details else si(total, "J"))]
 
 
+def _hostile(run: RunData) -> list[tuple[str, str]]:
+    """Return a row on hostile vehicles: their share of the vehicles and of the commits; empty if there were none."""
+    if run.hostile.is_empty():
+        return []
+    seen, committed = (
+        rows.select(one=pl.col("vehicle_id").is_in(run.hostile["vehicle_id"].implode()))["one"]
+        for rows in (
+            run.participations.unique("vehicle_id"),
+            run.participations.filter(pl.col("outcome").is_in(["committed", "rejected"])),
+        )
+    )
+    words = f"{count(int(seen.sum()))} of {count(len(seen))} vehicles ({percent(float(seen.mean()), 0)})"  # type: ignore[arg-type]
+    if len(committed):
+        words += f", {percent(float(committed.mean()), 0)} of the commits"  # type: ignore[arg-type]
+    return [("Hostile", f"{words}: {clean(str(run.hostile['conduct'][0]), 40)}")]
+
+
 def _round_rows(run: RunData) -> list[tuple[str, str]]:
     """Return rows on rounds, commits, bytes and energy, trained or not."""
     parts = run.participations
@@ -101,6 +130,7 @@ def _round_rows(run: RunData) -> list[tuple[str, str]]:
         if invited:
             share = percent(committed / invited, 0)
             rows.append(("Committed", f"{count(committed)} of {count(invited)} ({share} of those invited)"))
+        rows += _hostile(run)
         rejected, updates = not_finite(run)
         if rejected:
             rows.append(("Updates not finite", f"{count(rejected)} of {count(updates)}"))

@@ -10,7 +10,7 @@ from vnetsim.api.export import references
 from vnetsim.cli import lookup
 from vnetsim.cli.commands import main
 from vnetsim.cli.lookup import kinds
-from vnetsim.experiment import PLUGIN_TABLES, Experiment
+from vnetsim.experiment import DEFAULT_NAMES, PLUGIN_TABLES, Experiment
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.setting_texts import MOST_WANTED, setting_texts
 
@@ -27,10 +27,8 @@ def told(capsys: Captured, *arguments: str) -> str:
 def test_every_setting_is_listed(capsys: Captured) -> None:
     lines = told(capsys, "settings").splitlines()
     listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
-    assert {text.key for text in setting_texts(Experiment)} - {"selection", "pace", "aggregation", "radio"} <= set(
-        listed
-    )
-    assert {"selection.name", "pace.name", "aggregation.name", "radio.name", "radio.bandwidth_hz"} <= set(listed)
+    assert {text.key for text in setting_texts(Experiment)} - DEFAULT_NAMES.keys() <= set(listed)
+    assert {*(f"{table}.name" for table in DEFAULT_NAMES), "radio.bandwidth_hz"} <= set(listed)
     assert "round.quorum = 3" in lines
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
 

@@ -43,7 +43,7 @@ def test_the_terminal_ends_with_headline_and_report(small_run: SmallRun) -> None
 
 def test_every_table_is_there_with_its_columns(run: RunDirectory) -> None:
     assert not run.has("exchanges")  # this learner's vehicles have none
-    where_any = {"exchanges", "handovers", "merges"}
+    where_any = {"exchanges", "handovers", "merges", "hostile"}
     tables = {name: run.read(name) for name in TABLES if name not in where_any}  # a missing or foreign column raises
     assert all(tables[name].height for name in tables if name != "map")
     assert tables["map"].is_empty() == (run.manifest()["traffic"]["kind"] == "gaussian")

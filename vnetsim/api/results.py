@@ -222,6 +222,11 @@ class Run(Traffic):
         return self._table("backhaul")
 
     @cached_property
+    def hostile(self) -> pl.DataFrame:
+        """One row per hostile vehicle that was in coverage, with its conduct; empty if none was hostile."""
+        return self._table("hostile")
+
+    @cached_property
     def rounds(self) -> pl.DataFrame:
         """One row per round: when it opened and closed, how many were invited, how many committed."""
         return self._table("rounds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from vnetsim.experiment.traffic import COMPUTERS
 from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.codecs import CODECS, FLOAT32, coded
-from vnetsim.learning.conduct import CONDUCTS, HONEST, refuse_hostile_without_conduct
+from vnetsim.learning.conduct import CONDUCTS, HONEST, is_hostile, refuse_hostile_without_conduct
 from vnetsim.learning.faults import cost_of
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
@@ -79,6 +79,14 @@ class Assembly:
         """The codec of downloads; None for ``float32``."""
         name = self.experiment.download_codec
         return None if name == FLOAT32 else CODECS.find(name)()
+
+    def hostile(self, vehicle_ids: Iterable[str]) -> list[tuple[object, ...]]:
+        """Return the rows of the table ``hostile`` for vehicles, sorted by id; ids may repeat."""
+        settings, streams = self.experiment.hostile, self.streams.child("learner")
+        if settings.share == 0 and not settings.vehicles:
+            return []
+        name = short_name(self.experiment.conduct["name"])
+        return [(one, name) for one in sorted(set(vehicle_ids)) if is_hostile(one, settings, streams)]
 
     @property
     def record(self) -> dict[str, Any]:

@@ -415,6 +415,8 @@ class _Session:
         self.tables.append(result.log, training.metric_rows, last=True)
         self.tables.join()
         self.run.put({"backhaul.parquet": to_parquet("backhaul", backhaul_rows(result.wires))})
+        if hostile := self.assembly.hostile(self.run.read("participations")["vehicle_id"]):
+            self.run.put({"hostile.parquet": to_parquet("hostile", hostile)})
         if isinstance(training, Untrained):
             rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
             self.run.put({SCHEDULE: rows.write_csv().encode()})

@@ -227,6 +227,13 @@ class BackhaulRecord:
     up_busy_s: Annotated[float, "s", "time during which its wire carried something from it; 0 at an infinite rate"]
 
 
+class HostileRecord:
+    """A row of the table ``hostile``, which is there if vehicles were hostile."""
+
+    vehicle_id: Annotated[str, "", "a hostile vehicle that was in coverage"]
+    conduct: Annotated[str, "", "what it did: name of the conduct"]
+
+
 class MetricRecord:
     """A row of the table ``metrics``."""
 
