@@ -83,7 +83,7 @@ def test_every_pace_and_selection_policy_is_in_the_tables() -> None:
 
 def test_every_outcome_is_explained() -> None:
     _, _, section = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
-    rows = re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]*`) \|", section.partition("\n## ")[0], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(OUTCOMES)
 
 
