@@ -295,7 +295,7 @@ def _write_learning(directory: RunDirectory, scenario: Scenario, windows: list[t
 
 
 @pytest.fixture(scope="session")
-def learning_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def learning_run(tmp_path_factory) -> Path:
     """A finished learning run, with its report."""
     run = write_run(tmp_path_factory.mktemp("learning"), Scenario())
     build_report(run)
@@ -303,7 +303,7 @@ def learning_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def exchange_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exchange_run(tmp_path_factory) -> Path:
     """A finished run of a learner whose vehicles exchange, with its report."""
     run = write_run(tmp_path_factory.mktemp("exchange"), Scenario(exchange=True, relay=True, rounds=25, silos=20))
     build_report(run)

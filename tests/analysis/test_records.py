@@ -1,7 +1,6 @@
 """Whatever stands in the JSON files of a folder: one line that names the file, or a folder that reads."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from received import MANIFEST
@@ -46,14 +45,14 @@ WHOLE = {"manifest.json": MANIFEST, "comparison.json": COMPARISON}
         ("comparison.json", {"failed": None}, "failed: expected a table, got None."),
     ],
 )
-def test_the_key_is_named(name: str, value: dict[str, Any], words: str) -> None:
+def test_the_key_is_named(name, value, words):
     build_record(Path("run") / name, WHOLE[name], KINDS[name])
     with pytest.raises(InputError) as caught:
         build_record(Path("run") / name, {**WHOLE[name], **value}, KINDS[name])
     assert str(caught.value).startswith(f"run/{name}: damaged: {words}")
 
 
-def test_a_folder_of_another_version_says_which(tmp_path: Path) -> None:
+def test_a_folder_of_another_version_says_which(tmp_path):
     """One number marks the format; without it, the folder is of the time before."""
     for content, who in (({"vnetsim": "7.1", "format": 9}, "vnetsim 7.1"), ({"cells": []}, "another version")):
         for name in ("manifest.json", "comparison.json"):
@@ -71,14 +70,14 @@ def test_a_folder_of_another_version_says_which(tmp_path: Path) -> None:
     ],
     ids=["no traffic", "last"],
 )
-def test_what_does_not_fit_in_a_comparison_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_in_a_comparison_is_named(change, words, tmp_path):
     RunDirectory(tmp_path).write_json("comparison.json", COMPARISON | change)
     with pytest.raises(InputError) as caught:
         load_comparison(tmp_path)
     assert str(caught.value) == f"{tmp_path / 'comparison.json'}: {words}"
 
 
-def test_a_comparison_that_was_stopped_before_its_cells_is_not_damaged(tmp_path: Path) -> None:
+def test_a_comparison_that_was_stopped_before_its_cells_is_not_damaged(tmp_path):
     begun = {"vnetsim": "0.1.0", "format": FORMAT, "traffic": []}
     RunDirectory(tmp_path).write_json("comparison.json", begun)
     with pytest.raises(InputError, match=r"lists no cells yet; call `vnetsim compare` again\.$"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,7 +28,7 @@ SEEDS = 3
 
 
 @pytest.fixture(scope="module")
-def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def digests(tmp_path_factory) -> list[str]:
     """Of the traffic of each seed of the tiny track."""
     folder = tmp_path_factory.mktemp("traffic")
     made = [vnetsim.mobility("gaussian", seed=seed, traffic__end_s=90, out=folder / str(seed)) for seed in range(SEEDS)]
@@ -36,7 +36,7 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: list[str], toy: type[Any]) -> Callable[..., None]:
+def tiny(tmp_path, monkeypatch, digests, toy) -> Callable[..., None]:
     """Writes the track ``tiny`` of the toy, with other values if wanted; it is in the working directory's place."""
     folder = tmp_path / "scenarios" / "bench"
     folder.mkdir(parents=True)
@@ -77,7 +77,7 @@ def row_of(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_row_holds_what_cells_came_to_and_is_gone_on_with() -> None:
+def test_a_row_holds_what_cells_came_to_and_is_gone_on_with():
     with interrupted_at(vnetsim.study.cells, "_play", 3), pytest.raises(KeyboardInterrupt):
         vnetsim.bench("tiny", selection="fastest", progress=False)
     assert len(list(Path("bench/tiny-v0/cells").iterdir())) == 3
@@ -112,7 +112,7 @@ def test_a_row_holds_what_cells_came_to_and_is_gone_on_with() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_row_of_the_baseline_itself_is_equal_to_it(cli: Callable[..., Any]) -> None:
+def test_the_row_of_the_baseline_itself_is_equal_to_it(cli):
     done = cli("bench", "tiny")
     assert done.status == 0, done.err
     assert re.search(r"^Commits +.* equal$", done.out, re.MULTILINE)
@@ -132,7 +132,7 @@ def test_the_row_of_the_baseline_itself_is_equal_to_it(cli: Callable[..., Any]) 
         (["--set", "learning.payload=1"], "unknown key 'payload'"),
     ],
 )
-def test_what_a_track_does_not_leave_open_is_refused(cli: Callable[..., Any], options: list[str], says: str) -> None:
+def test_what_a_track_does_not_leave_open_is_refused(cli, options, says):
     done = cli("bench", "tiny", *options)
     assert done.status == 2
     assert says in done.err
@@ -140,7 +140,7 @@ def test_what_a_track_does_not_leave_open_is_refused(cli: Callable[..., Any], op
     assert not Path("bench").exists()
 
 
-def test_other_traffic_and_other_files_are_refused(tiny: Callable[..., None], digests: list[str]) -> None:
+def test_other_traffic_and_other_files_are_refused(tiny, digests):
     tiny(windows=[digests[0], digests[0], digests[2]])
     with pytest.raises(InputError, match=r"by (.*), the track's by no SUMO\. Install that version") as other:
         vnetsim.bench("tiny", progress=False)
@@ -157,7 +157,7 @@ def test_other_traffic_and_other_files_are_refused(tiny: Callable[..., None], di
 
 
 @pytest.fixture
-def row(tiny: Callable[..., None]) -> dict[str, Any]:
+def row(tiny) -> dict[str, Any]:
     """A row of the tiny track, made up; written as ``row.json`` by the test."""
     values = {
         "untrained": 0.0, "half": 0.4, "final": 0.9, "time_to_target_s": 40.0, "span_s": 90.0, "commits": 9,
@@ -201,9 +201,7 @@ def row(tiny: Callable[..., None]) -> dict[str, Any]:
         (lambda row: row.clear(), "track: it has no default"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused_in_one_line(
-    row: dict[str, Any], cli: Callable[..., Any], change: Callable[[dict[str, Any]], None], says: str
-) -> None:
+def test_a_row_that_does_not_fit_is_refused_in_one_line(row, cli, change, says):
     change(row)
     Path("row.json").write_text(json.dumps(row))
     for command in ("check", "table"):
@@ -225,9 +223,7 @@ def test_a_row_that_does_not_fit_is_refused_in_one_line(
         ("final", 0.15, range(10), "in the mean, more than 0.1 from"),
     ],
 )
-def test_a_baseline_is_that_of_the_shipped_rows(
-    name: str, more: float, seeds: Sequence[int], says: str, tmp_path: Path
-) -> None:
+def test_a_baseline_is_that_of_the_shipped_rows(name, more, seeds, says, tmp_path):
     row = row_of(SCENARIOS / "bench" / "rows" / "city" / "small-classification-fedefm.json")
     for seed in seeds:
         row["seeds"][seed]["baseline"][name] += more
@@ -236,7 +232,7 @@ def test_a_baseline_is_that_of_the_shipped_rows(
         vnetsim.bench_table(tmp_path / "row.json", shipped=False)
 
 
-def test_code_is_run_only_where_the_user_names_it(row: dict[str, Any], cli: Callable[..., Any]) -> None:
+def test_code_is_run_only_where_the_user_names_it(row, cli):
     Path("evil.py").write_text("raise SystemExit('ran')\n")
     for change, says in (
         ({"learner": "evil.py:Evil"}, "names code, which a row may not"),
@@ -261,7 +257,7 @@ class Tags(HTMLParser):
         self.found += [tag, *(name for name, _ in attrs if name.startswith("on"))]
 
 
-def test_the_table_sorts_rows_and_keeps_their_names_text(row: dict[str, Any], cli: Callable[..., Any]) -> None:
+def test_the_table_sorts_rows_and_keeps_their_names_text(row, cli):
     Path("rows").mkdir()
     Path("rows/one.json").write_text(json.dumps(row))
     better = [{**one, "row": {**one["row"], "final": 2.0}} for one in row["seeds"]]
@@ -283,7 +279,7 @@ def test_the_table_sorts_rows_and_keeps_their_names_text(row: dict[str, Any], cl
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
+def test_a_row_is_checked_by_running_it_again(cli):
     made = vnetsim.bench("tiny", selection="age", progress=False)
     done = cli("bench", "check", made.path, "--seeds", "0,2")
     assert (done.status, done.out) == (0, "".join(f"seed {n}: as the row says, bit for bit.\n" for n in (0, 2)))
@@ -304,7 +300,7 @@ def test_a_row_is_checked_by_running_it_again(cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_check_holds_the_mean_of_the_metric_and_what_no_training_decides(cli: Callable[..., Any]) -> None:
+def test_a_check_holds_the_mean_of_the_metric_and_what_no_training_decides(cli):
     row = row_of(vnetsim.bench("tiny", selection="oort", progress=False).path)
     for seed, more in enumerate((0.15, -0.15)):
         row["seeds"][seed]["row"]["final"] += more
@@ -333,7 +329,7 @@ FROZEN = {
 
 
 @pytest.mark.parametrize("name", track_names())
-def test_a_track_is_frozen(name: str) -> None:
+def test_a_track_is_frozen(name):
     track = load_track(name)
     assert FROZEN.get(f"{name} {track.version}") == track.sha256, (
         "something of this track changed: make a new version, and run its rows again"
@@ -351,7 +347,7 @@ def test_a_track_is_frozen(name: str) -> None:
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] * (name != "intersection")) for name in track_names()],
 )
-def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -> None:
+def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name):
     track = load_track(name)
     arms = [asked_arm(track, {}, learner, None) for learner in LEARNERS.names()]
     arms += [asked_arm(track, {"selection.name": policy}, None, None) for policy in SELECTIONS.names()]
@@ -363,7 +359,7 @@ def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["small-classification-signs-local-only", "small-contrastive-flsimco"])
-def test_a_shipped_row_comes_out_again(name: str) -> None:
+def test_a_shipped_row_comes_out_again(name):
     path = SCENARIOS / "bench" / "rows" / "intersection" / f"{name}.json"
     found = vnetsim.bench_check(path, seeds=3, progress=False)
     assert found.agrees, found.lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def run(out: Path, **more: Any) -> vnetsim.Run:
     return vnetsim.run("gaussian", out=out, settings=TINY, **{"progress": False, "rounds": 2, **more})
 
 
-def test_classes_of_a_notebook_are_run(tmp_path: Path) -> None:
+def test_classes_of_a_notebook_are_run(tmp_path):
     made = run(tmp_path / "run", learner=Mine, selection=Backwards, encoder="small", rounds=1)
     assert made.learner["name"] == "mine"
     assert made.settings["learner"].startswith("Mine@")
@@ -47,12 +46,12 @@ def test_classes_of_a_notebook_are_run(tmp_path: Path) -> None:
         vnetsim.compare("gaussian", learners=[Mine, "fedavg-classification"], workers=2, settings=TINY)
 
 
-def test_a_table_may_be_named_for_what_it_chooses() -> None:
+def test_a_table_may_be_named_for_what_it_chooses():
     made = vnetsim.Experiment("gaussian", data="cifar10", radio="constant", data__train_images=50)
     assert (made.data.name, made.data.train_images, made.radio["name"]) == ("cifar10", 50, "constant")
 
 
-def test_a_class_that_was_changed_is_another() -> None:
+def test_a_class_that_was_changed_is_another():
     space: dict[str, Any] = {"Base": ClassificationFedAvg}
     names = []
     for value in (1, 1, 2):
@@ -63,7 +62,7 @@ def test_a_class_that_was_changed_is_another() -> None:
         vnetsim.Experiment("gaussian", learner="Typed@00000000")
 
 
-def test_it_is_told_of_every_round_and_may_stop(tmp_path: Path) -> None:
+def test_it_is_told_of_every_round_and_may_stop(tmp_path):
     seen: list[int] = []
 
     def on_round(done: int, metrics: Any) -> bool:
@@ -80,7 +79,7 @@ def test_it_is_told_of_every_round_and_may_stop(tmp_path: Path) -> None:
     assert "its caller ended it" in stopped.report().path.read_text()
 
 
-def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
+def test_overwrite_removes_a_run_alone(tmp_path):
     out = tmp_path / "run"
     first = run(out, learner=Mine, rounds=1)
     first.report()
@@ -98,7 +97,7 @@ def test_overwrite_removes_a_run_alone(tmp_path: Path) -> None:
         run(tmp_path / "photos", overwrite=True)
 
 
-def test_windows_say_how_long_they_last(tmp_path: Path) -> None:
+def test_windows_say_how_long_they_last(tmp_path):
     traffic = vnetsim.mobility("gaussian", traffic__end_s=60, out=tmp_path / "traffic", progress=False)
     lasted = traffic.windows["exit_s"] - traffic.windows["enter_s"]
     assert traffic.windows["dwell_s"].equals(lasted, check_names=False)
@@ -131,13 +130,13 @@ def test_windows_say_how_long_they_last(tmp_path: Path) -> None:
         (lambda: vnetsim.compare("gaussian", learners=["cdl", "dsgd"], size=3), "size: expected a text, got 3"),
     ],
 )
-def test_a_mistake_is_one_line(call: Callable[[], object], message: str) -> None:
+def test_a_mistake_is_one_line(call, message):
     with pytest.raises(vnetsim.InputError, match=message) as told:
         call()
     assert "\n" not in str(told.value)
 
 
-def test_a_process_of_other_tensors_computes_the_same(tmp_path: Path) -> None:
+def test_a_process_of_other_tensors_computes_the_same(tmp_path):
     plain = run(tmp_path / "plain")
     torch.set_default_dtype(torch.float64)
     try:
@@ -147,7 +146,7 @@ def test_a_process_of_other_tensors_computes_the_same(tmp_path: Path) -> None:
     assert other.metrics.equals(plain.metrics)
 
 
-def test_what_runs_take_is_documented() -> None:
+def test_what_runs_take_is_documented():
     for function in (vnetsim.run, vnetsim.compare, vnetsim.resume):  # `mobility` takes what `run` takes
         for name in inspect.signature(function).parameters:
             assert f"        {name}: " in (function.__doc__ or ""), (function.__name__, name)

@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import parse_override, read_experiment, to_plain
 
-SmallRun = Callable[..., tuple[Path, Any]]
-ResultsOf = Callable[[Path], dict[str, bytes]]
 TINY = {"silos.count": 10, "data.train_images": 200, "data.test_images": 50, "learning.steps": 1, "learning.batch": 8}
 EXAMPLES = [
     example
@@ -37,7 +35,7 @@ EXAMPLES = [
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _one_thread(tmp_path, monkeypatch) -> Iterator[None]:
     """As the command line of these tests has it, and below a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with one_thread():
@@ -51,20 +49,20 @@ def settings_of(options: tuple[str, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_the_examples_of_the_documentation_run(example: doctest.DocTest) -> None:
+def test_the_examples_of_the_documentation_run(example):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
     found: list[str] = []
     doctest.DocTestRunner(optionflags=flags).run(example, out=found.append)
     assert "".join(found) == ""
 
 
-def test_every_function_and_class_has_an_example_or_needs_none() -> None:
+def test_every_function_and_class_has_an_example_or_needs_none():
     named = {example.name.rpartition("api.")[2] for example in EXAMPLES}
     assert {"calls.run", "calls.mobility", "calls.compare", "calls.resume", "calls.load"} <= named
     assert {"settings.Experiment", "results.Traffic", "results.Run.model"} <= named
 
 
-def test_what_is_public() -> None:
+def test_what_is_public():
     stub = ast.parse((Path(vnetsim.__file__).with_suffix(".pyi")).read_text())
     typed = {alias.name for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert typed | {"__version__"} == set(vnetsim.__all__)
@@ -85,13 +83,13 @@ def test_what_is_public() -> None:
         vnetsim.nothing  # noqa: B018
 
 
-def test_no_package_hides_a_function() -> None:
+def test_no_package_hides_a_function():
     for name in ("run", "mobility", "compare", "resume", "load"):
         assert getattr(vnetsim, name) is getattr(calls, name)
         assert importlib.util.find_spec(f"vnetsim.{name}") is None  # importing it would replace the attribute
 
 
-def test_importing_loads_nothing_and_traffic_no_torch(scenarios: Path) -> None:
+def test_importing_loads_nothing_and_traffic_no_torch(scenarios):
     code = (
         "import sys; before = set(sys.modules); import vnetsim; new = set(sys.modules) - before\n"
         "assert new == {'vnetsim'}, new\n"
@@ -103,9 +101,7 @@ def test_importing_loads_nothing_and_traffic_no_torch(scenarios: Path) -> None:
     subprocess.run([sys.executable, "-c", code, scenarios / "intersection.sumocfg"], check=True)
 
 
-def test_the_same_arguments_give_the_same_files(
-    small_run: SmallRun, small: tuple[str, ...], scenarios: Path, results_of: ResultsOf
-) -> None:
+def test_the_same_arguments_give_the_same_files(small_run, small, scenarios, results_of):
     given = settings_of(small)
     expected = results_of(small_run("gaussian.toml", "--learner", "fedavg", "--seed", "3")[0])
     run = vnetsim.run(scenarios / "gaussian.toml", learner="fedavg", seed=3, device="cpu", settings=given, out="run")
@@ -125,7 +121,7 @@ def test_the_same_arguments_give_the_same_files(
 
 
 @pytest.mark.parametrize("learner", LEARNERS.names())
-def test_an_experiment_has_its_learners_defaults(learner: str) -> None:
+def test_an_experiment_has_its_learners_defaults(learner):
     expected = read_experiment("gaussian", [(("learner",), learner)])[0]
     experiment = vnetsim.Experiment(learner=learner)
     assert to_plain(experiment) == to_plain(expected)
@@ -133,7 +129,7 @@ def test_an_experiment_has_its_learners_defaults(learner: str) -> None:
     assert to_plain(more) == {**to_plain(expected), "rounds": 3}
 
 
-def test_settings_by_keyword_by_dotted_key_and_as_tables_are_the_same() -> None:
+def test_settings_by_keyword_by_dotted_key_and_as_tables_are_the_same():
     ways = (
         vnetsim.Experiment(round__quorum=3, data__name="signs"),
         vnetsim.Experiment(settings={"round.quorum": 3, "data.name": "signs"}),
@@ -144,7 +140,7 @@ def test_settings_by_keyword_by_dotted_key_and_as_tables_are_the_same() -> None:
     assert ways[0].round.quorum == 3
 
 
-def test_a_fleet_takes_the_place_of_another(tmp_path: Path) -> None:
+def test_a_fleet_takes_the_place_of_another(tmp_path):
     file = tmp_path / "fleet.toml"
     file.write_text('scenario = "gaussian"\n[compute.fleet]\nagx-xavier = 0.3\njetson-nano = 0.7\n')
     assert vnetsim.Experiment(file).compute.fleet == {"agx-xavier": 0.3, "jetson-nano": 0.7}
@@ -171,9 +167,7 @@ def test_a_fleet_takes_the_place_of_another(tmp_path: Path) -> None:
         ({"out": 5, "learner": "fedavg"}, "out: expected a path or a name, got 5"),
     ],
 )
-def test_wrong_input_is_one_line_before_anything_is_written(
-    given: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_wrong_input_is_one_line_before_anything_is_written(given, message, tmp_path):
     given = {"scenario": "gaussian", **given}
     if "out" not in given:
         with pytest.raises(vnetsim.InputError, match=message):
@@ -183,7 +177,7 @@ def test_wrong_input_is_one_line_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_experiment_is_run_as_it_is(toy: type, results_of: ResultsOf) -> None:
+def test_an_experiment_is_run_as_it_is(toy, results_of):
     experiment = vnetsim.Experiment(learner=toy.name, rounds=2, traffic__end_s=60, device="cpu")
     first = vnetsim.run(experiment, out="a")
     second = vnetsim.run("gaussian", learner=toy.name, rounds=2, traffic__end_s=60, device="cpu", out="b")
@@ -213,7 +207,7 @@ class Interrupting:
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bits(toy: type, results_of: ResultsOf) -> None:
+def test_an_interrupted_run_goes_on_to_the_same_bits(toy, results_of):
     given: dict[str, Any] = {"learner": toy.name, "rounds": 12, "device": "cpu", "traffic__end_s": 120}
     given["compute__preset"] = "ecu"
     whole = vnetsim.run("gaussian", **given, out="whole")
@@ -233,7 +227,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(toy: type, results_of: Resu
     assert vnetsim.resume("broken").status == "finished", "nothing to do"
 
 
-def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
+def test_folders_are_known_for_what_they_are(toy, tmp_path):
     vnetsim.mobility("gaussian", traffic__end_s=60, out="traffic")
     vnetsim.run("traffic", learner=toy.name, rounds=1, out="run")
     assert type(vnetsim.load("traffic")) is vnetsim.Traffic
@@ -249,7 +243,7 @@ def test_folders_are_known_for_what_they_are(toy: type, tmp_path: Path) -> None:
         vnetsim.load("run")
 
 
-def test_tables_become_pandas_frames(toy: type) -> None:
+def test_tables_become_pandas_frames(toy):
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     run = vnetsim.run("gaussian", learner=toy.name, rounds=1, traffic__end_s=60, out="run")
@@ -259,7 +253,7 @@ def test_tables_become_pandas_frames(toy: type) -> None:
         assert len(frame) == table.height > 0
 
 
-def test_a_notebook_shows_page_and_headline(toy: type) -> None:
+def test_a_notebook_shows_page_and_headline(toy):
     run = vnetsim.run("gaussian", learner=toy.name, rounds=1, traffic__end_s=60, out="run")
     page = run.report()
     assert page.path == run.path / "report.html"
@@ -270,7 +264,7 @@ def test_a_notebook_shows_page_and_headline(toy: type) -> None:
 
 
 @pytest.mark.slow
-def test_a_comparison(results_of: ResultsOf) -> None:
+def test_a_comparison(results_of):
     more = {**TINY, "traffic.end_s": 60, "learning.linear_probe": "never"}
     given: dict[str, Any] = {"learners": ["flsimco", "fedavg"], "rounds": 2, "settings": more, "out": "study"}
     study = vnetsim.compare("gaussian", seeds=range(2), **given)
@@ -290,7 +284,7 @@ def test_a_comparison(results_of: ResultsOf) -> None:
     assert "<td>6 of 6</td>" in again._repr_html_()
 
 
-def test_cells_that_fail_are_an_error(toy: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_that_fail_are_an_error(toy, monkeypatch):
     def fails(*_: object) -> None:
         raise ValueError("no gradient")
 

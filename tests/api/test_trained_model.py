@@ -25,7 +25,7 @@ LEARNERS = ("fedavg-classification", "flsimco", "fedco", "cdl")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], vnetsim.Run]:
+def trained(tmp_path_factory) -> Callable[[str], vnetsim.Run]:
     """Gives a run of a learner; runs it once."""
     made: dict[str, vnetsim.Run] = {}
 
@@ -51,7 +51,7 @@ def images_like(model: TrainedModel) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_it_is_the_learners_network(learner: str, trained: Callable[[str], vnetsim.Run]) -> None:
+def test_it_is_the_learners_network(learner, trained):
     run = trained(learner)
     model, network = run.model(), learner_of(run).describe().network
     assert isinstance(model, nn.Module)
@@ -71,7 +71,7 @@ def test_it_is_the_learners_network(learner: str, trained: Callable[[str], vnets
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_it_scores_what_the_run_measured(trained: Callable[[str], vnetsim.Run]) -> None:
+def test_it_scores_what_the_run_measured(trained):
     run = trained("fedavg-classification")
     experiment = vnetsim.Experiment(run.path / "experiment.toml")
     data = load_images(experiment.data, streams=Streams(seed=experiment.seed).child("learner", "data"))
@@ -83,7 +83,7 @@ def test_it_scores_what_the_run_measured(trained: Callable[[str], vnetsim.Run]) 
     torch.testing.assert_close(model.mean.flatten(), torch.tensor(data.mean))
 
 
-def test_statistics_are_estimated_where_the_run_did_so(trained: Callable[[str], vnetsim.Run]) -> None:
+def test_statistics_are_estimated_where_the_run_did_so(trained):
     run = trained("cdl")
     model = run.model()
     assert model.batchnorm.startswith("to be estimated")
@@ -129,12 +129,7 @@ HUGE = 10**400
         (lambda told: told.update(round=1e999), "round: expected a whole number"),
     ],
 )
-def test_a_file_that_was_altered_is_refused_in_one_line(
-    change: Callable[[dict[str, Any]], object],
-    message: str,
-    trained: Callable[[str], vnetsim.Run],
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_was_altered_is_refused_in_one_line(change, message, trained, tmp_path):
     with pytest.raises(vnetsim.InputError, match=message) as refused:
         altered(trained("fedavg-classification"), tmp_path, change).model()
     assert "\n" not in str(refused.value)
@@ -156,7 +151,7 @@ class Plain:
 """
 
 
-def test_the_user_passes_an_encoder_of_their_own(tmp_path: Path) -> None:
+def test_the_user_passes_an_encoder_of_their_own(tmp_path):
     file = tmp_path / "plain.py"
     file.write_text(OWN)
     named = f"{file}:Plain"
@@ -178,7 +173,7 @@ def test_the_user_passes_an_encoder_of_their_own(tmp_path: Path) -> None:
         run.model(nn.Linear(2, 2))
 
 
-def test_other_files_are_told(tmp_path: Path, trained: Callable[[str], vnetsim.Run]) -> None:
+def test_other_files_are_told(tmp_path, trained):
     save_file(load_file(trained("cdl").path / "model.safetensors"), tmp_path / "model.safetensors")
     reseal(tmp_path)
     with pytest.raises(vnetsim.InputError, match=r"load the tensors with safetensors.torch.load_file"):

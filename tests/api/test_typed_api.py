@@ -1,10 +1,7 @@
 """A user's script is checked by mypy against the types that the package brings (``py.typed``, ``__init__.pyi``)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 SCRIPT = """\
 import vnetsim
@@ -34,7 +31,7 @@ follow_imports = skip
 """
 
 
-def test_a_users_script_is_typed(tmp_path: Path) -> None:
+def test_a_users_script_is_typed(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "mypy.ini").write_text(CONFIG)
     options = ["--config-file", "mypy.ini", "--cache-dir", str(tmp_path / "cache"), "--no-error-summary"]

@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import pytest
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import CoverageEvent, Entered, Left, TrafficInfo, VehiclePath, Window
@@ -105,7 +104,7 @@ CAN_COMMIT = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=5e12)
 """Ten seconds of work on the default computer, which most vehicles can do within their windows."""
 
 
-def test_growth_of_the_loop_with_rsus(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_growth_of_the_loop_with_rsus(benchmark, capsys):
     """One RSU against a hundred: the same traffic among them, and that of each as dense as at the one.
 
     Where there is a hundred times the traffic, there are a hundred times the places too, or as many as before.

@@ -15,7 +15,6 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sumo
@@ -104,7 +103,7 @@ SCENARIOS = {"A10KW": _game, "Bologna": _bologna, "grid": _grid}
         ("grid", tuple(word for name in EVERY_OTHER for word in ("--rsu", f"{name}:250"))),
     ],
 )
-def test_mobility_against_bare_sumo(benchmark: Any, tmp_path: Path, name: str, rsus: tuple[str, ...]) -> None:
+def test_mobility_against_bare_sumo(benchmark, tmp_path, name, rsus):
     """What a recording costs, its report included and left out."""
     config, runs = SCENARIOS[name](tmp_path), count()
     seconds: dict[str, list[tuple[float, float]]] = {}
@@ -129,7 +128,7 @@ def test_mobility_against_bare_sumo(benchmark: Any, tmp_path: Path, name: str, r
 
 
 @pytest.mark.parametrize("name", ["A10KW", "Bologna"])
-def test_parquet_against_sumolib_xml(benchmark: Any, tmp_path: Path, name: str) -> None:
+def test_parquet_against_sumolib_xml(benchmark, tmp_path, name):
     config = SCENARIOS[name](tmp_path)
     paths = {suffix: tmp_path / f"fcd.{suffix}" for suffix in ("xml", "parquet")}
     for path in paths.values():

@@ -4,7 +4,7 @@ from vnetsim.plugins import entry_points
 
 
 @pytest.fixture
-def broken_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def broken_plug_in(monkeypatch) -> None:
     """Beside the installed plug-ins of each kind there is one that cannot be imported."""
 
     class Broken:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ def status_of(*arguments: str) -> int:
     return int(stopped.value.code or 0)
 
 
-def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_command(capsys):
     assert status_of("--help") == 0
     text = capsys.readouterr().out
     names = {name for name in app.resolved_commands() if not name.startswith("-")}
@@ -30,7 +29,7 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_and_every_option_is_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_and_every_option_is_explained(command, capsys):
     assert status_of(command, "--help") == 0
     assert f"vnetsim {command}" in capsys.readouterr().out
     for argument in app[command].assemble_argument_collection(parse_docstring=True):
@@ -69,9 +68,7 @@ def test_every_command_and_every_option_is_explained(command: str, capsys: pytes
         (["init", "."], "not an empty folder"),
     ],
 )
-def test_a_slip_is_one_line_and_exit_status_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slip_is_one_line_and_exit_status_2(arguments, message, capsys):
     assert status_of(*arguments) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("vnetsim: ")
@@ -80,7 +77,7 @@ def test_a_slip_is_one_line_and_exit_status_2(
     assert captured.out == ""
 
 
-def test_seed_0_replaces_a_recorded_seed(tmp_path: Path) -> None:
+def test_seed_0_replaces_a_recorded_seed(tmp_path):
     recorded, replayed = tmp_path / "recorded", tmp_path / "replayed"
     short = ("--no-report", "--set", "traffic.end_s=30")
     assert status_of("mobility", "gaussian", "--seed", "5", "--out", str(recorded), *short) == 0
@@ -89,7 +86,7 @@ def test_seed_0_replaces_a_recorded_seed(tmp_path: Path) -> None:
     assert seeds == [5, 0]
 
 
-def test_a_traceback_only_with_debug(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_only_with_debug(capsys):
     assert status_of("learners", "x", "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
 
@@ -101,13 +98,13 @@ def imported_by(*arguments: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     modules = imported_by("--help")
     assert not modules & {"torch", "numpy", "polars", "scipy", "matplotlib", "simpy"}
 
 
 @pytest.mark.slow
-def test_mobility_imports_no_torch(tmp_path) -> None:
+def test_mobility_imports_no_torch(tmp_path):
     modules = imported_by("mobility", "gaussian", "--out", str(tmp_path / "m"), "--set", "traffic.end_s=60")
     assert (tmp_path / "m" / "report.html").is_file()
     assert "polars" in modules

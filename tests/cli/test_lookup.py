@@ -2,7 +2,6 @@
 
 import re
 import webbrowser
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def told(capsys: Captured, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_every_setting_is_listed(capsys: Captured) -> None:
+def test_every_setting_is_listed(capsys):
     lines = told(capsys, "settings").splitlines()
     listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
     assert {text.key for text in setting_texts(Experiment)} - DEFAULT_NAMES.keys() <= set(listed)
@@ -33,7 +32,7 @@ def test_every_setting_is_listed(capsys: Captured) -> None:
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
 
 
-def test_one_setting(capsys: Captured) -> None:
+def test_one_setting(capsys):
     assert "\n\nround.quorum = 3\n" in told(capsys, "settings", "round.quorum")
     assert told(capsys, "settings", "radio.name").startswith("[radio]\n")
     assert told(capsys, "settings", "radio.bandwidth_hz").splitlines() == [
@@ -47,14 +46,14 @@ def test_one_setting(capsys: Captured) -> None:
     ]
 
 
-def test_one_table_and_nothing_else(capsys: Captured) -> None:
+def test_one_table_and_nothing_else(capsys):
     out = told(capsys, "settings", "blur")
     assert "physical motion kernel" in out
     assert re.findall(r"^(\w+\.\w+)", out, re.MULTILINE) == ["blur.threshold_kmh", "blur.fraction"]
 
 
 @pytest.mark.parametrize("table", PLUGIN_TABLES)
-def test_a_table_of_plug_ins_has_the_settings_of_each_and_so_has_a_key(table: str, capsys: Captured) -> None:
+def test_a_table_of_plug_ins_has_the_settings_of_each_and_so_has_a_key(table, capsys):
     kind = next(kind for kind in kinds() if kind.table == table)
     out = told(capsys, "settings", table)
     first, *sections = out.split(f"\n[{table}] of ")
@@ -77,12 +76,12 @@ def test_a_table_of_plug_ins_has_the_settings_of_each_and_so_has_a_key(table: st
         assert set(re.findall(r"^(\w+\.\w+)", alone, re.MULTILINE)) == {key}
 
 
-def test_a_setting_of_another_learner_than_the_default_is_found(capsys: Captured) -> None:
+def test_a_setting_of_another_learner_than_the_default_is_found(capsys):
     assert told(capsys, "settings", "learning.temperature").startswith("[learning] of cdl\n")
     assert "[learning] of flsimco\n" in told(capsys, "settings", "learning.t_alpha")
 
 
-def test_what_to_cite(capsys: Captured) -> None:
+def test_what_to_cite(capsys):
     entries = re.findall(r"^@\w+\{(\S+),$", told(capsys, "cite", "fedco"), re.MULTILINE)
     assert entries == ["vnetsim", "sumo", "flsimco", "moco"], "its paper names both"
     everything = re.findall(r"^@\w+\{(\S+),$", told(capsys, "cite"), re.MULTILINE)
@@ -91,7 +90,7 @@ def test_what_to_cite(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS.names())
-def test_every_learners_paper_has_an_entry(name: str) -> None:
+def test_every_learners_paper_has_an_entry(name):
     entries = references([LEARNERS.find(name)])
     assert len(entries) >= 3
     for entry in entries:
@@ -100,15 +99,13 @@ def test_every_learners_paper_has_an_entry(name: str) -> None:
         assert "@VERSION@" not in entry
 
 
-def test_the_settings_to_begin_with(capsys: Captured) -> None:
+def test_the_settings_to_begin_with(capsys):
     lines = told(capsys, "settings", "--basic").splitlines()
     listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
     assert listed == list(MOST_WANTED)
 
 
-def test_the_documentation_is_opened_where_there_is_one(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_documentation_is_opened_where_there_is_one(tmp_path, capsys, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setattr(lookup, "__file__", str(tmp_path / "vnetsim/cli/lookup.py"))

@@ -47,12 +47,12 @@ def launched(*arguments: object, code: str = LAUNCH, **options: Any) -> subproce
 
 @pytest.mark.parametrize("pressed", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["vnetsim.cli.commands", "cyclopts"])
-def test_a_signal_while_the_program_loads_is_one_line(module: str, pressed: signal.Signals) -> None:
+def test_a_signal_while_the_program_loads_is_one_line(module, pressed):
     done = launched(module, int(pressed), code=EARLY)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "vnetsim: interrupted.\n")
 
 
-def test_an_ignored_signal_stays_ignored_as_under_nohup_and_a_second_one_waits() -> None:
+def test_an_ignored_signal_stays_ignored_as_under_nohup_and_a_second_one_waits():
     code = """
 import os, signal
 from vnetsim.__main__ import hear_signals
@@ -71,7 +71,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("pressed", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_a_callback_of_a_weak_reference_interrupts_a_moment_later(pressed: signal.Signals) -> None:
+def test_a_signal_in_a_callback_of_a_weak_reference_interrupts_a_moment_later(pressed):
     code = """
 import os, signal, sys, time, weakref
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,7 +94,7 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
-def test_signals_that_come_together_interrupt_once() -> None:
+def test_signals_that_come_together_interrupt_once():
     code = """
 import signal
 from vnetsim.__main__ import hear_signals
@@ -116,7 +116,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ulimit -d")
-def test_less_memory_than_loading_takes_is_refused() -> None:
+def test_less_memory_than_loading_takes_is_refused():
     code = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, (700_000_000,) * 2); {LAUNCH}"
     done = launched("run", "gaussian", code=code)
     assert (done.returncode, done.stdout) == (2, "")
@@ -124,7 +124,7 @@ def test_less_memory_than_loading_takes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("call", ["cite", "run --help"])
-def test_a_reader_who_has_seen_enough_is_not_spoken_of(call: str) -> None:
+def test_a_reader_who_has_seen_enough_is_not_spoken_of(call):
     ours, theirs = os.pipe()
     os.close(ours)
     done = launched(*call.split(), stdout=theirs)
@@ -132,7 +132,7 @@ def test_a_reader_who_has_seen_enough_is_not_spoken_of(call: str) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_full_disk_for_the_shipped_scenarios(tmp_path: Path) -> None:
+def test_a_full_disk_for_the_shipped_scenarios(tmp_path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
@@ -150,7 +150,7 @@ def closed(numbers: Sequence[int]) -> Any:
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("nonsense",)])
-def test_other_commands_end_without_a_traceback(arguments: tuple[str, ...]) -> None:
+def test_other_commands_end_without_a_traceback(arguments):
     with Path("/dev/full").open("w") as full:
         done = launched(*arguments, stdout=full)
         assert done.returncode == (2 if arguments == ("nonsense",) else 1)
@@ -162,7 +162,7 @@ def test_other_commands_end_without_a_traceback(arguments: tuple[str, ...]) -> N
 HOSTILE, SHOWN = "a\x1b[2Jb\x9b1m[/red]\u202ec\td", "a\\x1b[2Jb\\x9b1m[/red]\\u202ec\\td"
 
 
-def test_control_characters_of_names_reach_no_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_control_characters_of_names_reach_no_terminal(capsys, tmp_path):
     tell(f"{HOSTILE}\ne\rf 5\u202f%")
     assert capsys.readouterr().err == f"vnetsim: {SHOWN} e f 5\u202f%\n"
     terminal.print_headline([(HOSTILE, HOSTILE)], [HOSTILE], HOSTILE, title=HOSTILE)
@@ -173,7 +173,7 @@ def test_control_characters_of_names_reach_no_terminal(capsys: pytest.CaptureFix
     assert "".join(shown.split()).count("a\\x1b[2Jb") == 12
 
 
-def test_control_characters_and_markup_of_names_reach_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_and_markup_of_names_reach_no_live_line(monkeypatch):
     printed = io.StringIO()
     monkeypatch.setattr("sys.stderr", printed)
     for name in ("FORCE_COLOR", "TTY_INTERACTIVE"):
@@ -189,7 +189,7 @@ def test_control_characters_and_markup_of_names_reach_no_live_line(monkeypatch: 
 SMALL = ("mobility", "gaussian", "--set", "traffic.end_s=20", "--no-report", "--out")
 
 
-def test_a_terminal_that_is_not_utf_8_gets_what_it_can_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_terminal_that_is_not_utf_8_gets_what_it_can_take(monkeypatch, tmp_path):
     """A narrow space in a figure ended a finished run with status 1."""
     monkeypatch.setitem(ENVIRONMENT, "PYTHONIOENCODING", "ascii")
     done = launched(*SMALL, tmp_path / "\u6f22 \u202f")
@@ -214,7 +214,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_process_forked_after_a_run_is_refused_in_place_of_waiting_for_ever(tmp_path: Path) -> None:
+def test_a_process_forked_after_a_run_is_refused_in_place_of_waiting_for_ever(tmp_path):
     done = launched(tmp_path, code=FORK, timeout=120)
     assert done.returncode == 2
     assert "this process was forked from one that had used vnetsim" in done.stdout
@@ -246,13 +246,7 @@ class PanicException(BaseException):
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily unavailable.", 1),
     ],
 )
-def test_what_ends_the_program_from_below_is_one_line(
-    error: BaseException,
-    line: str,
-    status: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_ends_the_program_from_below_is_one_line(error, line, status, monkeypatch, capsys):
     def fails(*_: object, **__: object) -> None:
         raise error
 

@@ -38,7 +38,7 @@ def told(capsys: Captured, *arguments: str) -> str:
     return captured.out
 
 
-def test_every_group_of_entry_points_is_a_kind() -> None:
+def test_every_group_of_entry_points_is_a_kind():
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]
     assert set(declared) <= {kind.group for kind in kinds()}
     modules = (Path(__file__).parents[2] / "vnetsim").rglob("*.py")
@@ -46,7 +46,7 @@ def test_every_group_of_entry_points_is_a_kind() -> None:
     assert len(made) == len(kinds()), made
 
 
-def test_all_are_listed_below_their_kind(capsys: Captured) -> None:
+def test_all_are_listed_below_their_kind(capsys):
     lines = told(capsys, "plugins").splitlines()
     heads = [line for line in lines if line and not line.startswith(" ")]
     assert heads == [word(kind) for kind in kinds()]
@@ -61,7 +61,7 @@ def test_all_are_listed_below_their_kind(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [*PLUGINS, *examples()])
-def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str, capsys: Captured) -> None:
+def test_each_says_what_it_is_with_source_and_every_setting(kind, name, capsys):
     found = next(one for one in kinds() if word(one) == kind)
     out = told(capsys, "plugins", kind, name)
     assert out.startswith(f"{found.find(name).name}: {found.name}\n")
@@ -76,7 +76,7 @@ def test_each_says_what_it_is_with_source_and_every_setting(kind: str, name: str
         assert text.bounds or "number" not in text.values, f"{text.key} has no bounds in its annotation"
 
 
-def test_every_example_is_listed_and_equations_stand_with_those_that_have_some(capsys: Captured) -> None:
+def test_every_example_is_listed_and_equations_stand_with_those_that_have_some(capsys):
     files = [*SCENARIOS.glob("*.py"), *(SCENARIOS / "plugins").glob("*.py")]
     assert len(examples()) == len(files) - 1, "flower_schedule.py is no plug-in"
     assert {kind for kind, _ in examples()} == {word(kind) for kind in kinds()}
@@ -85,7 +85,7 @@ def test_every_example_is_listed_and_equations_stand_with_those_that_have_some(c
 
 
 @pytest.mark.usefixtures("broken_plug_in")
-def test_one_at_fault_does_not_hide_the_others(capsys: Captured) -> None:
+def test_one_at_fault_does_not_hide_the_others(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["plugins", "paces"])
     captured = capsys.readouterr()

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import pytest
@@ -16,7 +15,6 @@ from vnetsim.cli.lookup import kinds
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within, bounds_of, check_bounds
 from vnetsim.experiment import Experiment
-from vnetsim.plugins import Kind
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.setting_texts import MISSING, setting_texts
 from vnetsim.storage.records import ComparisonRecord, ManifestRecord
@@ -69,7 +67,7 @@ def fault(call: Callable[..., Any], *args: Any, **keywords: Any) -> str:
 
 
 @pytest.mark.parametrize(("key", "kind", "within"), OF_EXPERIMENT, ids=str)
-def test_every_number_of_an_experiment_has_bounds_that_hold(key: str, kind: type, within: Within | None) -> None:
+def test_every_number_of_an_experiment_has_bounds_that_hold(key, kind, within):
     assert within is not None, f"{key} has no bounds"
     assert within.reason
     for value in outside(kind, within):
@@ -83,9 +81,7 @@ def test_every_number_of_an_experiment_has_bounds_that_hold(key: str, kind: type
 
 
 @pytest.mark.parametrize(("kind", "plugin", "key", "number", "within"), OF_PLUGINS, ids=str)
-def test_every_number_of_a_plugin_has_bounds_that_hold(
-    kind: str, plugin: str, key: str, number: type, within: Within | None
-) -> None:
+def test_every_number_of_a_plugin_has_bounds_that_hold(kind, plugin, key, number, within):
     assert within is not None, f"{key} of {plugin} has no bounds"
     found = next(one for one in kinds() if one.name == kind)
     settings = found.settings_of(found.find(plugin))
@@ -101,7 +97,7 @@ def test_every_number_of_a_plugin_has_bounds_that_hold(
 
 
 @pytest.mark.parametrize("value", [{}, {"a": {}}, [], True, "1"], ids=repr)
-def test_no_number_of_an_experiment_takes_anything_else(value: object) -> None:
+def test_no_number_of_an_experiment_takes_anything_else(value):
     for key, *_ in OF_EXPERIMENT:
         message = fault(load_experiment, "gaussian", overrides_of({key: value}))
         assert message.startswith(f"{key}: expected a"), f"{key}: {message!r}"
@@ -109,7 +105,7 @@ def test_no_number_of_an_experiment_takes_anything_else(value: object) -> None:
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
-def test_no_number_of_a_plugin_takes_an_empty_table(kind: Kind) -> None:
+def test_no_number_of_a_plugin_takes_an_empty_table(kind):
     for of, name, key, *_ in OF_PLUGINS:
         if of == kind.name:
             file = {"source.file": "x"} if name == "access-log" else {}
@@ -117,7 +113,7 @@ def test_no_number_of_a_plugin_takes_an_empty_table(kind: Kind) -> None:
             assert fault(vnetsim.Experiment, **given).startswith(f"{key}: expected a"), f"{key} of {name}"
 
 
-def test_an_empty_table_changes_nothing_of_a_table(tmp_path: Path) -> None:
+def test_an_empty_table_changes_nothing_of_a_table(tmp_path):
     file = tmp_path / "own.toml"
     file.write_text('scenario = "gaussian"\nround.quorum = 3\ncompute.fleet = { ecu = 1.0 }\n')
     made = vnetsim.Experiment(file, round={}, compute={}, settings={"compute.fleet": {}})
@@ -125,7 +121,7 @@ def test_an_empty_table_changes_nothing_of_a_table(tmp_path: Path) -> None:
     assert made.compute.fleet == {}
 
 
-def test_bounds_are_told_in_few_characters_with_unit_and_reason() -> None:
+def test_bounds_are_told_in_few_characters_with_unit_and_reason():
     assert str(Within(0.1, 1e7, "s", "why")) == "between 0.1 and 1e7 s"
     assert str(Within(1, 500, "", "why")) == "between 1 and 500"
     with pytest.raises(InputError) as caught:
@@ -145,7 +141,7 @@ class Child(Parent):
     free: float = 1e300
 
 
-def test_a_subclass_that_sets_another_default_keeps_the_bounds() -> None:
+def test_a_subclass_that_sets_another_default_keeps_the_bounds():
     assert set(bounds_of(Child)) == {"x_m", "n"}
     check_bounds("own", Child())
     with pytest.raises(InputError, match=r"own\.x_m must be between 0 and 1 m"):
@@ -154,7 +150,7 @@ def test_a_subclass_that_sets_another_default_keeps_the_bounds() -> None:
         check_bounds("own", Child(n=10))
 
 
-def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bounds() -> None:
+def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bounds():
     assert structure({"x_m": 1, "n": 9}, Child, "") == Child(x_m=1.0, n=9)
     with pytest.raises(InputError, match=r"^learning\.x_m must be between 0 and 1 m \(why\), got 3\.0\.$"):
         structure({"x_m": 3}, Child, "", ("learning",))
@@ -163,7 +159,7 @@ def test_settings_of_a_user_are_checked_without_a_line_of_theirs_and_need_no_bou
     assert structure({"free": -1e300}, Child, "").free == -1e300
 
 
-def test_a_quorum_above_the_number_of_distinct_silos() -> None:
+def test_a_quorum_above_the_number_of_distinct_silos():
     values: list[tuple[tuple[str, ...], Any]] = [(("round", "distinct_silos"), True), (("silos", "count"), 4)]
     values += [(("round", "quorum"), 5), (("round", "invited"), 8)]
     with pytest.raises(InputError, match=r"round\.quorum must be at most silos\.count \(4\), got 5: with round\.dist"):
@@ -171,7 +167,7 @@ def test_a_quorum_above_the_number_of_distinct_silos() -> None:
     load_experiment("gaussian", [*values, (("round", "quorum"), 4)])
 
 
-def test_the_greatest_seed_can_be_read_again(tmp_path: Path) -> None:
+def test_the_greatest_seed_can_be_read_again(tmp_path):
     (within,) = (within for key, _, within in OF_EXPERIMENT if key == "seed" and within)
     seed = int(within.high)
     traffic = {**MANIFEST["traffic"], "seed": seed}

@@ -1,7 +1,5 @@
 """What a participation costs when another model stands on the clock."""
 
-from __future__ import annotations
-
 import pytest
 
 import vnetsim
@@ -10,7 +8,7 @@ from vnetsim.experiment import CostSettings
 from vnetsim.learner_facts import Cost, Exchange, ModelCost
 
 
-def test_each_copy_and_each_pass_are_the_other_models_and_keys_stay() -> None:
+def test_each_copy_and_each_pass_are_the_other_models_and_keys_stay():
     """By hand: 10 B and 100 FLOP become 1000 B and 50 FLOP; two copies down with 7 B of keys, one up with 3 B."""
     cost = Cost(
         download_bytes=27,
@@ -32,7 +30,7 @@ def test_each_copy_and_each_pass_are_the_other_models_and_keys_stay() -> None:
     assert cost.of(1000, 50.0, 640) == in_its_place, "of a learner that does not say how many images it trains on"
 
 
-def test_of_more_images_every_pass_is_made_as_often_and_nothing_more_is_sent() -> None:
+def test_of_more_images_every_pass_is_made_as_often_and_nothing_more_is_sent():
     """By hand: 32 images of 100 FLOP, forward and backward; 160 in their place take five times as long."""
     exchange = Exchange(before_training=True, mutual=False, send_bytes=10, work_flop=3200.0)
     model = ModelCost(bytes=10, image_flop=100.0, images=32)
@@ -44,7 +42,7 @@ def test_of_more_images_every_pass_is_made_as_often_and_nothing_more_is_sent() -
     assert (found.exchange.send_bytes, found.exchange.work_flop) == (20, 3200.0 * 2 * 5)
 
 
-def test_images_of_the_trained_model_are_refused_and_those_of_another_are_taken() -> None:
+def test_images_of_the_trained_model_are_refused_and_those_of_another_are_taken():
     with pytest.raises(InputError, match=r"cost\.images: means nothing with cost\.model = 'trained'"):
         vnetsim.Experiment("gaussian", cost__model="trained", cost__images=64)
     timed = [CostSettings(images=images).on_the_clock for images in (None, 64)]

@@ -14,7 +14,7 @@ LEARNER = "from vnetsim.learning.kinds import LEARNERS; print(LEARNERS.find('fed
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     """A folder with packages ``analysis`` and ``learners`` of its own."""
     for name in ("analysis", "learners"):
         (tmp_path / name).mkdir()
@@ -30,14 +30,14 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_line_finds_its_own(project: Path) -> None:
+def test_the_command_line_finds_its_own(project):
     out = ("--out", "traffic", "--set", "traffic.end_s=20")
     done = python(project, "-m", "vnetsim", "mobility", "gaussian", *out)
     assert (done.returncode, done.stderr) == (0, "")
     assert (project / "traffic" / "report.html").is_file()
 
 
-def test_a_folder_that_the_program_is_called_in_brings_no_modules(tmp_path: Path) -> None:
+def test_a_folder_that_the_program_is_called_in_brings_no_modules(tmp_path):
     """Of ``python -m vnetsim``; the installed command does not look there at all."""
     trace = tmp_path / "executed"
     folder = tmp_path / "received"
@@ -51,7 +51,7 @@ def test_a_folder_that_the_program_is_called_in_brings_no_modules(tmp_path: Path
     assert not trace.exists()
 
 
-def test_a_script_finds_a_learner(project: Path) -> None:
+def test_a_script_finds_a_learner(project):
     script = project / "script.py"
     script.write_text(LEARNER)
     done = python(project, str(script))
@@ -59,7 +59,7 @@ def test_a_script_finds_a_learner(project: Path) -> None:
     assert f"'import learners' gives vnetsim's package in this process, and hides {project / 'learners'}" in done.stderr
 
 
-def test_vnetsims_names_are_right_beside_any_folder(project: Path) -> None:
+def test_vnetsims_names_are_right_beside_any_folder(project):
     code = """
 import sys
 from vnetsim.learners.cdl import Cdl
@@ -73,7 +73,7 @@ assert analysis.formatting is formatting and not hasattr(learners, "MINE")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_another_that_is_loaded_already_is_named(project: Path) -> None:
+def test_another_that_is_loaded_already_is_named(project):
     done = python(project, "-c", f"import learners; {LEARNER}")
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: 'learners' is {project / 'learners'} in this process, and vnetsim has a package "

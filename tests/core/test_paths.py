@@ -27,7 +27,7 @@ name = "/etc/x"
 
 
 @given(st.lists(st.text(max_size=60), max_size=3))
-def test_whatever_words_are_their_name_is_one_part_of_a_path(words: list[str]) -> None:
+def test_whatever_words_are_their_name_is_one_part_of_a_path(words):
     name = path_name(*words)
     assert Path("folder", name).parts == ("folder", name)
     assert name.isascii()
@@ -36,7 +36,7 @@ def test_whatever_words_are_their_name_is_one_part_of_a_path(words: list[str]) -
 
 
 @pytest.mark.parametrize("size", ["x/../../escaped", ".."])
-def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path) -> None:
+def test_the_names_of_a_study_do_not_leave_the_folder(size, tmp_path):
     (tmp_path / "study.toml").write_text(STUDY)
     plan, name = plan_of(str(tmp_path / "study.toml"), [], size=size, seeds="0")
     assert name == ("study-x-..-..-escaped" if "x" in size else "study")
@@ -45,7 +45,7 @@ def test_the_names_of_a_study_do_not_leave_the_folder(size: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("path", [os.fsdecode(b"n\xffx"), "a\0b", "b" * 3000])
-def test_a_name_that_no_file_can_have(path: str) -> None:
+def test_a_name_that_no_file_can_have(path):
     with pytest.raises(InputError, match="not a path of a file or folder: "):
         resolve_path(path)
 
@@ -79,13 +79,7 @@ def refusal(arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixt
         ),
     ],
 )
-def test_no_command_fails_by_them_or_leaves_a_file(
-    arguments: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_command_fails_by_them_or_leaves_a_file(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("loop", "loop.sumocfg", "loop.csv"):
         Path(name).symlink_to(name)

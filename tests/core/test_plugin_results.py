@@ -66,7 +66,7 @@ def policy(tmp_path: Path, select: str = "return 1 / 0") -> Any:
         ("raise ValueError('wrong\\nshape')", "ValueError: wrong shape."),
     ],
 )
-def test_what_is_wrong_is_told_with_the_line_of_the_file(tmp_path: Path, select: str, message: str) -> None:
+def test_what_is_wrong_is_told_with_the_line_of_the_file(tmp_path, select, message):
     mine = policy(tmp_path, select)
     with pytest.raises(RunError) as told, errors_of_plugins((RADIO_MODELS, SimpleNamespace()), (SELECTIONS, mine)):
         list(require_type(mine.select(("a", "b"), 1, CONTEXT), Iterable, SELECTIONS, mine, "select", CONTEXT))
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_told_with_the_line_of_the_file(tmp_path: Path, select:
     assert "\n" not in text
 
 
-def test_the_method_is_named_and_other_errors_pass(tmp_path: Path) -> None:
+def test_the_method_is_named_and_other_errors_pass(tmp_path):
     mine = policy(tmp_path)
     for given in (mine, type(mine)):
         with (
@@ -93,7 +93,7 @@ def test_the_method_is_named_and_other_errors_pass(tmp_path: Path) -> None:
         raise KeyError("vnetsim's own")
 
 
-def test_numbers_come_back_plain_and_within_their_bounds() -> None:
+def test_numbers_come_back_plain_and_within_their_bounds():
     model = SimpleNamespace(name="rates", downlink_bps=None)
     given: tuple[Any, Kind, Any, str] = (RATE, RADIO_MODELS, model, "downlink_bps")
     for right in (np.float32(8), 8, 8.0):

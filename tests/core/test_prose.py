@@ -32,7 +32,7 @@ def linter() -> Any:
     return module
 
 
-def test_faults_are_found_with_their_lines(tmp_path: Path) -> None:
+def test_faults_are_found_with_their_lines(tmp_path):
     file = tmp_path / "sample.py"
     file.write_text(SAMPLE, encoding="utf-8")
     assert linter().faults(file) == [

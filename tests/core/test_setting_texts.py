@@ -15,7 +15,7 @@ def kinds() -> dict[str, type]:
 
 
 @pytest.mark.parametrize("name", ["experiment", *tables_of(Experiment), *LEARNERS.names()])
-def test_every_setting_has_a_meaning_and_every_table_says_what_it_is(name: str) -> None:
+def test_every_setting_has_a_meaning_and_every_table_says_what_it_is(name):
     kind = kinds()[name]
     assert description(kind)
     texts = list(setting_texts(kind))

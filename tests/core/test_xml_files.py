@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ TEXT = '<?xml version="1.0"?>\n<a>\n<b x="1">hello</b>\n</a>\n'
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_handlers_see_everything(packed: bool, tmp_path: Path) -> None:
+def test_handlers_see_everything(packed, tmp_path):
     path = tmp_path / ("x.xml.gz" if packed else "x.xml")
     path.write_bytes(gzip.compress(TEXT.encode()) if packed else TEXT.encode())
     seen: list[object] = []
@@ -52,7 +51,7 @@ FAULTS: dict[str, tuple[str, bytes | None, str]] = {
 
 
 @pytest.mark.parametrize(("name", "content", "words"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_is_one_line(name: str, content: bytes | None, words: str, tmp_path: Path) -> None:
+def test_a_fault_is_one_line(name, content, words, tmp_path):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=words) as caught:
@@ -60,12 +59,12 @@ def test_a_fault_is_one_line(name: str, content: bytes | None, words: str, tmp_p
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_is_unreadable(tmp_path: Path) -> None:
+def test_a_folder_is_unreadable(tmp_path):
     with pytest.raises(InputError, match="unreadable: Is a directory"):
         XmlFile(tmp_path).read()
 
 
-def test_what_comes_before_a_fault_is_seen_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_before_a_fault_is_seen_first(tmp_path, monkeypatch):
     monkeypatch.setattr(xml_files, "_CHUNK_BYTES", 8)
     (tmp_path / "x.xml").write_text("<a><b/><c/><d/></a></a>")
     seen: list[str] = []

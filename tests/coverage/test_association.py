@@ -50,7 +50,7 @@ def of_points(points: Samples, rsu: Rsu, vehicle_id: str) -> list[CoverageEvent]
     return [Entered(time_s=path.time_s[0], path=path), left]
 
 
-def test_first_is_who_was_entered_first_as_long_as_the_vehicle_stays() -> None:
+def test_first_is_who_was_entered_first_as_long_as_the_vehicle_stays():
     told = events(straight(100), (WEST, EAST))
     followed = [(event.time_s, type(event).__name__, event.path.rsu_id) for event in Association(None).follow(told)]
     [left_s] = [event.time_s for event in told if isinstance(event, Left) and event.path.rsu_id == "west"]
@@ -65,7 +65,7 @@ def test_first_is_who_was_entered_first_as_long_as_the_vehicle_stays() -> None:
     ]
 
 
-def test_of_one_instant_vehicles_are_served_in_the_order_of_their_names() -> None:
+def test_of_one_instant_vehicles_are_served_in_the_order_of_their_names():
     told = sorted((e for name in "ba" for e in events(straight(60), (WEST, EAST), name)), key=lambda e: e.time_s)
     followed = [event.path for event in Association(None).follow(told) if isinstance(event, Serves)]
     assert [(path.vehicle_id, path.rsu_id) for path in followed] == [(v, r) for r in ("west", "east") for v in "ab"]
@@ -81,7 +81,7 @@ def straight(seconds: int, speed_mps: float = 10.0, start: tuple[float, float] =
     return [(float(t), start[0] + speed_mps * t, start[1]) for t in range(seconds)]
 
 
-def test_the_bisector_is_a_root_within_the_step() -> None:
+def test_the_bisector_is_a_root_within_the_step():
     told = events(straight(80, speed_mps=9.7), (WEST, EAST))
     [(time_s, rsu_id)] = serving((WEST, EAST), told)
     assert rsu_id == "east"
@@ -91,7 +91,7 @@ def test_the_bisector_is_a_root_within_the_step() -> None:
     assert serving((WEST, EAST), first) == [(pytest.approx(1.0), "east")], "of a path's first step too"
 
 
-def test_hysteresis_and_time_to_trigger_delay_it() -> None:
+def test_hysteresis_and_time_to_trigger_delay_it():
     told = events(straight(80), (WEST, EAST))
     for hysteresis in (1.0, 40.0):
         [(time_s, _)] = serving((WEST, EAST), told, hysteresis=hysteresis)
@@ -102,7 +102,7 @@ def test_hysteresis_and_time_to_trigger_delay_it() -> None:
     assert serving((WEST, EAST), told, trigger_s=30.0) == [(left_s, "east")], "who serves no more is left at once"
 
 
-def test_a_turn_back_within_the_time_to_trigger_changes_nothing() -> None:
+def test_a_turn_back_within_the_time_to_trigger_changes_nothing():
     there = [(float(t), 20 * (t + 5.0), 0.0) for t in range(-5, 6)]  # at 150 m after 2.5 s
     back = [(float(t), 200.0 - 20 * (t - 5), 0.0) for t in range(6, 40)]
     told = events([*there, *back], (WEST, EAST))
@@ -113,7 +113,7 @@ def test_a_turn_back_within_the_time_to_trigger_changes_nothing() -> None:
     assert serving((WEST, EAST), told, trigger_s=5.0) == [], "5 s from 2.5 s on, and not longer"
 
 
-def test_who_is_no_longer_better_when_the_time_to_trigger_is_over_does_not_take_over() -> None:
+def test_who_is_no_longer_better_when_the_time_to_trigger_is_over_does_not_take_over():
     """On a clock whose turns are whole seconds: better from 3 s on, from 5 s on no longer, and from 8 s on again."""
     told = events([(float(t), 150.0, float(t)) for t in range(12)], (WEST, EAST))
 
@@ -128,7 +128,7 @@ def test_who_is_no_longer_better_when_the_time_to_trigger_is_over_does_not_take_
     assert handed_over_s(2.0) == [10.0]
 
 
-def test_time_to_trigger_begins_anew_with_who_serves() -> None:
+def test_time_to_trigger_begins_anew_with_who_serves():
     """On a clock whose turns are whole seconds: east is better than west from 3 s on, far than both from 4 s on."""
     far, late = (Rsu(id=name, x_m=150.0, y_m=y_m, range_m=9.5) for name, y_m in (("far", 5.0), ("late", 14.0)))
     told = events([(float(t), 150.0, float(t)) for t in range(12)], (WEST, EAST, far, late))  # late from 4.5 s on
@@ -143,7 +143,7 @@ def test_time_to_trigger_begins_anew_with_who_serves() -> None:
     assert handed_over == [(0.0, "west"), (5.0, "east"), (math.nextafter(5.0, 9.0) + 2, "far")]
 
 
-def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:
+def test_when_its_disc_is_left_the_best_of_the_others_serves():
     west, near, far = (
         Rsu(id=name, x_m=x_m, y_m=y_m, range_m=range_m)
         for name, x_m, y_m, range_m in (("w", 0, 0, 250), ("n", 300, 0, 250), ("f", 300, 200, 400))
@@ -154,7 +154,7 @@ def test_when_its_disc_is_left_the_best_of_the_others_serves() -> None:
     )
 
 
-def test_who_is_better_as_its_disc_is_entered_is_so_from_then_on() -> None:
+def test_who_is_better_as_its_disc_is_entered_is_so_from_then_on():
     small = Rsu(id="small", x_m=100.0, y_m=0.0, range_m=20.0)
     half_m = math.sqrt(20**2 - 7**2)
     enter_s, leave_s = (300 - half_m) / 10, (300 + half_m) / 10
@@ -162,7 +162,7 @@ def test_who_is_better_as_its_disc_is_entered_is_so_from_then_on() -> None:
     assert handed_over == [(pytest.approx(enter_s + 1), "small"), (pytest.approx(leave_s), "west")]
 
 
-def test_of_one_rsu_and_of_equals_nothing_changes() -> None:
+def test_of_one_rsu_and_of_equals_nothing_changes():
     assert serving((WEST,), events(straight(60), (WEST,))) == []
     between = [(float(t), 150.0, -240.0 + 10 * t) for t in range(49)]
     assert serving((WEST, EAST), events(between, (WEST, EAST))) == [], "on the bisector"
@@ -170,7 +170,7 @@ def test_of_one_rsu_and_of_equals_nothing_changes() -> None:
     assert serving((WEST, EAST), events(arrives, (WEST, EAST))) == [], "both end together"
 
 
-def test_events_are_handed_on_in_order_whatever_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_handed_on_in_order_whatever_is_read_ahead(monkeypatch):
     rsus = [Rsu(id=f"r{i}", x_m=180.0 * i, y_m=30.0 * (i % 2), range_m=250.0) for i in range(8)]
     told: list[CoverageEvent] = []
     for vehicle in range(6):
@@ -225,9 +225,7 @@ def brute_force(
     hysteresis=st.sampled_from((0.0, 15.0)),
     trigger_s=st.sampled_from((0.0, 4.3)),
 )
-def test_the_same_as_by_brute_force(
-    corners: list[tuple[int, int]], places: list[tuple[int, int]], hysteresis: float, trigger_s: float
-) -> None:
+def test_the_same_as_by_brute_force(corners, places, hysteresis, trigger_s):
     rsus = [Rsu(id=f"r{i}", x_m=10.0 * x + 0.3 * i, y_m=10.0 * y, range_m=251.7) for i, (x, y) in enumerate(places)]
     ends = [(100.3 * x, 100.7 * y) for (x, y), _ in itertools.groupby(corners)]  # nobody stands
     assume(len(ends) > 1)

@@ -34,7 +34,7 @@ def error_of(*segment: float) -> float:
 
 @pytest.mark.parametrize("gap_m", [0.0, 1e-12, 1e-9, 1e-6, 1e-3])
 @pytest.mark.parametrize("inwards", [True, False])
-def test_a_start_at_the_rim(gap_m: float, inwards: bool) -> None:
+def test_a_start_at_the_rim(gap_m, inwards):
     """There |f|^2 - r^2 would lose the digits of the gap: the crossing next to the start keeps them."""
     radius = 250.0
     x, y = (radius + gap_m) * math.cos(0.7), (radius + gap_m) * math.sin(0.7)
@@ -43,7 +43,7 @@ def test_a_start_at_the_rim(gap_m: float, inwards: bool) -> None:
 
 
 @pytest.mark.parametrize("angle", [1e-9, 1e-7, 1e-5, 1e-3])
-def test_grazing_incidence_at_the_rim(angle: float) -> None:
+def test_grazing_incidence_at_the_rim(angle):
     """A chord of 2 r sin(angle) from a start on the circle: off by micrometres, whatever the rounding of the start."""
     radius = 250.0
     for turn in (0.7, 2.0, 3.3, 5.9):
@@ -57,7 +57,7 @@ def test_grazing_incidence_at_the_rim(angle: float) -> None:
 
 @pytest.mark.parametrize("depth", [1e-8, 1e-4, 0.5, 1.0])
 @pytest.mark.parametrize("times", [1e2, 1e4])
-def test_a_start_far_away(depth: float, times: float) -> None:
+def test_a_start_far_away(depth, times):
     """Grazing or not: b^2 - a c would lose the chord of a segment many radii long."""
     radius, heading = 250.0, 0.7 + math.pi
     heading += math.asin((1 - depth) / times)
@@ -68,7 +68,7 @@ def test_a_start_far_away(depth: float, times: float) -> None:
     assert found * length_m < 8 * rounding_m / math.sqrt(depth)
 
 
-def test_a_miss_a_tangent_and_no_move() -> None:
+def test_a_miss_a_tangent_and_no_move():
     first, last = crossings(-10.0, 20.0, 40.0, 0.0, 5.0)
     assert first == last == 0.25
     assert crossings(-0.25, 5.0, 1.0, 0.0, 5.0) == (0.25, 0.25)
@@ -82,7 +82,7 @@ def test_a_miss_a_tangent_and_no_move() -> None:
     far=st.floats(0.2, 3.0),
     r=st.floats(1, 1e4),
 )
-def test_crossings_lie_on_the_circle(angle: float, to: float, near: float, far: float, r: float) -> None:
+def test_crossings_lie_on_the_circle(angle, to, near, far, r):
     x, y = near * r * math.cos(angle), near * r * math.sin(angle)
     dx, dy = far * r * math.cos(to) - x, far * r * math.sin(to) - y
     first, last = crossings(x, y, dx, dy, r)

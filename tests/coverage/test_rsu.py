@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -52,7 +51,7 @@ def place(*specs: str, net: Net | None = None) -> tuple[tuple[Rsu, ...], tuple[s
         ("1.5,2:1e2", Rsu(id="1.5,2", x_m=1.5, y_m=2, range_m=100)),
     ],
 )
-def test_specifications(spec: str, expected: Rsu) -> None:
+def test_specifications(spec, expected):
     assert place(spec) == ((expected,), ())
 
 
@@ -73,13 +72,13 @@ def test_specifications(spec: str, expected: Rsu) -> None:
         ("1,1.1e8:50", "y_m must be between"),
     ],
 )
-def test_bad_specifications(spec: str, message: str) -> None:
+def test_bad_specifications(spec, message):
     with pytest.raises(InputError, match=message) as caught:
         place(spec)
     assert "\n" not in str(caught.value)
 
 
-def test_pois_come_before_the_busiest_junction_and_specifications_before_both() -> None:
+def test_pois_come_before_the_busiest_junction_and_specifications_before_both():
     net = Net([Poi(id="p", x_m=5, y_m=6, range_text="70"), Poi(id="q", x_m=7, y_m=8, range_text="")])
     assert [(r.id, r.range_m) for r in place(net=net)[0]] == [("p", 70.0), ("q", 250.0)]
     assert [r.id for r in place("cross", net=net)[0]] == ["cross"]
@@ -88,12 +87,12 @@ def test_pois_come_before_the_busiest_junction_and_specifications_before_both() 
     assert "took junction 'cross', the busiest" in note
 
 
-def test_a_poi_with_a_bad_range_is_named() -> None:
+def test_a_poi_with_a_bad_range_is_named():
     with pytest.raises(InputError, match=r"town\.sumocfg: parameter 'range' of POI 'p': .* got 'wide'"):
         place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="wide")]))
 
 
-def test_settings_in_a_file_are_those_of_the_point_around_them(tmp_path: Path) -> None:
+def test_settings_in_a_file_are_those_of_the_point_around_them(tmp_path):
     file = tmp_path / "rsus.add.xml"
     file.write_text(
         '<additional><poly id="a"><param key="range" value="9"/></poly>'
@@ -103,14 +102,14 @@ def test_settings_in_a_file_are_those_of_the_point_around_them(tmp_path: Path) -
     assert place(str(file))[0] == (Rsu(id="p", x_m=1, y_m=2, range_m=70),)
 
 
-def test_two_rsus_of_one_name_are_refused() -> None:
+def test_two_rsus_of_one_name_are_refused():
     with pytest.raises(InputError, match="two RSUs are called 'cross'"):
         place("cross:10", "cross:20")
     with pytest.raises(InputError, match=r"RSUs 'cross' and '10.0,20' are at the same place, \(10, 20\); leave one"):
         place("cross", "10.0,20:90")
 
 
-def test_the_environment_is_that_of_the_poi() -> None:
+def test_the_environment_is_that_of_the_poi():
     pois = [
         Poi(id=name, x_m=5, y_m=y_m, range_text="", environment=name) for y_m, name in ((6, "urban"), (7, "highway"))
     ]
@@ -121,7 +120,7 @@ def test_the_environment_is_that_of_the_poi() -> None:
         place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="", environment="highwya")]))
 
 
-def test_an_rsu_by_hand_stands_where_the_scenario_says_its_own_do() -> None:
+def test_an_rsu_by_hand_stands_where_the_scenario_says_its_own_do():
     def environment(*texts: str) -> str:
         pois = [Poi(id=str(i), x_m=5, y_m=6, range_text="bad", environment=text) for i, text in enumerate(texts)]
         return place("cross:90", net=Net(pois))[0][0].environment

@@ -120,7 +120,7 @@ def path(*points: tuple[float, float, float, float] | None) -> list[tuple[float,
     ]
 
 
-def test_both_crossings_and_their_speeds_are_interpolated() -> None:
+def test_both_crossings_and_their_speeds_are_interpolated():
     (window,) = windows(path((-20, 6, 10, 0), (-4, 6, 14, 0), (4, 6, 18, 0), (20, 6, 22, 0)))
     # at height 6 the circle of radius 10 is crossed at x = -8 and 8
     assert (window.enter_s, window.exit_s) == (pytest.approx(0.75), pytest.approx(2.25))
@@ -133,7 +133,7 @@ def test_both_crossings_and_their_speeds_are_interpolated() -> None:
     assert (window.vehicle_type, window.entry_edge, window.exit_edge) == ("type of v", "edge of v", "edge of v")
 
 
-def test_enter_and_leave_within_one_step() -> None:
+def test_enter_and_leave_within_one_step():
     (window,) = windows(path((-20, 6, 40, 0), (20, 6, 40, 0)))
     assert (window.enter_s, window.exit_s) == (pytest.approx(0.3), pytest.approx(0.7))
     assert window.path_time_s.shape == (2,)
@@ -142,13 +142,13 @@ def test_enter_and_leave_within_one_step() -> None:
 
 
 @pytest.mark.parametrize("height", [10.0, 10.0 + 1e-12, 11.0])
-def test_tangent_and_miss_give_no_window(height: float) -> None:
+def test_tangent_and_miss_give_no_window(height):
     assert windows(path((-20, height, 40, 0), (20, height, 40, 0))) == []
     for step_m in (2.2, 4.4, 8.8):  # seen where it is next to the circle
         assert windows(path(*((step_m * step, height, step_m, 0) for step in (-1, 0, 1)))) == []
 
 
-def test_start_on_the_circle() -> None:
+def test_start_on_the_circle():
     (inwards,) = windows(path((-10, 0, 10, 0), (0, 0, 10, 0), (20, 0, 20, 0)))
     assert (inwards.enter_s, inwards.entry_cause) == (0.0, "crossing")
     assert inwards.exit_s == pytest.approx(1.5)
@@ -157,14 +157,14 @@ def test_start_on_the_circle() -> None:
     assert touching.exit_s == pytest.approx(2.0)
 
 
-def test_a_vehicle_that_stands_still() -> None:
+def test_a_vehicle_that_stands_still():
     (window,) = windows(path((1, 1, 0, 0), (1, 1, 0, 0), (1, 1, 0, 0)))
     assert (window.enter_s, window.exit_s, window.entry_cause, window.exit_cause) == (0.0, 2.0, "begin", "end")
     assert window.mean_speed_mps == 0.0
     assert windows(path((10, 0, 0, 0), (10, 0, 0, 0))) == []
 
 
-def test_departure_and_arrival_inside() -> None:
+def test_departure_and_arrival_inside():
     reasons = Reasons()
     (window,) = windows(path(None, (0, 0, 1, 0), (1, 0, 1, 0), None, None), reasons)
     assert set(reasons.asked) == {("appeared", "v"), ("vanished at 3 s", "v")}
@@ -172,12 +172,12 @@ def test_departure_and_arrival_inside() -> None:
     assert (window.entry_cause, window.exit_cause, window.exit_edge) == ("departure", "arrival", "")
 
 
-def test_seen_once_is_no_window() -> None:
+def test_seen_once_is_no_window():
     assert track(path(None, (0, 0, 1, 0), None, None)) == []
     assert track(path((-20, 0, 1, 0), None, (0, 0, 1, 0))) == []
 
 
-def test_a_gap_is_a_teleport_and_not_a_path() -> None:
+def test_a_gap_is_a_teleport_and_not_a_path():
     reasons = Reasons(appeared="teleport", vanished="teleport")
     first, second = windows(path((-20, 0, 9, 0), (-5, 0, 9, 0), None, (5, 0, 9, 0), (20, 0, 9, 0)), reasons)
     assert (first.exit_s, first.exit_cause) == (1.0, "teleport")
@@ -192,14 +192,12 @@ def test_a_gap_is_a_teleport_and_not_a_path() -> None:
         (((0, 0, 9, 0), (0, 1, 9, 0), (500, 0, 9, 0)), [("begin", "teleport", 0.0, 1.0)]),
     ],
 )
-def test_a_jump_that_no_speed_explains(
-    points: tuple[tuple[float, ...], ...], expected: list[tuple[object, ...]]
-) -> None:
+def test_a_jump_that_no_speed_explains(points, expected):
     found = windows(path(*points))  # type: ignore[arg-type]
     assert [(w.entry_cause, w.exit_cause, w.enter_s, w.exit_s) for w in found] == expected
 
 
-def test_a_jump_within_a_large_disc_splits_the_window() -> None:
+def test_a_jump_within_a_large_disc_splits_the_window():
     wide = Rsu(id="wide", x_m=0, y_m=0, range_m=1000)
     frames = [(0.0, [("v", -400.0, 0.0, 9.0)]), (1.0, [("v", -391.0, 0.0, 9.0)])]
     frames += [(2.0, [("v", 391.0, 0.0, 9.0)]), (3.0, [("v", 400.0, 0.0, 9.0)])]
@@ -212,7 +210,7 @@ def test_a_jump_within_a_large_disc_splits_the_window() -> None:
 
 
 @pytest.mark.parametrize("step_m", [(60.0, 0.0), (0.0, 60.0), (-60.0, 60.0)])
-def test_a_fast_drive_through_a_large_disc_is_one_window(step_m: tuple[float, float]) -> None:
+def test_a_fast_drive_through_a_large_disc_is_one_window(step_m):
     wide = Rsu(id="wide", x_m=0, y_m=0, range_m=1000)
     frames = [(float(t), [("v", t * step_m[0], t * step_m[1], math.hypot(*step_m) - 20)]) for t in range(6)]
     (window,) = (e.window for e in track(frames, rsus=(wide,)) if isinstance(e, Left))
@@ -220,7 +218,7 @@ def test_a_fast_drive_through_a_large_disc_is_one_window(step_m: tuple[float, fl
     assert window.path_length_m == pytest.approx(5 * math.hypot(*step_m))
 
 
-def test_a_vehicle_that_the_source_says_was_moved_did_not_drive() -> None:
+def test_a_vehicle_that_the_source_says_was_moved_did_not_drive():
     """Within the disc, out of it, into it, and past it: no window holds the way."""
     points = [(0, 0), (1, 0), (12, 0), (9, 0), (8, 0), (-12, 0), (12, 0)]
     frames = [(float(t), [("v", x + DISC.x_m, y + DISC.y_m, 40.0)]) for t, (x, y) in enumerate(points)]
@@ -238,7 +236,7 @@ def test_a_vehicle_that_the_source_says_was_moved_did_not_drive() -> None:
     ]
 
 
-def test_a_crossing_that_rounds_to_the_sample_is_entered_there() -> None:
+def test_a_crossing_that_rounds_to_the_sample_is_entered_there():
     disc = Rsu(id="r", x_m=0, y_m=0, range_m=10)
     edge_m = math.nextafter(-10, 0)
     frames = [(1000.0 + t, [("v", x, 0.0, 10.0)]) for t, x in enumerate((-20.0, edge_m, 0.0, 5.0))]
@@ -250,7 +248,7 @@ def test_a_crossing_that_rounds_to_the_sample_is_entered_there() -> None:
     assert (window.exit_cause, window.path_time_s.tolist()) == ("crossing", [1000.0, 1001.0, 1002.0])
 
 
-def test_events_of_several_discs_are_ordered() -> None:
+def test_events_of_several_discs_are_ordered():
     rsus = tuple(Rsu(id=name, x_m=x, y_m=0, range_m=10) for name, x in (("b", 0), ("a", 20), ("c", 20)))
     frames = [(float(t), [("v", x, 0.0, 8.0), ("u", x, 0.0, 8.0)]) for t, x in enumerate(range(-20, 60, 8))]
     events = track(frames, rsus=rsus)
@@ -263,7 +261,7 @@ def test_events_of_several_discs_are_ordered() -> None:
     ]
 
 
-def test_discs_all_over_a_town_see_who_passes_them() -> None:
+def test_discs_all_over_a_town_see_who_passes_them():
     rsus = tuple(Rsu(id=f"{i}, {j}", x_m=70 * i, y_m=90 * j, range_m=10) for i in range(4) for j in range(5))
     frames = [(float(t), [(rsu.id, rsu.x_m - 12 + 8 * t, rsu.y_m, 8.0) for rsu in rsus]) for t in range(4)]
     told = [(e.path.vehicle_id, e.path.rsu_id, e.time_s) for e in track(frames, rsus=rsus)]
@@ -278,7 +276,7 @@ point = st.one_of(st.none(), st.tuples(coordinate, coordinate, st.floats(0, 40),
 @settings(max_examples=300, deadline=None)
 @given(st.lists(point, min_size=2, max_size=12))
 @example([(15.0, 23.79839879405553, 0.0, 0.0), (0.0, -10.0, 0.0, 0.0)])  # ends on the circle, by rounding beyond it
-def test_windows_are_the_time_inside(points: list[tuple[float, float, float, float] | None]) -> None:
+def test_windows_are_the_time_inside(points):
     """Sampled densely, the vehicle is inside the disc exactly during its windows, which are disjoint."""
     found = windows(path(*points))
     for before, after in itertools.pairwise(found):
@@ -299,7 +297,7 @@ def test_windows_are_the_time_inside(points: list[tuple[float, float, float, flo
                 assert inside == (margin_m < 0)
 
 
-def test_fifty_metres_are_allowed_beyond_any_drive() -> None:
+def test_fifty_metres_are_allowed_beyond_any_drive():
     """After two seconds a vehicle may be 60 m off at rest, 120 at 20 m/s; further off it jumped: two windows."""
     wide = Rsu(id="wide", x_m=0.0, y_m=0.0, range_m=400.0)
     for speed_mps, moved_m, number in ((0.0, 60.0, 1), (0.0, 60.5, 2), (20.0, 120.0, 1), (20.0, 120.5, 2)):
@@ -318,9 +316,7 @@ own_rows = st.lists(st.tuples(st.floats(0.1, 9.0), coordinate, coordinate, st.fl
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(own_rows, min_size=1, max_size=4), st.integers(1, 7))
-def test_where_each_has_a_clock_of_its_own_others_change_nothing(
-    vehicles: list[list[tuple[float, float, float, float]]], together: int
-) -> None:
+def test_where_each_has_a_clock_of_its_own_others_change_nothing(vehicles, together):
     """The windows of vehicles together are those of each alone, however the frames are cut."""
     tracks = []
     for index, rows in enumerate(vehicles):
@@ -334,7 +330,7 @@ def test_where_each_has_a_clock_of_its_own_others_change_nothing(
     assert sorted(whole) == sorted(row for one in tracks for row in drawn(track(one, **gaps)))
 
 
-def test_a_gap_of_all_ends_windows_and_begins_them() -> None:
+def test_a_gap_of_all_ends_windows_and_begins_them():
     """Who is inside at both ends, who is new behind it, who is gone; and a silence up to the longest is none."""
     inside = {name: (name, DISC.x_m, y_m, 1.0) for name, y_m in (("a", 0.0), ("b", 1.0), ("c", -1.0))}
     present = [(0.0, "ab"), (1.0, "ab"), (4.0, "ab"), (7.5, "ac"), (8.5, "ac"), (9.5, "a"), (10.5, "a")]
@@ -350,7 +346,7 @@ def test_a_gap_of_all_ends_windows_and_begins_them() -> None:
         ]
 
 
-def test_where_the_source_knows_of_jumps_a_long_drive_is_one_and_single_instants_are_counted() -> None:
+def test_where_the_source_knows_of_jumps_a_long_drive_is_one_and_single_instants_are_counted():
     points = path((-500, 0, 9, 0), (500, 0, 9, 0), None, (0, 0, 9, 0), None)
     glimpsed = Counter[str]()
     (window,) = (e.window for e in track(points, infers_jumps=False, glimpsed=glimpsed) if isinstance(e, Left))

@@ -35,7 +35,7 @@ WRITING = {"write", "sync", "make_folder"}
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch) -> None:
     """Small pieces of tables, and a run that is safe after every round."""
     monkeypatch.setattr(run_directory, "PIECE_ROWS", 4)
     monkeypatch.setattr(traffic_recording, "SAFE_EVERY_S", math.inf)  # a slow machine would make other changes
@@ -104,7 +104,7 @@ def checked(folder: Path, command: Command, whole: dict[str, bytes], words: str)
 
 
 @pytest.fixture
-def killed_everywhere(tmp_path: Path) -> Callable[[Command], int]:
+def killed_everywhere(tmp_path) -> Callable[[Command], int]:
     """Kill a command, and cut its power, before every change; check that it goes on to the same bits.
 
     Returns the number of changes. The command runs once, on a disk that keeps all that could be left.
@@ -126,7 +126,7 @@ def killed_everywhere(tmp_path: Path) -> Callable[[Command], int]:
 
 
 @pytest.fixture
-def failed_everywhere(tmp_path: Path) -> Callable[[str, Command], int]:
+def failed_everywhere(tmp_path) -> Callable[[str, Command], int]:
     """Let every change of a command fail in turn; check that it ends in one line and goes on to the same bits.
 
     How: ``full``, a full disk; ``error``, a failing one; ``both``, each change by one of the two in turn, for commands
@@ -168,7 +168,7 @@ def failed_everywhere(tmp_path: Path) -> Callable[[str, Command], int]:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+def engine(monkeypatch) -> Callable[[Any], None]:
     """Make a comparison of one worker use an engine."""
     from vnetsim.study import runner  # noqa: PLC0415
 

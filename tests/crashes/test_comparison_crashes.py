@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import Command, comparison
@@ -13,23 +11,19 @@ from commands import Command, comparison
 from analysis.comparison.page import build_comparison
 from vnetsim.study.workers import run_here
 
-Killed = Callable[[Command], int]
-Failed = Callable[[str, Command], int]
-Engine = Callable[[Any], None]
-
 
 @pytest.mark.slow
-def test_a_stop_at_every_change(engine: Engine, killed_everywhere: Killed) -> None:
+def test_a_stop_at_every_change(engine, killed_everywhere):
     assert killed_everywhere(comparison((run_here, run_here), engine)) > 200
 
 
 @pytest.mark.slow
-def test_an_error_at_every_change(engine: Engine, failed_everywhere: Failed) -> None:
+def test_an_error_at_every_change(engine, failed_everywhere):
     assert failed_everywhere("both", comparison((run_here, run_here), engine)) > 200
 
 
 @pytest.fixture
-def page(engine: Engine, tmp_path: Path) -> Command:
+def page(engine, tmp_path) -> Command:
     """The page of a comparison that lies there."""
     made = tmp_path / "made"
     comparison((run_here, run_here), engine).start(made)
@@ -42,10 +36,10 @@ def page(engine: Engine, tmp_path: Path) -> Command:
 
 
 @pytest.mark.slow
-def test_a_stop_at_every_change_of_the_page(page: Command, killed_everywhere: Killed) -> None:
+def test_a_stop_at_every_change_of_the_page(page, killed_everywhere):
     assert killed_everywhere(page) > 20
 
 
 @pytest.mark.slow
-def test_an_error_at_every_change_of_the_page(page: Command, failed_everywhere: Failed) -> None:
+def test_an_error_at_every_change_of_the_page(page, failed_everywhere):
     assert failed_everywhere("both", page) > 20

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -18,13 +17,11 @@ from small_runs import SCENARIOS, SMALL
 from analysis.report import page
 from analysis.report.page import build_report
 
-Killed = Callable[[Command], int]
-Failed = Callable[[str, Command], int]
 COMMANDS = {"mobility": (MOBILITY, 30), "run": (RUN, 100)}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_stop_at_every_change(name: str, killed_everywhere: Killed) -> None:
+def test_a_stop_at_every_change(name, killed_everywhere):
     command, least = COMMANDS[name]
     assert killed_everywhere(command) > least
 
@@ -32,13 +29,13 @@ def test_a_stop_at_every_change(name: str, killed_everywhere: Killed) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["full", "error"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_error_at_every_change(name: str, how: str, failed_everywhere: Failed) -> None:
+def test_an_error_at_every_change(name, how, failed_everywhere):
     command, least = COMMANDS[name]
     assert failed_everywhere(how, command) > least
 
 
 @pytest.fixture
-def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def report(tmp_path, monkeypatch) -> Command:
     """The report of a run that lies there; its figures are drawn once."""
     made = tmp_path / "made"
     RUN.start(made)
@@ -52,24 +49,24 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     return Command(start=start, again=build_report)
 
 
-def test_a_stop_at_every_change_of_a_report(report: Command, killed_everywhere: Killed) -> None:
+def test_a_stop_at_every_change_of_a_report(report, killed_everywhere):
     assert killed_everywhere(report) > 20
 
 
 @pytest.mark.parametrize("how", ["full", "error"])
-def test_an_error_at_every_change_of_a_report(report: Command, how: str, failed_everywhere: Failed) -> None:
+def test_an_error_at_every_change_of_a_report(report, how, failed_everywhere):
     assert failed_everywhere(how, report) > 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_a_stop_at_every_change_of_a_learner(learner: str, killed_everywhere: Killed, tmp_path: Path) -> None:
+def test_a_stop_at_every_change_of_a_learner(learner, killed_everywhere, tmp_path):
     assert killed_everywhere(run_of(learner, tmp_path)) > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_an_error_at_every_change_of_a_learner(learner: str, failed_everywhere: Failed, tmp_path: Path) -> None:
+def test_an_error_at_every_change_of_a_learner(learner, failed_everywhere, tmp_path):
     assert failed_everywhere("both", run_of(learner, tmp_path)) > 100
 
 
@@ -97,9 +94,7 @@ sys.exit(f"{done.status}: {done.err}" if done.status else 0)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "method", "call"), [("carry", "merge", 5), ("forward", "aggregate", 4)])
-def test_a_hierarchy_killed_in_a_round_goes_on_to_the_same_bits(
-    policy: str, method: str, call: int, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_a_hierarchy_killed_in_a_round_goes_on_to_the_same_bits(policy, method, call, results_of, tmp_path):
     """Between the cloud's average and its copies at the RSUs, and when an RSU has trained what others sent on."""
     settings = (
         "topology.kind=hierarchical", "topology.edge_rounds=2", "backhaul.preset=cellular", "association.rule=nearest",

@@ -6,14 +6,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 from vnetsim import display
 
 
-def test_progress_in_a_notebook_is_a_line_that_leaves_the_notes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_in_a_notebook_is_a_line_that_leaves_the_notes(monkeypatch, capsys):
     ipython: Any = ModuleType("IPython")
     ipython.get_ipython = type("Shell", (), {"kernel": object()})
     monkeypatch.setitem(sys.modules, "IPython", ipython)
@@ -28,7 +24,7 @@ def test_progress_in_a_notebook_is_a_line_that_leaves_the_notes(
     assert shown == ["vnetsim: RSU & co", ""]
 
 
-def test_in_a_pipe_notes_alone_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_pipe_notes_alone_are_told(capsys):
     with display.progress_display() as progress:
         progress.stage("running")
         progress.note("taken")

@@ -19,7 +19,7 @@ def read(name: str) -> dict[Any, Any]:
     return found
 
 
-def test_the_workflow_tries_every_python_of_the_classifiers_and_one_job_depends_on_all() -> None:
+def test_the_workflow_tries_every_python_of_the_classifiers_and_one_job_depends_on_all():
     jobs = read(".github/workflows/ci.yml")["jobs"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     promised = [match[1] for text in project["classifiers"] if (match := re.search(r":: (3\.\d+)$", text))]
@@ -32,5 +32,5 @@ def test_the_workflow_tries_every_python_of_the_classifiers_and_one_job_depends_
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_the_hosting_platform_is_yaml(name: str) -> None:
+def test_a_file_of_the_hosting_platform_is_yaml(name):
     assert read(name)

@@ -56,7 +56,7 @@ def shown(value: Any) -> str:
     )
 
 
-def test_the_page_has_the_defaults_of_the_default_run() -> None:
+def test_the_page_has_the_defaults_of_the_default_run():
     experiment = assemble(vnetsim.Experiment(ROOT / "scenarios" / "intersection.sumocfg")).experiment
     assert not any((experiment.radio, experiment.selection, experiment.pace, experiment.aggregation))
     page = (ROOT / "docs" / "explanation" / "defaults.md").read_text()
@@ -73,7 +73,7 @@ def test_the_page_has_the_defaults_of_the_default_run() -> None:
     }  # fmt: skip
 
 
-def test_the_table_of_changes_has_the_conditions_of_its_study() -> None:
+def test_the_table_of_changes_has_the_conditions_of_its_study():
     folder = ROOT / "docs" / "explanation"
     rows = re.findall(r"^\| (.+?) \| [\d,]+ ± \d+ \|", (folder / "defaults.md").read_text(), re.MULTILINE)
     study = tomllib.loads((folder / "defaults.toml").read_text())

@@ -50,7 +50,7 @@ def plain(markdown: str) -> str:
     return " ".join(re.sub(r"\\([*<|\[\]_])", r"\1", markdown).split())
 
 
-def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it() -> None:
+def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it():
     page = generator().settings_page()
     words = plain(page)
     for text in setting_texts(Experiment):
@@ -60,7 +60,7 @@ def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it() -
     assert set(re.findall(r"\(#([\w.]+)\)", page)) <= set(re.findall(r'id="([\w.]+)"', page)), "most wanted"
 
 
-def test_the_page_of_python_has_every_protocol_and_what_methods_return() -> None:
+def test_the_page_of_python_has_every_protocol_and_what_methods_return():
     page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     shown: set[tuple[str, str]] = set()
     for module, options in re.findall(r"^::: (\S+)\n {4}options: (.*)$", page, re.MULTILINE):
@@ -75,20 +75,20 @@ def test_the_page_of_python_has_every_protocol_and_what_methods_return() -> None
             assert f"`{kind.__name__}`" in page
 
 
-def test_every_pace_and_selection_policy_is_in_the_tables() -> None:
+def test_every_pace_and_selection_policy_is_in_the_tables():
     before, _, _ = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
     rows = re.findall(r"^\| `([^`|]*)` \|", before, re.MULTILINE)
     assert sorted(rows) == sorted([*PACES.names(), *SELECTIONS.names()])
 
 
-def test_every_outcome_is_explained() -> None:
+def test_every_outcome_is_explained():
     _, _, section = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
     rows = re.findall(r"^\| (`[^|]*`) \|", section.partition("\n## ")[0], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(OUTCOMES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+def test_links_lead_to_files_and_headings_that_are_there(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
         path = (page.parent / target).resolve() if target else page
         name = path.relative_to(ROOT).as_posix()
@@ -104,7 +104,7 @@ NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_files_that_pages_name_exist(page: Path) -> None:
+def test_files_that_pages_name_exist(page):
     if page.name == "CHANGELOG.md":
         return  # of other versions too
     named = {path for path in NAMED.findall(page.read_text(encoding="utf-8")) if not re.search(r"\b[A-Z]+\b", path)}
@@ -112,7 +112,7 @@ def test_files_that_pages_name_exist(page: Path) -> None:
     assert not missing
 
 
-def test_the_readme_is_two_screens_with_a_picture() -> None:
+def test_the_readme_is_two_screens_with_a_picture():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, links = text.split("## Where to go on")
     assert before.count("\n") <= 100
@@ -122,7 +122,7 @@ def test_the_readme_is_two_screens_with_a_picture() -> None:
     assert "docs/tutorial.md" in links
 
 
-def test_the_python_of_the_readme_is_that_of_the_package() -> None:
+def test_the_python_of_the_readme_is_that_of_the_package():
     """Every call has arguments that are there, and every name that is read of its result is one."""
     (block,) = re.findall(
         r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
@@ -153,7 +153,7 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_and_options_of_the_pages_exist(page: Path) -> None:
+def test_commands_and_options_of_the_pages_exist(page):
     known = {name for name in app.resolved_commands() if not name.startswith("-")}
     for _, command, *rest in commands_of(page.read_text(encoding="utf-8")):
         assert command in known, (page.name, command)
@@ -165,14 +165,14 @@ KEY = re.compile(r"`((?:traffic|gaussian|link|compute|round|exchange|silos|data|
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_settings_that_pages_name_exist(page: Path) -> None:
+def test_settings_that_pages_name_exist(page):
     if page.name == "CHANGELOG.md":
         return  # of other versions too
     known = {text.key for text in setting_texts(Experiment)}
     assert set(KEY.findall(page.read_text(encoding="utf-8"))) - {"gaussian.toml", "schedule.csv"} <= known
 
 
-def test_contributing_has_the_layers_of_the_import_contracts() -> None:
+def test_contributing_has_the_layers_of_the_import_contracts():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.split("## The arrows")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`.*?`) \| ", section, re.MULTILINE)
@@ -187,7 +187,7 @@ def test_contributing_has_the_layers_of_the_import_contracts() -> None:
     assert {name for name in others if f"`{name}`" not in section} == set()
 
 
-def test_what_the_dockerfile_names_is_there() -> None:
+def test_what_the_dockerfile_names_is_there():
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     needed = {*re.findall(r"(?m)^COPY (\S+) /src", text), *re.findall(r"/src/([\w.]+)", text)}
@@ -198,7 +198,7 @@ def test_what_the_dockerfile_names_is_there() -> None:
     assert re.findall(r'ENTRYPOINT \["(.*?)"]', text) == list(project["scripts"])
 
 
-def test_the_page_that_the_wheel_carries_is_small_fetches_nothing_and_its_links_lead_somewhere() -> None:
+def test_the_page_that_the_wheel_carries_is_small_fetches_nothing_and_its_links_lead_somewhere():
     page = runpy.run_path(str(DOCS / "one_page.py"))["documentation"](ROOT)
     assert len(zlib.compress(page.encode())) < 300_000
     assert not re.findall(r"(?:src|href)=\"(?!#|https?:|data:)", page)

@@ -58,7 +58,7 @@ EXCERPTS: dict[str, Callable[[], str]] = {
 }
 
 
-def test_every_layout_has_an_excerpt() -> None:
+def test_every_layout_has_an_excerpt():
     assert set(LAYOUTS) == set(EXCERPTS)
     assert len(SCRIPTS) == 2
 
@@ -73,12 +73,12 @@ def dwells(folder: Path, file: str, options: str, rsu: str = "0,0:150") -> list[
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout(name: str, tmp_path: Path) -> None:
+def test_a_layout(name, tmp_path):
     (tmp_path / "x.csv").write_text(EXCERPTS[name]())
     assert dwells(tmp_path, "x.csv", LAYOUTS[name]) == pytest.approx([12.0] * 3, abs=0.05)
 
 
-def test_pneuma(tmp_path: Path) -> None:
+def test_pneuma(tmp_path):
     made = []
     for car in range(3):
         samples = [(*place(x, y), t) for v, t, x, y in rows(0.1) if v == car]
@@ -89,7 +89,7 @@ def test_pneuma(tmp_path: Path) -> None:
     assert dwells(tmp_path, "pneuma.parquet", "") == pytest.approx([12.0] * 3, abs=0.05)
 
 
-def test_t_drive(tmp_path: Path) -> None:
+def test_t_drive(tmp_path):
     for car in range(3):
         times = [(t, *place(x, y)) for v, t, x, y in rows(1.0) if v == car]
         text = "".join(f"{car},2008-02-02 15:36:{t:02.0f},{lon},{lat}\n" for t, lon, lat in times)
@@ -99,7 +99,7 @@ def test_t_drive(tmp_path: Path) -> None:
     assert dwells(tmp_path, "taxis.parquet", "") == pytest.approx([12.0] * 3, abs=0.05)
 
 
-def test_the_page_names_every_option() -> None:
+def test_the_page_names_every_option():
     for option in ("--columns", "--time-unit", "--length-unit", "--speed-unit"):
         assert option in PAGE
         assert hasattr(TrafficOptions(), option[2:].replace("-", "_"))

@@ -42,21 +42,21 @@ MEASURED = [
 
 
 @pytest.mark.parametrize("name", RESULTS.PAGES)
-def test_pages_show_the_tables_as_they_are_generated(name: str) -> None:
+def test_pages_show_the_tables_as_they_are_generated(name):
     """``python docs/results.py`` writes them."""
     text = (ROOT / name).read_text(encoding="utf-8")
     assert RESULTS.with_tables(text) == text
     assert len(RESULTS.BLOCK.findall(text)) == text.count("results.py: ") >= (name != "README.md")
 
 
-def test_the_sentences_about_results_have_no_figures_that_could_drift() -> None:
+def test_the_sentences_about_results_have_no_figures_that_could_drift():
     text = (ROOT / "docs" / "explanation" / "results.md").read_text(encoding="utf-8")
     sentences = re.findall(r"^- (.*(?:\n  .*)*)", text.partition("<!--")[0], re.MULTILINE)
     assert 0 < len(sentences) <= 10
     assert not re.search(r"\d", " ".join(sentences).replace("CIFAR-10", ""))
 
 
-def test_a_study_with_a_row_file_has_a_line_for_each_change(tmp_path: Path) -> None:
+def test_a_study_with_a_row_file_has_a_line_for_each_change(tmp_path):
     assert set(COLUMNS) <= {column.name for column in COMPARISON_DIFFERENCES}
     head = "study,asks,arms,size,seeds,network,images,result,resolves,note\n"
     (tmp_path / "results.csv").write_text(f"{head}headline,what decides?,three,labels,,small,GTSRB,,,\n")

@@ -6,10 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_runs import small_run
@@ -22,7 +20,7 @@ EXAMPLES = dict(re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", PAGE, flags=r
 IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.MULTILINE)
 
 
-def test_each_is_at_most_ten_lines_and_there_is_one_for_every_tool() -> None:
+def test_each_is_at_most_ten_lines_and_there_is_one_for_every_tool():
     assert list(EXAMPLES) == ["pandas", "polars", "DuckDB", "Optuna", "Ray Tune", "MLflow"]
     for code in EXAMPLES.values():
         assert len([line for line in code.splitlines() if line]) <= 10
@@ -30,7 +28,7 @@ def test_each_is_at_most_ten_lines_and_there_is_one_for_every_tool() -> None:
 
 @pytest.mark.parametrize("tool", [pytest.param(tool, marks=pytest.mark.slow if "vnetsim.run" in code else ())
                                   for tool, code in EXAMPLES.items()])  # fmt: skip
-def test_an_example_runs(tool: str, small_run: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_example_runs(tool, small_run, tmp_path):
     needed = [*IMPORTED.findall(EXAMPLES[tool]), *(["pandas"] if tool == "Ray Tune" else [])]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
@@ -47,7 +45,7 @@ def printed(code: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_energy_as_flower_users_read_it(tmp_path: Path) -> None:
+def test_energy_as_flower_users_read_it(tmp_path):
     found = printed(re.findall(r"```python\n(.*?)```", FLOWER, flags=re.DOTALL)[1], tmp_path)
     assert "committed" in found
     assert "train_j" in found

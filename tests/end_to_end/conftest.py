@@ -13,7 +13,7 @@ __all__ = ["cli", "refused", "results_of", "scenarios", "small", "small_run", "s
 
 
 @pytest.fixture
-def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(capfd) -> Callable[..., str]:
     """Calls a command that must fail; returns its one line. Whatever SUMO prints below Python counts as well."""
 
     def call(*arguments: object, status: int = 2) -> str:

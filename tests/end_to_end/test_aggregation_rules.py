@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from vnetsim.storage.run_directory import RunDirectory
 
-Cli = Callable[..., Any]
 EXAMPLE = f"aggregation.name={Path(__file__).resolve().parents[2] / 'scenarios' / 'plugins' / 'half_life.py'}:HalfLife"
 ASYNCHRONOUS = (
     *("--set", "round.quorum=1", "--set", "round.invited=4", "--set", "round.max_staleness=9", "--rounds", "6"),
@@ -19,7 +17,7 @@ ASYNCHRONOUS = (
 
 
 @pytest.fixture(scope="module")
-def run_of(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory, small: tuple[str, ...]) -> Any:
+def run_of(cli, scenarios, tmp_path_factory, small) -> Any:
     """Return a maker of asynchronous runs, by options."""
 
     def make(*options: str) -> RunDirectory:
@@ -32,9 +30,7 @@ def run_of(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory, 
     return make
 
 
-def test_a_rule_is_used_recorded_and_resumed(
-    run_of: Any, cli: Cli, refused: Callable[..., str], results_of: Callable[[Path], dict[str, bytes]]
-) -> None:
+def test_a_rule_is_used_recorded_and_resumed(run_of, cli, refused, results_of):
     """The example of a file: refused from a folder that names it unless that is trusted."""
     sync = run_of()
     run = run_of("--set", EXAMPLE, "--set", "aggregation.half_life=3")
@@ -71,7 +67,5 @@ def test_a_rule_is_used_recorded_and_resumed(
         (("--learner", "cdl", "--set", "aggregation.name=fedadam"), "and the neighbours of cdl mix their models"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
-    options: tuple[str, ...], line: str, refused: Callable[..., str], small: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_one_line(options, line, refused, small, tmp_path):
     assert line in refused("run", "gaussian", *(() if "cdl" in options else small), *options, "--out", tmp_path / "r")

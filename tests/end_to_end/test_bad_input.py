@@ -6,14 +6,11 @@ the whole way.
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-Refused = Callable[..., str]
 RSU = ("--rsu", "0,0:50")
 
 
@@ -35,7 +32,7 @@ def trace(rows: int = 20) -> pl.DataFrame:
 
 @pytest.mark.parametrize("command", [("mobility",), ("run", "--learner", "toy", "--rounds", "99")])
 @pytest.mark.usefixtures("toy")
-def test_a_recording_cut_off(command: tuple[str, ...], refused: Refused, tmp_path: Path) -> None:
+def test_a_recording_cut_off(command, refused, tmp_path):
     path = tmp_path / "trace.csv"
     trace().write_csv(path, separator=";")
     path.write_bytes(path.read_bytes()[:-27])  # the windows before have been read by then
@@ -45,7 +42,7 @@ def test_a_recording_cut_off(command: tuple[str, ...], refused: Refused, tmp_pat
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_fault_after_a_finished_round_keeps_it(refused: Refused, toy: type, tmp_path: Path) -> None:
+def test_a_fault_after_a_finished_round_keeps_it(refused, toy, tmp_path):
     table = trace(rows=60)
     table[-1, "vehicle_x"] = math.nan
     path = tmp_path / "trace.csv"
@@ -58,7 +55,7 @@ def test_a_fault_after_a_finished_round_keeps_it(refused: Refused, toy: type, tm
 
 
 @pytest.mark.parametrize("option", ["net-file", "additional-files"])
-def test_a_faulty_scenario(option: str, refused: Refused, scenarios: Path, tmp_path: Path) -> None:
+def test_a_faulty_scenario(option, refused, scenarios, tmp_path):
     (tmp_path / "cut.xml").write_text("<net><edge id=")
     text = (scenarios / "urban.sumocfg").read_text()
     text = text.replace('value="intersection/', f'value="{scenarios}/intersection/')
@@ -70,7 +67,7 @@ def test_a_faulty_scenario(option: str, refused: Refused, scenarios: Path, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_a_missing_scenario_leaves_nothing(refused: Refused, tmp_path: Path) -> None:
+def test_a_missing_scenario_leaves_nothing(refused, tmp_path):
     config = tmp_path / "gone.sumocfg"
     assert refused("mobility", config, "--out", tmp_path / "run") == f"vnetsim: {config}: no such file.\n"
     assert list(tmp_path.iterdir()) == []
@@ -88,15 +85,13 @@ def test_a_missing_scenario_leaves_nothing(refused: Refused, tmp_path: Path) -> 
         ),
     ],
 )
-def test_learning_that_cannot_begin(
-    options: tuple[str, ...], message: str, refused: Refused, scenarios: Path, tmp_path: Path
-) -> None:
+def test_learning_that_cannot_begin(options, message, refused, scenarios, tmp_path):
     line = refused("run", scenarios / "gaussian.toml", *options, "--out", tmp_path / "run")
     assert message in line
     assert not (tmp_path / "run").exists()
 
 
-def test_cuda_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cuda_that_is_not_there(refused, monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "no CUDA device" in refused("run", "gaussian", "--device", "cuda:1", "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -111,9 +106,7 @@ def test_cuda_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatc
     ],
     ids=" ".join,
 )
-def test_a_fault_leaves_not_even_the_folder_of_all_runs(
-    command: tuple[str, ...], refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fault_leaves_not_even_the_folder_of_all_runs(command, refused, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     refused(*command)
     refused(*command, "--out", Path("a", "b", "c"))
@@ -124,7 +117,7 @@ def test_a_fault_leaves_not_even_the_folder_of_all_runs(
 
 
 @pytest.mark.parametrize("command", ["run", "mobility"])
-def test_an_output_directory_in_use_is_left_alone(command: str, refused: Refused, tmp_path: Path) -> None:
+def test_an_output_directory_in_use_is_left_alone(command, refused, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     assert f"{tmp_path}: the output directory is not empty" in refused(command, "gaussian", "--out", tmp_path)
     for out in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "run"):
@@ -136,7 +129,7 @@ def test_an_output_directory_in_use_is_left_alone(command: str, refused: Refused
 
 @pytest.mark.parametrize("name", [".bashrc.original", ".notes.12345678.tmp"])
 @pytest.mark.parametrize("command", ["mobility", "compare"])
-def test_a_folder_of_somebody_elses_keeps_every_file(command: str, name: str, refused: Refused, tmp_path: Path) -> None:
+def test_a_folder_of_somebody_elses_keeps_every_file(command, name, refused, tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / name).write_text("mine")
     (tmp_path / name).write_text("mine")
@@ -145,9 +138,7 @@ def test_a_folder_of_somebody_elses_keeps_every_file(command: str, name: str, re
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")) == [name, f"deep/{name}"]
 
 
-def test_an_rsu_without_traffic_is_a_warning_and_a_report(
-    cli: Callable[..., Any], toy: type, scenarios: Path, tmp_path: Path
-) -> None:
+def test_an_rsu_without_traffic_is_a_warning_and_a_report(cli, toy, scenarios, tmp_path):
     once = ("--set", "traffic.end_s=60", "--rsu", "300,-300:50")
     for command in (("mobility",), ("run", "--learner", toy.name, "--rounds", 1, "--set", "round.deadline_s=40")):
         folder = tmp_path / command[0]

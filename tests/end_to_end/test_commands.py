@@ -2,21 +2,14 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic.sumo.session import binary, environment
 
-Cli = Callable[..., Any]
-SmallRun = Callable[..., tuple[Path, Any]]
 
-
-def test_mobility_of_a_recording(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+def test_mobility_of_a_recording(cli, scenarios, tmp_path):
     """One minute of the shipped crossing as SUMO itself records it."""
     recording = tmp_path / "trace.xml.gz"
     options = ("--fcd-output", recording, "--end", "60", "--no-step-log", "true")
@@ -34,7 +27,7 @@ def test_mobility_of_a_recording(cli: Cli, scenarios: Path, tmp_path: Path) -> N
     assert run.manifest()["traffic"]["kind"] == "fcd"
 
 
-def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_path: Path) -> None:
+def test_mobility_of_a_model_and_of_a_run(cli, small_run, tmp_path):
     model = cli("mobility", "gaussian", "--set", "traffic.end_s=60", "--out", tmp_path / "model")
     assert model.status == 0
     assert (tmp_path / "model" / "report.html").exists()
@@ -52,7 +45,7 @@ def test_mobility_of_a_model_and_of_a_run(cli: Cli, small_run: SmallRun, tmp_pat
     assert (manifest["kind"], manifest["status"], manifest["ended_by"]) == ("mobility", "finished", "traffic")
 
 
-def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+def test_several_rsus_and_the_busiest_junction(cli, scenarios, tmp_path):
     scenario = scenarios / "urban.sumocfg"
     short = ("--set", "traffic.end_s=120")
     two = ("--rsu", "0,0:100", "--rsu", "150,0:40")
@@ -72,7 +65,7 @@ def test_several_rsus_and_the_busiest_junction(cli: Cli, scenarios: Path, tmp_pa
     assert "took junction" in str(RunDirectory(tmp_path / "again").manifest()["traffic"]["notes"])
 
 
-def test_reports_are_rebuilt_to_the_same_bytes(cli: Cli, small_run: SmallRun, tmp_path: Path) -> None:
+def test_reports_are_rebuilt_to_the_same_bytes(cli, small_run, tmp_path):
     runs = [shutil.copytree(small_run("gaussian.toml")[0], tmp_path / name) for name in "ab"]
 
     def pages() -> list[bytes]:
@@ -90,7 +83,7 @@ def test_reports_are_rebuilt_to_the_same_bytes(cli: Cli, small_run: SmallRun, tm
     assert pages() == before
 
 
-def test_learners_are_listed_and_explained(cli: Cli) -> None:
+def test_learners_are_listed_and_explained(cli):
     listed = cli("learners")
     assert listed.status == 0
     assert {"flsimco", "fedavg", "discard"} <= set(LEARNERS.names())
@@ -102,9 +95,7 @@ def test_learners_are_listed_and_explained(cli: Cli) -> None:
     assert "FedAvg over the vehicles at or below a speed limit" in one.out
 
 
-def test_scenarios_are_copied_and_run_from_where_they_are(
-    cli: Cli, toy: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_scenarios_are_copied_and_run_from_where_they_are(cli, toy, monkeypatch, tmp_path):
     done = cli("init", tmp_path / "mine")
     assert done.status == 0
     names = {Path(line).name for line in done.out.splitlines()}

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,16 +15,12 @@ from small_runs import install, interrupted_at
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study import traffic
 
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
-ResultsOf = Callable[[Path], dict[str, bytes]]
-
 SHORT = ("--rounds", "3", "--device", "cpu", "--set", "traffic.end_s=120")
 TABLES = ("comparison.parquet", "comparison.csv")
 
 
 @pytest.fixture
-def toys(toy: Any, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+def toys(toy, monkeypatch) -> type[Any]:
     """Installs beside the toy ``shifted``, whose result is larger by one, and returns that."""
 
     class Shifted(toy):
@@ -47,7 +42,7 @@ def tables_of(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
+def test_a_whole_comparison(cli, tmp_path):
     done = cli(*command(tmp_path / "all"))
     assert done.status == 0, done.err
     assert " failed: " not in done.err
@@ -75,7 +70,7 @@ def test_a_whole_comparison(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_cell_is_the_run_that_replays_the_traffic(cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
+def test_a_cell_is_the_run_that_replays_the_traffic(cli, results_of, tmp_path):
     assert cli(*command(tmp_path / "all", seeds="3,5")).status == 0
     (traffic,) = (tmp_path / "all" / "traffic").iterdir()
     replay = ("run", traffic, "--learner", "shifted", "--seed", "5", *SHORT)
@@ -87,9 +82,7 @@ def test_a_cell_is_the_run_that_replays_the_traffic(cli: Cli, results_of: Result
     assert ours == theirs
 
 
-def test_a_second_call_runs_what_is_missing(
-    toys: Any, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_second_call_runs_what_is_missing(toys, cli, monkeypatch, tmp_path):
     made = []
     create = toys.create.__func__
     monkeypatch.setattr(
@@ -113,7 +106,7 @@ def test_a_second_call_runs_what_is_missing(
 
 
 @pytest.mark.parametrize(("name", "call"), [("record", 0), ("evaluate", 7)])
-def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli: Cli, tmp_path: Path) -> None:
+def test_ctrl_c_and_the_same_command_again(toys, name, call, cli, tmp_path):
     assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
     folder = tmp_path / "broken"
     target, attribute = (traffic, "record_mobility") if name == "record" else (toys, name)
@@ -128,7 +121,7 @@ def test_ctrl_c_and_the_same_command_again(toys: Any, name: str, call: int, cli:
     assert tables_of(folder) == tables_of(tmp_path / "whole")
 
 
-def test_a_failed_cell_is_told_and_the_rest_goes_on(toys: Any, cli: Cli, tmp_path: Path) -> None:
+def test_a_failed_cell_is_told_and_the_rest_goes_on(toys, cli, tmp_path):
     folder = tmp_path / "all"
     with interrupted_at(toys, "train", 4, RuntimeError("out of luck")):  # the second round of its second seed
         done = cli(*command(folder))
@@ -147,7 +140,7 @@ def test_a_failed_cell_is_told_and_the_rest_goes_on(toys: Any, cli: Cli, tmp_pat
     assert "out of luck" not in (folder / "comparison.html").read_text()
 
 
-def test_when_all_fail_there_is_no_page(toys: Any, toy: Any, cli: Cli, tmp_path: Path) -> None:
+def test_when_all_fail_there_is_no_page(toys, toy, cli, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         for kind in (toy, toys):
             patch.setattr(kind, "train", lambda *_: 1 / 0)
@@ -184,14 +177,7 @@ def _other_version(folder: Path) -> None:
         (_other_version, "made by vnetsim 0.0.1"),
     ],
 )
-def test_a_folder_that_does_not_fit_is_refused(
-    harm: Callable[[Path], None],
-    message: str,
-    cli: Cli,
-    refused: Refused,
-    results_of: ResultsOf,
-    tmp_path: Path,
-) -> None:
+def test_a_folder_that_does_not_fit_is_refused(harm, message, cli, refused, results_of, tmp_path):
     assert cli(*command(tmp_path / "all", seeds="0:1")).status == 0
     harm(tmp_path / "all")
     before = results_of(tmp_path / "all")
@@ -200,7 +186,7 @@ def test_a_folder_that_does_not_fit_is_refused(
 
 
 @pytest.mark.usefixtures("toys")
-def test_nothing_is_written_through_a_link_of_a_comparison(cli: Cli, refused: Refused, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_of_a_comparison(cli, refused, tmp_path):
     folder, outside = tmp_path / "all", tmp_path / "outside"
     assert cli(*command(folder, seeds="0:1")).status == 0
     cell = min((folder / "cells").iterdir())
@@ -259,7 +245,7 @@ def _age(cell: Path) -> Path:
 
 
 @pytest.mark.usefixtures("toys")
-def test_altered_cells_are_named_and_the_rest_is_compared(cli: Cli, tmp_path: Path) -> None:
+def test_altered_cells_are_named_and_the_rest_is_compared(cli, tmp_path):
     folder = tmp_path / "all"
     assert cli(*command(folder)).status == 0
     before = tables_of(folder)
@@ -282,7 +268,7 @@ def test_altered_cells_are_named_and_the_rest_is_compared(cli: Cli, tmp_path: Pa
     assert tables_of(folder) == before
 
 
-def test_the_folder_may_be_moved(toys: Any, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
+def test_the_folder_may_be_moved(toys, cli, results_of, tmp_path):
     """Cells know their traffic by its place in the folder, an interrupted one as well."""
     assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
     with interrupted_at(toys, "train", 2):
@@ -301,7 +287,7 @@ def test_the_folder_may_be_moved(toys: Any, cli: Cli, results_of: ResultsOf, tmp
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_learners_file_goes_into_the_folder(cli: Cli, tmp_path: Path) -> None:
+def test_a_learners_file_goes_into_the_folder(cli, tmp_path):
     """What the user does to the file afterwards makes other cells, and does no harm to those there are."""
     mine = tmp_path / "mine.py"
     mine.write_text((Path(__file__).with_name("walk_learners.py")).read_text())
@@ -323,7 +309,7 @@ def test_a_learners_file_goes_into_the_folder(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("toys")
-def test_a_full_disk_stops_the_comparison(cli: Cli, tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_comparison(cli, tmp_path):
     assert cli(*command(tmp_path / "whole", seeds="0:2")).status == 0
     original = os.fsync
     for call in (2, 30):
@@ -346,7 +332,7 @@ def test_a_full_disk_stops_the_comparison(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toys")
-def test_two_at_once(refused: Refused, tmp_path: Path) -> None:
+def test_two_at_once(refused, tmp_path):
     with (tmp_path / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "another vnetsim process is writing there" in refused(*command(tmp_path))
@@ -360,15 +346,13 @@ def test_two_at_once(refused: Refused, tmp_path: Path) -> None:
         ("nowhere.sumocfg", "toy,shifted", "nowhere.sumocfg: no such file"),
     ],
 )
-def test_wrong_input_leaves_nothing(
-    scenario: str, learners: str, message: str, refused: Refused, tmp_path: Path
-) -> None:
+def test_wrong_input_leaves_nothing(scenario, learners, message, refused, tmp_path):
     assert message in refused("compare", scenario, "--learners", learners, "--out", tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
 @pytest.mark.slow
-def test_real_learners_on_sumo(cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path) -> None:
+def test_real_learners_on_sumo(cli, small, scenarios, tmp_path):
     """FedCo alone knows a queue, and its loss is not that of FLSimCo."""
     options = ("--learners", "flsimco,fedco", "--seeds", "0:3", *small, "--set", "learning.queue=64")
     done = cli("compare", scenarios / "intersection.sumocfg", *options, "--out", tmp_path / "all")
@@ -382,7 +366,7 @@ def test_real_learners_on_sumo(cli: Cli, small: tuple[str, ...], scenarios: Path
 
 
 @pytest.mark.usefixtures("toys")
-def test_other_traffic_in_the_same_folder_runs_anew(cli: Cli, tmp_path: Path) -> None:
+def test_other_traffic_in_the_same_folder_runs_anew(cli, tmp_path):
     folder = tmp_path / "all"
     assert cli(*command(folder, seeds="0:1")).status == 0
     first = tables_of(folder)

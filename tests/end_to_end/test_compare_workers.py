@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -23,8 +22,6 @@ from vnetsim.experiment import Experiment
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob
 from vnetsim.study.workers_ray import _cell
-
-Refused = Callable[..., str]
 
 WALKS = Path(__file__).with_name("walk_learners.py")
 SHORT = ("--rounds", "4", "--device", "cpu", "--set", "traffic.end_s=120", "--set", "radio.state=probability")
@@ -92,7 +89,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def whole(tmp_path_factory) -> dict[str, bytes]:
     """The results of one process that nothing disturbed."""
     where = tmp_path_factory.mktemp("whole")
     assert run(where) == (0, [])
@@ -100,7 +97,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_bits_depend_neither_on_workers_nor_on_threads(small: tuple[str, ...], tmp_path: Path) -> None:
+def test_bits_depend_neither_on_workers_nor_on_threads(small, tmp_path):
     """With real learners, whose sums differ in the last bits with the number of threads that torch takes."""
     learners = ("--learners", "flsimco,fedco", "--seeds", "0:1", *small, "--set", "learning.batch=32")
     results = []
@@ -114,7 +111,7 @@ def test_bits_depend_neither_on_workers_nor_on_threads(small: tuple[str, ...], t
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_fails_its_cell_alone(whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_worker_that_dies_fails_its_cell_alone(whole, tmp_path):
     status, lines = run(tmp_path / "a", *TWO, trouble="kill Walk 1")
     assert status == 1
     words = "its process was ended by SIGKILL (kill -9, or no memory was left). What it had saved is kept."
@@ -131,9 +128,7 @@ def test_a_worker_that_dies_fails_its_cell_alone(whole: dict[str, bytes], tmp_pa
 @pytest.mark.parametrize(
     "stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda one: one.name
 )
-def test_no_signal_leaves_a_process(
-    stop: signal.Signals, whole: dict[str, bytes], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_signal_leaves_a_process(stop, whole, refused, tmp_path, monkeypatch):
     """Sent to the group, as terminals and batch systems do, but for SIGKILL, which reaches the parent alone."""
     where = tmp_path / "a"
     process = start(where, *TWO, trouble="hold")
@@ -162,7 +157,7 @@ def test_no_signal_leaves_a_process(
 
 @needs_ray
 @pytest.mark.slow
-def test_two_workers_one_killed_midway(whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_two_workers_one_killed_midway(whole, tmp_path):
     where = tmp_path / "a"
     assert run(where, *RAY, trouble="kill Walk 1 once") == (0, [])
     assert not (where / "trouble").exists(), "the worker killed itself in its third round"
@@ -172,7 +167,7 @@ def test_two_workers_one_killed_midway(whole: dict[str, bytes], tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_a_machine_that_does_not_see_the_folder_says_so() -> None:
+def test_a_machine_that_does_not_see_the_folder_says_so():
     experiment = Experiment(scenario="traffic/x")
     job = CellJob(name="a", where="cell 1 of 2", words="a", root=Path("/nowhere"), experiment=experiment, command=(),
                   timing_only=False)  # fmt: skip
@@ -182,7 +177,7 @@ def test_a_machine_that_does_not_see_the_folder_says_so() -> None:
     )
 
 
-def test_without_ray(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray(refused, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.chdir(tmp_path)
     assert "Ray is not installed; do that with: pip install 'vnetsim[ray]'." in refused(*command(*RAY))

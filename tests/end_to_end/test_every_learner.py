@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
-from typing import Any
 
 import pytest
 from small_runs import interrupted_at
@@ -13,7 +10,6 @@ from small_runs import interrupted_at
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 
-Cli = Callable[..., Any]
 ROUNDS = (
     "--device",
     "cpu",
@@ -43,14 +39,7 @@ def quick(learner: str) -> tuple[str, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("learner", "scenario"), list(zip(LEARNERS.names(), cycle(SCENARIOS), strict=False)))
-def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
-    learner: str,
-    scenario: str,
-    cli: Cli,
-    scenarios: Path,
-    tmp_path: Path,
-    results_of: Callable[[Path], dict[str, bytes]],
-) -> None:
+def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(learner, scenario, cli, scenarios, tmp_path, results_of):
     command = ("run", scenarios / scenario, "--learner", learner, *quick(learner))
     done = cli(*command, "--out", tmp_path / "whole")
     assert done.status == 0, done.err
@@ -67,9 +56,7 @@ def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(
 
 
 @pytest.mark.parametrize("learner", [name for name in LEARNERS.names() if name != "flsimco"])
-def test_it_takes_over_recorded_traffic(
-    learner: str, small_run: Callable[..., tuple[Path, Any]], cli: Cli, tmp_path: Path
-) -> None:
+def test_it_takes_over_recorded_traffic(learner, small_run, cli, tmp_path):
     """A run of FLSimCo, replayed: the same vehicles come, whoever learns."""
     recorded = small_run("gaussian.toml")[0]
     done = cli("run", recorded, "--learner", learner, *quick(learner)[-6:], "--out", tmp_path / "run")

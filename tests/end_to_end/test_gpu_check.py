@@ -58,7 +58,7 @@ BY_THEMSELVES = (
 
 
 @pytest.mark.slow
-def test_parts_run_on_a_bare_machine(tmp_path: Path) -> None:
+def test_parts_run_on_a_bare_machine(tmp_path):
     """Resumable as well: a second command finds nothing left, and repeats what it is told to."""
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "sitecustomize.py").write_text(BARE.format(names=LACKING))
@@ -153,7 +153,7 @@ class Check:
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("group", ["", "together"])
-def test_an_interrupted_part_is_left_and_begun_again(by: int, group: str, tmp_path: Path) -> None:
+def test_an_interrupted_part_is_left_and_begun_again(by, group, tmp_path):
     check = Check(tmp_path, group, fine=300, held_at_first=300)
     process = check.start("--seconds", "900")
     while not check.begun.exists():
@@ -168,7 +168,7 @@ def test_an_interrupted_part_is_left_and_begun_again(by: int, group: str, tmp_pa
 
 
 @pytest.mark.parametrize("group", ["", "together"])
-def test_what_fails_leaves_the_others_to_run(group: str, tmp_path: Path) -> None:
+def test_what_fails_leaves_the_others_to_run(group, tmp_path):
     """An error, a crash or its limit; a part is begun where its limit is left, and what has failed is not repeated."""
     check = Check(tmp_path, group, crashed=300, endless=1, fine=5000, wrong=300)
     assert check.run() == (1, "left: fine; failed: crashed, endless, wrong")
@@ -182,7 +182,7 @@ def test_what_fails_leaves_the_others_to_run(group: str, tmp_path: Path) -> None
     assert check.kept() == failed | {"fine": ("finished", "")}
 
 
-def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_is_said(tmp_path):
     command = [sys.executable, str(CHECK), "--device", "cuda:99", "--out", str(tmp_path / "out")]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=hidden, check=False)
@@ -191,7 +191,7 @@ def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def eager(monkeypatch) -> Iterator[None]:
     """Train one vehicle after the other, in this thread, with one thread as the check does."""
     monkeypatch.setattr("learners.tasks.task.create_engine", lambda *_, **__: SequentialEngine())
     monkeypatch.setattr(correctness, "create_engine", lambda *_: SequentialEngine())
@@ -204,7 +204,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 HERE = CheckSetup(device="cpu", tiny=True, ends_s=0)
 
 
-def test_rounds_that_learn_otherwise_are_told(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:  # noqa: ARG001
+def test_rounds_that_learn_otherwise_are_told(monkeypatch, eager):  # noqa: ARG001
     """A step size of a tenth more on the device, in whose place the CPU stands; initial weights off in one place."""
     learners: list[Any] = []
 
@@ -220,7 +220,7 @@ def test_rounds_that_learn_otherwise_are_told(monkeypatch: pytest.MonkeyPatch, e
         assert row.met is met, row
 
 
-def test_an_engine_that_rounds_otherwise_is_told(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:  # noqa: ARG001
+def test_an_engine_that_rounds_otherwise_is_told(monkeypatch, eager):  # noqa: ARG001
     (row,) = correctness.engines(HERE, "fedavg")
     assert (row.met, row.seen) == (True, "the same bits")
     monkeypatch.setattr(correctness, "create_engine", lambda *_: AlteredEngine(Disturbed(0)))
@@ -243,7 +243,7 @@ class Launches(TorchDispatchMode):
 
 
 @pytest.mark.slow
-def test_the_parts_of_correctness_end_within_a_minute(eager: None) -> None:  # noqa: ARG001
+def test_the_parts_of_correctness_end_within_a_minute(eager):  # noqa: ARG001
     """All operations of the learner with the most, times all learners, as if each took a launch on the device."""
     for part in (correctness.engines, correctness.rounds, correctness.same_bits):
         with Launches() as launched:
@@ -257,7 +257,7 @@ ELSEWHERE = {"small_rounds", "host_waits"}
 """Parts whose learners, engines and rounds other tests hold to their device."""
 
 
-def test_the_parts_keep_to_their_device() -> None:
+def test_the_parts_keep_to_their_device():
     """On tensors that count as lying on another device; it has no bfloat16."""
     ran = [
         part

@@ -37,7 +37,7 @@ def options(policy: str, topology: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def recording(cli: Cli, scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recording(cli, scenarios, tmp_path_factory) -> Path:
     """Return two minutes of the corridor's traffic."""
     folder = tmp_path_factory.mktemp("corridor") / "traffic"
     return recorded(cli, scenarios, folder)
@@ -63,14 +63,8 @@ def runs() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("policy", "topology"), [*runs()])
 def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the_same(
-    policy: str,
-    topology: str,
-    cli: Cli,
-    recording: Path,
-    scenarios: Path,
-    results_of: Callable[[Path], dict[str, bytes]],
-    tmp_path: Path,
-) -> None:
+    policy, topology, cli, recording, scenarios, results_of, tmp_path
+):
     whole, stopped, timing = tmp_path / "whole", tmp_path / "stopped", tmp_path / "timing"
     more = options(policy, topology)
     if policy == "multi":  # the shipped discs hardly overlap
@@ -103,9 +97,7 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
 
 @pytest.mark.slow  # the quick suite has the resumed run above, and replays of one RSU in test_replay.py
 @pytest.mark.parametrize("policy", ["mix", "multi"])
-def test_a_replay_gives_the_handovers_of_the_live_run(
-    policy: str, cli: Cli, scenarios: Path, results_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_a_replay_gives_the_handovers_of_the_live_run(policy, cli, scenarios, results_of, tmp_path):
     span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=150")
     live, again = tmp_path / "live", tmp_path / "again"
     done = cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *FEW, *span, "--out", live)

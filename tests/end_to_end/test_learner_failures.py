@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,8 +15,6 @@ from small_runs import TINY
 from vnetsim.learning import Participant, Update
 from vnetsim.storage.run_directory import RunDirectory
 
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
 RUN = ("run", "gaussian", "--learner", "toy", "--set", "rounds=3", "--set", "traffic.end_s=120")
 
 
@@ -31,14 +28,7 @@ def spoil(toy: type, monkeypatch: pytest.MonkeyPatch, method: str, change: Calla
     monkeypatch.setattr(toy, method, spoilt)
 
 
-def test_a_learner_that_raises_is_named_with_round_and_vehicle(
-    toy: type,
-    refused: Refused,
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    results_of: Callable[[Path], dict[str, bytes]],
-    tmp_path: Path,
-) -> None:
+def test_a_learner_that_raises_is_named_with_round_and_vehicle(toy, refused, cli, monkeypatch, results_of, tmp_path):
     whole = tmp_path / "whole"
     assert cli(*RUN, "--out", whole).status == 0
     parts = RunDirectory(whole).read("participations").filter(pl.col("outcome") == "committed", pl.col("round") == 2)
@@ -71,7 +61,7 @@ def with_state(update: Update, **state: Any) -> Update:
     return replace(update, state=state)
 
 
-def test_a_steering_learner_that_diverges_keeps_the_last_finite_model(cli: Cli, tmp_path: Path) -> None:
+def test_a_steering_learner_that_diverges_keeps_the_last_finite_model(cli, tmp_path):
     settings = {**TINY, "rounds": 3, "cost.model": "trained", "data.image_px": 20}
     settings |= {"learning.optimizer": "sgd", "learning.lr": 30}
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
@@ -87,9 +77,7 @@ def test_a_steering_learner_that_diverges_keeps_the_last_finite_model(cli: Cli, 
     assert all(tensor.isfinite().all() for tensor in tensors.values())
 
 
-def test_a_metric_that_is_not_finite_keeps_the_rounds_before_and_says_what_helps(
-    toy: type, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_metric_that_is_not_finite_keeps_the_rounds_before_and_says_what_helps(toy, refused, monkeypatch, tmp_path):
     figures = iter([1.0, 0.5, math.nan])
     spoil(toy, monkeypatch, "evaluate", lambda _: {"distance": next(figures)})
     line = refused(*RUN, "--out", tmp_path / "run", status=1)
@@ -150,15 +138,7 @@ OF_A_VEHICLE = r"in round 0 at vehicle '[^']+': "
         ("train", lambda us, _: [3] * len(us), OF_A_VEHICLE + "it returned 3, expected an Update each"),
     ],
 )
-def test_what_is_not_as_the_protocol_says_is_told(
-    method: str,
-    change: Callable[..., Any],
-    message: str,
-    toy: type,
-    refused: Refused,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_what_is_not_as_the_protocol_says_is_told(method, change, message, toy, refused, monkeypatch, tmp_path):
     spoil(toy, monkeypatch, method, change)
     line = refused(*RUN, "--set", "round.quorum=5", "--out", tmp_path / "run", status=1)
     assert re.match(f"vnetsim: learner 'toy' failed .*{message}", line), line
@@ -180,7 +160,7 @@ class Choice:
 
 
 @pytest.mark.parametrize("method", ["create", "describe", "cost", "state_dict", "evaluate", "aggregate", "select"])
-def test_what_a_plugin_raises_names_plugin_method_and_line(method: str, refused: Refused, tmp_path: Path) -> None:
+def test_what_a_plugin_raises_names_plugin_method_and_line(method, refused, tmp_path):
     file = tmp_path / "bad.py"
     of_learner, choice = (method, "candidates") if method != "select" else ("unused", "candidates[1000]")
     file.write_text(RAISES.format(learner=of_learner, choice=choice))

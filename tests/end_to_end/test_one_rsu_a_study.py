@@ -1,9 +1,7 @@
 """A study whose scenarios have no RSU chooses one, for all its traffic: differences are those of one place."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -13,7 +11,6 @@ import vnetsim
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 
-Cli = Callable[..., Any]
 HOME = Path(sumo.SUMO_HOME)
 SQUARE = HOME / "tools" / "game" / "square.sumocfg"
 STUDY = """
@@ -43,7 +40,7 @@ def places(folder: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("toy")
-def test_seeds_share_the_rsu_of_the_first(cli: Cli, tmp_path: Path) -> None:
+def test_seeds_share_the_rsu_of_the_first(cli, tmp_path):
     alone = [busiest(seed) for seed in range(2)]
     assert alone[0] != alone[1], "each by itself chooses its own"
     study, out = tmp_path / "study.toml", tmp_path / "out"

@@ -17,7 +17,7 @@ NO_LINK = {"left_training", "left_exchange"}
 
 
 @pytest.fixture(scope="module")
-def recording(scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recording(scenarios, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("world") / "traffic"
     # a minute more than is run, so that nobody's window ends with the run
     vnetsim.mobility(scenarios / "intersection.sumocfg", traffic__end_s=660.0, out=folder, progress=False)
@@ -32,7 +32,7 @@ WORLD = {"flsimco": (0.35, 0.75, LINK), "cdl": (0.35, 0.75, NO_LINK), "dsgd": (0
     "learner",
     ["flsimco", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted({*LEARNERS.names()} - {"flsimco"}))],
 )
-def test_the_road_decides_who_commits(learner: str, recording: Path, tmp_path: Path) -> None:
+def test_the_road_decides_who_commits(learner, recording, tmp_path):
     fewest, most, ways = WORLD.get(learner, (0.35, 0.75, LINK))
     run: Any = vnetsim.run(
         recording, learner=learner, timing_only=True, time_s=600, out=tmp_path / "run", progress=False

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +14,12 @@ FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
 EXAMPLE = FOLDER / "fedprox.py"
 FEDPROX = f"{EXAMPLE}:FedProx"
 
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
-SmallRun = Callable[..., tuple[Path, Any]]
-
 
 def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", (FOLDER / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_document_quotes_the_example_as_it_is() -> None:
+def test_the_document_quotes_the_example_as_it_is():
     text = EXAMPLE.read_text()
     (block,) = blocks("python")
     assert block == text[text.index("@dataclass") :]
@@ -33,7 +27,7 @@ def test_the_document_quotes_the_example_as_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_the_documents_commands_run(cli: Cli, small: tuple[str, ...], tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_documents_commands_run(cli, small, tmp_path, monkeypatch):
     monkeypatch.chdir(FOLDER.parent)
     run, explain = (shlex.split(line) for line in blocks("sh")[0].splitlines())
     done = cli(*run[1:], *small, "--out", tmp_path / "run")
@@ -55,9 +49,7 @@ def test_the_documents_commands_run(cli: Cli, small: tuple[str, ...], tmp_path: 
 
 
 @pytest.mark.slow
-def test_mu_0_is_fedavg_bit_for_bit_and_a_large_mu_stays_near_the_start(
-    cli: Cli, small: tuple[str, ...], small_run: SmallRun, scenarios: Path, tmp_path: Path
-) -> None:
+def test_mu_0_is_fedavg_bit_for_bit_and_a_large_mu_stays_near_the_start(cli, small, small_run, scenarios, tmp_path):
     fedavg = small_run("gaussian.toml", "--learner", "fedavg", "--set", "learning.steps=2")[0]
     for mu in (0, 3):
         options = ("--learner", FEDPROX, "--set", f"learning.mu={mu}", "--set", "learning.steps=2")
@@ -73,7 +65,7 @@ def test_mu_0_is_fedavg_bit_for_bit_and_a_large_mu_stays_near_the_start(
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def mine(tmp_path) -> Path:
     """A learner's file in a folder of its own, beside an experiment that names it."""
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -84,14 +76,8 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_file_that_an_experiment_names_is_recorded_replayed_and_resumed(
-    mine: Path,
-    cli: Cli,
-    refused: Refused,
-    small: tuple[str, ...],
-    results_of: Callable[[Path], dict[str, bytes]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    mine, cli, refused, small, results_of, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert cli("run", mine / "e.toml", *small).status == 0
     run = next(Path("runs").iterdir())

@@ -12,14 +12,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from vnetsim.storage.run_directory import RunDirectory
 
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
 ResultsOf = Callable[[Path], dict[str, bytes]]
 
 WALK = Path(__file__).with_name("walk_learners.py")
@@ -41,7 +38,7 @@ COMMANDS = {
 
 
 @pytest.fixture
-def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def where(tmp_path, monkeypatch) -> Path:
     """The working directory, with the study."""
     (tmp_path / "study.toml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
@@ -112,9 +109,7 @@ def sbatch(where: Path, tasks: int, kills: int, draw: random.Random) -> int:
     ("kills", "tasks"),
     [pytest.param(2, 2, id="2"), pytest.param(20, 3, id="20", marks=[pytest.mark.slow, pytest.mark.all_only])],
 )
-def test_a_job_array_killed_at_random(
-    kills: int, tasks: int, cli: Cli, results_of: ResultsOf, where: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_array_killed_at_random(kills, tasks, cli, results_of, where, monkeypatch):
     assert cli("compare", "study.toml", "--out", "whole").status == 0
     whole, seed = bits(where / "whole", results_of), 0
     (where / "trouble").write_text("pause" if kills > 2 else "none")
@@ -133,7 +128,7 @@ def test_a_job_array_killed_at_random(
         seed += 1
 
 
-def test_what_is_missing_is_named(cli: Cli, where: Path) -> None:
+def test_what_is_missing_is_named(cli, where):
     done = cli(*call("--part", "2/2"))
     assert (done.status, done.out) == (0, "")
     assert "vnetsim: part 2/2 has finished; when all have, the same command without --part writes" in done.err
@@ -144,7 +139,7 @@ def test_what_is_missing_is_named(cli: Cli, where: Path) -> None:
     assert "2 of 4 cells are missing and run now: (Walk, seed 0), (Shifted, seed 1)." in rest.err
 
 
-def test_locks(cli: Cli, refused: Refused, where: Path) -> None:
+def test_locks(cli, refused, where):
     """A part takes its cells and its turn; a call without ``--part`` takes the folder."""
     study = where / "runs" / "study"
     study.mkdir(parents=True)
@@ -165,7 +160,7 @@ def test_locks(cli: Cli, refused: Refused, where: Path) -> None:
     assert (busy.status, "another process is running what is missing after 0 of 1 cells" in busy.err) == (75, True)
 
 
-def test_traffic_that_another_part_records_is_awaited(cli: Cli, where: Path) -> None:
+def test_traffic_that_another_part_records_is_awaited(cli, where):
     assert cli(*call("--part", "1/2", "--time-limit", "1e-9")).status == 75
     study = where / "runs" / "study"
     (recording,) = (one for one in (study / "traffic").iterdir() if one.is_dir())
@@ -178,7 +173,7 @@ def test_traffic_that_another_part_records_is_awaited(cli: Cli, where: Path) -> 
     assert cli(*call("--part", "2/2")).status == 0, "the lock of a killed process is free"
 
 
-def test_parts_keep_each_others_failures(cli: Cli, where: Path) -> None:
+def test_parts_keep_each_others_failures(cli, where):
     study = where / "runs" / "study"
     assert cli(*call("--part", "4/4")).status == 0
     record = RunDirectory(study).comparison()
@@ -189,11 +184,11 @@ def test_parts_keep_each_others_failures(cli: Cli, where: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
-def test_parts_that_are_none(text: str, refused: Refused, where: Path) -> None:
+def test_parts_that_are_none(text, refused, where):
     assert f"--part: expected K/N with K from 1 to N, such as 3/20, got '{text}'." in refused(*call(f"--part={text}"))
     assert not (where / "runs").exists()
 
 
-def test_parts_are_not_of_a_cluster(refused: Refused, where: Path) -> None:
+def test_parts_are_not_of_a_cluster(refused, where):
     assert "--part: not with --engine ray" in refused(*call("--part", "1/2", "--engine", "ray"))
     assert not (where / "runs").exists()

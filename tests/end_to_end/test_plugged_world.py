@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from vnetsim.storage.run_directory import RunDirectory
 
-Cli = Callable[..., Any]
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "plugins"
 ONCE = (
     *("--device", "cpu", "--rounds", "1", "--set", "silos.count=6", "--set", "learning.steps=2"),
@@ -20,7 +17,7 @@ ONCE = (
 )
 
 
-def test_a_radio_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_radio_model(cli, tmp_path, monkeypatch):
     """Named beside its TOML file, from elsewhere; recorded, hashed, and refused to who only received the folder."""
     text = (FOLDER / "two_ray.py").read_text()
     (tmp_path / "two_ray.py").write_text(text.replace("permittivity: A", 'file: str = ""\n    permittivity: A'))
@@ -57,7 +54,7 @@ def test_a_radio_model(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def passages(tmp_path, monkeypatch) -> Path:
     """A folder with an experiment that names the source and its file as they lie beside it; called from elsewhere."""
     for name in ("passages.py", "passages.csv"):
         shutil.copy(FOLDER / name, tmp_path)
@@ -72,9 +69,7 @@ def passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 LEARNER = ("--learner", f"{FOLDER / 'rotation.py'}:RotNet", *ONCE)
 
 
-def test_a_traffic_source_is_recorded_and_replayed_without_its_code(
-    cli: Cli, passages: Path, results_of: Callable[[Path], dict[str, bytes]]
-) -> None:
+def test_a_traffic_source_is_recorded_and_replayed_without_its_code(cli, passages, results_of):
     done = cli("run", "../mine.toml", *LEARNER, "--out", "live")
     assert (done.status, done.err) == (0, "")
     manifest = RunDirectory(Path("live")).manifest()
@@ -102,7 +97,7 @@ def test_a_traffic_source_is_recorded_and_replayed_without_its_code(
             assert RunDirectory(Path(name)).read(table).equals(RunDirectory(Path("live")).read(table)), table
 
 
-def test_resuming_a_source_asks_for_trust_and_compare_records_it_once(cli: Cli, passages: Path) -> None:
+def test_resuming_a_source_asks_for_trust_and_compare_records_it_once(cli, passages):
     assert cli("mobility", "../mine.toml", "--no-report", "--out", "traffic").status == 0
     run = RunDirectory(Path("traffic"))
     run.write_json("manifest.json", run.manifest() | {"status": "interrupted"})
@@ -133,7 +128,7 @@ def test_resuming_a_source_asks_for_trust_and_compare_records_it_once(cli: Cli, 
     assert {RunDirectory(path).manifest()["traffic"]["kind"] for path in traffics} == {"passages"}
 
 
-def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli: Cli, passages: Path) -> None:
+def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli, passages):
     (passages / "passages.csv").write_text("vehicle,enter_s,speed_mps,bearing_deg,offset_m\na,0,ten,0,0\n")
     done = cli("mobility", "../mine.toml", "--out", "out")
     assert done.status == 2
@@ -159,9 +154,7 @@ def test_a_line_that_is_no_passage_and_a_source_that_fails_are_named(cli: Cli, p
     ],
     ids=str,
 )
-def test_a_path_that_is_no_stay_in_the_disc_is_refused(
-    change: tuple[str, str], message: str, cli: Cli, passages: Path
-) -> None:
+def test_a_path_that_is_no_stay_in_the_disc_is_refused(change, message, cli, passages):
     file = passages / "passages.py"
     assert change[0] in file.read_text()
     file.write_text(file.read_text().replace(*change))

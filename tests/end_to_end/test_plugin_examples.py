@@ -1,14 +1,10 @@
 """The examples in ``scenarios/plugins``: short, and each runs from its file; what is wrong with others is one line."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,11 +13,8 @@ from small_runs import interrupted_at
 from learners.flsimco import FLSimCo
 from vnetsim.cli.lookup import kinds, word
 from vnetsim.learning.global_generators import GlobalGenerators
-from vnetsim.plugins import Kind
 from vnetsim.storage.run_directory import RunDirectory
 
-Cli = Callable[..., Any]
-ResultsOf = Callable[[Path], dict[str, bytes]]
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "plugins"
 QUICK = (
     *("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "learning.steps=2"),
@@ -30,7 +23,7 @@ QUICK = (
 )
 
 
-def test_each_is_at_most_60_lines_and_has_a_page() -> None:
+def test_each_is_at_most_60_lines_and_has_a_page():
     table = (FOLDER / "README.md").read_text()
     pages = {path.name: path.read_text() for path in FOLDER.glob("*.md") if path.name != "README.md"}
     examples = sorted(FOLDER.glob("*.py"))
@@ -42,7 +35,7 @@ def test_each_is_at_most_60_lines_and_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=word)
-def test_each_kind_has_a_row_and_a_page_that_names_its_protocol_and_key(kind: Kind) -> None:
+def test_each_kind_has_a_row_and_a_page_that_names_its_protocol_and_key(kind):
     rows = (FOLDER / "README.md").read_text().splitlines()
     told = f"| `{kind.key}` | `{kind.table}` | `vnetsim plugins {word(kind)}` |"
     (page, *_) = [match[1] for row in rows if row.endswith(told) and (match := re.match(r"\| \[.*?\]\((.*?)\)", row))]
@@ -51,9 +44,7 @@ def test_each_kind_has_a_row_and_a_page_that_names_its_protocol_and_key(kind: Ki
     assert kind.key in text or f"--{kind.key}" in text or kind.key == "scenario"
 
 
-def test_a_learner_with_a_task_of_its_own(
-    cli: Cli, scenarios: Path, tmp_path: Path, results_of: Callable[[Path], dict[str, bytes]]
-) -> None:
+def test_a_learner_with_a_task_of_its_own(cli, scenarios, tmp_path, results_of):
     command = ("run", scenarios / "gaussian.toml", "--learner", f"{FOLDER / 'rotation.py'}:RotNet", *QUICK)
     done = cli(*command, "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")
@@ -75,7 +66,7 @@ PLAIN_CNN = ("--set", f"learning.encoder={FOLDER / 'plain_cnn.py'}:PlainCnn")
 CONTRASTIVE = ("--set", "learning.bank=60", "--set", "learning.linear_probe=never")
 
 
-def test_a_data_set_and_an_encoder_are_used_and_recorded(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
+def test_a_data_set_and_an_encoder_are_used_and_recorded(cli, scenarios, tmp_path):
     own = (*GRATINGS, "--set", "data.noise=0.5", *PLAIN_CNN, "--set", "encoder.width=8")
     done = cli("run", scenarios / "gaussian.toml", *QUICK, *CONTRASTIVE, *own, "--out", tmp_path / "run")
     assert (done.status, done.err) == (0, "")
@@ -125,8 +116,8 @@ class Random:
 
 
 def test_an_encoder_that_draws_gives_the_same_bits_for_a_seed_wherever_it_lies_also_resumed(
-    cli: Cli, scenarios: Path, results_of: ResultsOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    cli, scenarios, results_of, monkeypatch, tmp_path
+):
     for folder in (tmp_path / "here", tmp_path / "deep" / "there"):
         folder.mkdir(parents=True)
         (folder / "mine.py").write_text(RANDOM)
@@ -150,7 +141,7 @@ def test_an_encoder_that_draws_gives_the_same_bits_for_a_seed_wherever_it_lies_a
     assert b'\\"encoder\\": \\"mine.py:Random\\"' in first["model.safetensors"]
 
 
-def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_selection_policy(cli, scenarios, small, tmp_path):
     policy = f"selection.name={FOLDER / 'least_served.py'}:LeastServed"
     command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", policy)
     done = cli(*command, "--set", "selection.margin=0.5", "--out", tmp_path / "run")
@@ -164,7 +155,7 @@ def test_a_selection_policy(cli: Cli, scenarios: Path, small: tuple[str, ...], t
     assert "selection.margin must be between 0 and 10" in refused.err
 
 
-def test_a_pace(cli: Cli, scenarios: Path, small: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_pace(cli, scenarios, small, tmp_path):
     pace = f"pace.name={FOLDER / 'growing_rounds.py'}:GrowingRounds"
     command = (
         "run",

@@ -1,8 +1,6 @@
 """Recorded traffic gives the run that recorded it; another learner meets the same vehicles."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -10,8 +8,6 @@ from received import reseal
 
 from vnetsim.storage.run_directory import RunDirectory
 
-SmallRun = Callable[..., tuple[Path, Any]]
-Cli = Callable[..., Any]
 SHIPPED = ("intersection.sumocfg", "gaussian.toml")
 LEARNT = ("weight", "loss")
 
@@ -23,15 +19,7 @@ def tables(run: Path, *names: str) -> list[pl.DataFrame]:
 @pytest.mark.parametrize(
     ("scenario", "named"), [*((one, "") for one in SHIPPED), (SHIPPED[-1], "windows.parquet")], ids=str
 )
-def test_a_replay_is_the_run_again(
-    scenario: str,
-    named: str,
-    cli: Cli,
-    small: tuple[str, ...],
-    small_run: SmallRun,
-    results_of: Callable[[Path], dict[str, bytes]],
-    tmp_path: Path,
-) -> None:
+def test_a_replay_is_the_run_again(scenario, named, cli, small, small_run, results_of, tmp_path):
     live = small_run(scenario)[0]
     # the directory brings its settings, the table alone does not
     options = small if named else ()
@@ -45,9 +33,7 @@ def test_a_replay_is_the_run_again(
 
 
 @pytest.mark.parametrize("scenario", SHIPPED)
-def test_recorded_traffic_gives_the_live_run(
-    scenario: str, cli: Cli, small: tuple[str, ...], small_run: SmallRun, scenarios: Path, tmp_path: Path
-) -> None:
+def test_recorded_traffic_gives_the_live_run(scenario, cli, small, small_run, scenarios, tmp_path):
     """`vnetsim mobility` once, `vnetsim run` on its directory: as if the run had driven the traffic itself."""
     end = next(option for option in small if option.startswith("traffic.end_s="))
     recorded = cli("mobility", scenarios / scenario, "--set", end, "--no-report", "--out", tmp_path / "traffic")
@@ -59,7 +45,7 @@ def test_recorded_traffic_gives_the_live_run(
     assert all(a.equals(b) for a, b in zip(live, replayed, strict=True))
 
 
-def test_another_learner_meets_the_same_vehicles(cli: Cli, small_run: SmallRun, tmp_path: Path) -> None:
+def test_another_learner_meets_the_same_vehicles(cli, small_run, tmp_path):
     live = small_run("expressway.sumocfg")[0]
     done = cli("run", live, "--learner", "discard", "--out", tmp_path / "discard")
     assert done.status == 0, done.err
@@ -73,7 +59,7 @@ def test_another_learner_meets_the_same_vehicles(cli: Cli, small_run: SmallRun, 
     assert (fast["weight"] == 0).all()
 
 
-def test_a_larger_payload_meets_the_same_windows_but_not_the_same_fates(cli: Cli, toy: type, tmp_path: Path) -> None:
+def test_a_larger_payload_meets_the_same_windows_but_not_the_same_fates(cli, toy, tmp_path):
     """Windows are traffic's, participations the learner's: only the first are common to all learners."""
     traffic = ("--set", "traffic.end_s=60", "--set", "traffic.repeat=false")
     for name, size in (("light", 10_000), ("heavy", 30_000_000)):
@@ -90,9 +76,7 @@ def test_a_larger_payload_meets_the_same_windows_but_not_the_same_fates(cli: Cli
     assert {"left_download", "deadline"} & set(heavy["outcome"])
 
 
-def test_a_damaged_recording_is_refused(
-    refused: Callable[..., str], small_run: SmallRun, toy: type, tmp_path: Path
-) -> None:
+def test_a_damaged_recording_is_refused(refused, small_run, toy, tmp_path):
     live = small_run("gaussian.toml")[0]
     copy = tmp_path / "copy"
     copy.mkdir()

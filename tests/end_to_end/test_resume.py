@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,6 @@ from learners.flsimco import FLSimCo
 from vnetsim.runs.writer import choose_folder
 from vnetsim.storage import disk
 from vnetsim.storage.run_directory import RunDirectory
-
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
-ResultsOf = Callable[[Path], dict[str, bytes]]
-SmallRun = Callable[..., tuple[Path, Any]]
 
 WALK = Path(__file__).with_name("walk_learners.py")
 
@@ -36,16 +30,8 @@ WALK = Path(__file__).with_name("walk_learners.py")
     ],
 )
 def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(
-    name: str,
-    call: int,
-    finished: int,
-    cli: Cli,
-    small: tuple[str, ...],
-    small_run: SmallRun,
-    results_of: ResultsOf,
-    scenarios: Path,
-    tmp_path: Path,
-) -> None:
+    name, call, finished, cli, small, small_run, results_of, scenarios, tmp_path
+):
     folder = tmp_path / "a run"  # a blank needs quotes
     with interrupted_at(FLSimCo, name, call):
         stopped = cli("run", scenarios / "gaussian.toml", *small, "--out", folder)
@@ -66,9 +52,7 @@ def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(
     assert (manifest["status"], manifest["ended_by"]) == ("finished", "rounds")
 
 
-def test_ctrl_c_with_sumo_running(
-    cli: Cli, small: tuple[str, ...], small_run: SmallRun, results_of: ResultsOf, scenarios: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_with_sumo_running(cli, small, small_run, results_of, scenarios, tmp_path):
     folder = tmp_path / "run"
     with interrupted_at(FLSimCo, "train", 2):
         assert cli("run", scenarios / "intersection.sumocfg", *small, "--out", folder).status == 130
@@ -80,7 +64,7 @@ def test_ctrl_c_with_sumo_running(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["manifest.json", "checkpoint/progress.json", "checkpoint/state-000002*"])
-def test_kill_9(moment: str, cli: Cli, refused: Refused, results_of: ResultsOf, tmp_path: Path) -> None:
+def test_kill_9(moment, cli, refused, results_of, tmp_path):
     """When a file is there; the run then stands still in its third round, however late this is seen."""
     command = ("run", "gaussian", "--learner", f"{WALK}:Walk", "--rounds", "4", "--set", "traffic.end_s=120")
     assert cli(*command, "--out", tmp_path / "whole").status == 0
@@ -98,7 +82,7 @@ def test_kill_9(moment: str, cli: Cli, refused: Refused, results_of: ResultsOf, 
 
 
 @pytest.fixture
-def stopped(toy: type, cli: Cli, tmp_path: Path) -> Path:
+def stopped(toy, cli, tmp_path) -> Path:
     """A recording's run, interrupted in its third round."""
     trace = tmp_path / "trace.csv"
     rows = [f"{t}.0;v{v};{-90 + 10 * t - 40 * v};{v};10;road_0" for t in range(60) for v in range(12)]
@@ -112,7 +96,7 @@ def stopped(toy: type, cli: Cli, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_recordings_run_goes_on(stopped: Path, cli: Cli) -> None:
+def test_a_recordings_run_goes_on(stopped, cli):
     done = cli("resume", stopped)
     assert (done.status, done.err) == (0, "")
     again = cli("resume", stopped)
@@ -188,16 +172,14 @@ def _other_traffic(run: Path) -> None:
         (_other_traffic, "round 0: the simulated traffic differs from the recorded one"),
     ],
 )
-def test_what_cannot_be_resumed_is_left_as_it_was(
-    harm: Callable[[Path], None], message: str, stopped: Path, refused: Refused, results_of: ResultsOf
-) -> None:
+def test_what_cannot_be_resumed_is_left_as_it_was(harm, message, stopped, refused, results_of):
     harm(stopped)
     before = results_of(stopped)
     assert message in refused("resume", stopped)
     assert results_of(stopped) == before
 
 
-def test_one_process_at_a_time(stopped: Path, refused: Refused, results_of: ResultsOf) -> None:
+def test_one_process_at_a_time(stopped, refused, results_of):
     before = results_of(stopped)
     with (stopped / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -206,9 +188,7 @@ def test_one_process_at_a_time(stopped: Path, refused: Refused, results_of: Resu
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_directory_filled_since_it_was_chosen_is_left_alone(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_directory_filled_since_it_was_chosen_is_left_alone(refused, monkeypatch, tmp_path):
     """Two processes may choose the same free name; the second to get there must not take over the first one's run."""
     monkeypatch.chdir(tmp_path)
 
@@ -226,9 +206,7 @@ def test_a_directory_filled_since_it_was_chosen_is_left_alone(
 
 
 @pytest.mark.parametrize("command", ["mobility", "run", "compare"])
-def test_a_folder_in_which_only_a_lock_stands_is_taken(
-    command: str, cli: Callable[..., Any], refused: Refused, tmp_path: Path
-) -> None:
+def test_a_folder_in_which_only_a_lock_stands_is_taken(command, cli, refused, tmp_path):
     """A kill at the very start leaves it; there is nothing yet to go on with."""
     (tmp_path / ".lock").touch()
     for asked in ("resume", "report"):
@@ -246,7 +224,7 @@ def test_a_folder_in_which_only_a_lock_stands_is_taken(
     assert done.status == 0, done.err
 
 
-def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli, tmp_path):
     folder = tmp_path / "run"
     assert cli("mobility", "gaussian", "--set", "traffic.end_s=15", "--no-report", "--out", folder).status == 0
     (folder / ".checksums.sha256.0123abcd.tmp").write_text("half")
@@ -257,9 +235,7 @@ def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli: Callabl
     assert before - {path.name for path in folder.iterdir()} == {".checksums.sha256.0123abcd.tmp"}
 
 
-def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(
-    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(cli, monkeypatch, tmp_path):
     folder = tmp_path / "run"
     assert cli("mobility", "gaussian", "--set", "traffic.end_s=15", "--out", folder).status == 0
 
@@ -276,7 +252,7 @@ def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(
 MINE = "what the user had\n"
 
 
-def test_run_resume_and_replay(cli: Cli, small: tuple[str, ...], scenarios: Path, tmp_path: Path) -> None:
+def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
     shutil.copytree(scenarios / "intersection", tmp_path / "scenario" / "intersection")
     config = tmp_path / "scenario" / "intersection.sumocfg"
     mine = tmp_path / "tripinfos.xml"
@@ -297,9 +273,7 @@ def test_run_resume_and_replay(cli: Cli, small: tuple[str, ...], scenarios: Path
     assert not (tmp_path / "replayed" / "sumo").exists()
 
 
-def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(
-    toy: type, cli: Cli, results_of: ResultsOf, tmp_path: Path
-) -> None:
+def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(toy, cli, results_of, tmp_path):
     options = ("--learner", "toy", "--time", "30", "--set", "round.quorum=1", "--set", "compute.spread=0")
     assert cli("run", "gaussian", *options, "--out", tmp_path / "whole").status == 0
     with interrupted_at(toy, "train", 3):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,14 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES
 
 SHIPPED = ("intersection.sumocfg", "expressway.sumocfg", "gaussian.toml")
-Cli = Callable[..., Any]
-SmallRun = Callable[..., tuple[Path, Any]]
-ResultsOf = Callable[[Path], dict[str, bytes]]
 
 
 @pytest.fixture(params=SHIPPED)
-def run(request: pytest.FixtureRequest, small_run: SmallRun) -> RunDirectory:
+def run(request, small_run) -> RunDirectory:
     return RunDirectory(small_run(request.param)[0])
 
 
-def test_the_terminal_ends_with_headline_and_report(small_run: SmallRun) -> None:
+def test_the_terminal_ends_with_headline_and_report(small_run):
     for scenario in SHIPPED:
         folder, done = small_run(scenario)
         title, *table = done.out.splitlines()
@@ -41,7 +37,7 @@ def test_the_terminal_ends_with_headline_and_report(small_run: SmallRun) -> None
         assert done.err == ""
 
 
-def test_every_table_is_there_with_its_columns(run: RunDirectory) -> None:
+def test_every_table_is_there_with_its_columns(run):
     assert not run.has("exchanges")  # this learner's vehicles have none
     where_any = {"exchanges", "handovers", "merges", "hostile"}
     tables = {name: run.read(name) for name in TABLES if name not in where_any}  # a missing or foreign column raises
@@ -49,7 +45,7 @@ def test_every_table_is_there_with_its_columns(run: RunDirectory) -> None:
     assert tables["map"].is_empty() == (run.manifest()["traffic"]["kind"] == "gaussian")
 
 
-def test_participations_rounds_and_windows_agree(run: RunDirectory) -> None:
+def test_participations_rounds_and_windows_agree(run):
     parts, rounds, windows = (run.read(name) for name in ("participations", "rounds", "windows"))
     assert rounds["round"].to_list() == [0, 1, 2]
     assert set(parts["outcome"]) <= set(OUTCOMES)
@@ -69,14 +65,14 @@ def test_participations_rounds_and_windows_agree(run: RunDirectory) -> None:
     assert windows.join(parts, on=key, how="anti").is_empty()
 
 
-def test_metrics_are_of_the_declared_series_and_begin_with_the_untrained_model(run: RunDirectory) -> None:
+def test_metrics_are_of_the_declared_series_and_begin_with_the_untrained_model(run):
     metrics = run.read("metrics")
     assert set(metrics["name"]) == {series["name"] for series in run.manifest()["series"]}
     assert metrics.filter(pl.col("name") == "knn_accuracy")["round"].to_list() == [0, 1, 2, 3]
     assert metrics.filter(pl.col("name") == "loss")["value"].to_list() == pytest.approx(run.read("rounds")["loss"])
 
 
-def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:
+def test_the_manifest_says_what_made_the_run(run):
     manifest = run.manifest()
     assert (manifest["kind"], manifest["status"], manifest["ended_by"]) == ("run", "finished", "rounds")
     assert (manifest["vnetsim"], manifest["seed"]) == (__version__, 0)
@@ -97,7 +93,7 @@ def test_the_manifest_says_what_made_the_run(run: RunDirectory) -> None:
         assert {Path(name).suffixes[-2:][0] for name in manifest["inputs"]} == {".sumocfg", ".net", ".rou", ".add"}
 
 
-def test_the_weights_are_those_of_the_last_checkpoint(run: RunDirectory) -> None:
+def test_the_weights_are_those_of_the_last_checkpoint(run):
     model = load_file(run.path / "model.safetensors")
     state = load_file(next((run.path / "checkpoint").glob("state-*.safetensors")))
     assert sum(values.size for values in model.values()) >= run.manifest()["learner"]["parameters"]
@@ -105,7 +101,7 @@ def test_the_weights_are_those_of_the_last_checkpoint(run: RunDirectory) -> None
     assert all(np.array_equal(values, state[f"model.{name}"]) for name, values in model.items())
 
 
-def test_samples_and_silos(run: RunDirectory) -> None:
+def test_samples_and_silos(run):
     with np.load(run.path / "samples.npz", allow_pickle=False) as samples:
         assert samples["images"].shape == (4, 8, 32, 32, 3)
         assert samples["kernels_px"][0] == 0
@@ -113,7 +109,7 @@ def test_samples_and_silos(run: RunDirectory) -> None:
     assert run.read("silos")["images"].sum() == 400
 
 
-def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_path: Path) -> None:
+def test_the_end_of_the_traffic_is_said(cli, toy, tmp_path):
     once = ("--set", "traffic.repeat=false", "--set", "traffic.end_s=30", "--set", "round.invited=20")
     once += ("--set", "round.quorum=3", "--set", "evaluate_every=400")
     done = cli("run", "gaussian", "--learner", toy.name, "--rounds", "500", *once, "--out", tmp_path / "run")
@@ -128,13 +124,8 @@ def test_the_end_of_the_traffic_is_said(cli: Callable[..., Any], toy: type, tmp_
 
 
 def test_a_partition_file_gives_the_bits_of_the_run_that_wrote_it(
-    small_run: SmallRun,
-    results_of: ResultsOf,
-    cli: Callable[..., Any],
-    small: tuple[str, ...],
-    scenarios: Path,
-    tmp_path: Path,
-) -> None:
+    small_run, results_of, cli, small, scenarios, tmp_path
+):
     first, again = small_run("gaussian.toml")[0], tmp_path / "again"
     (tmp_path / "mine.csv").write_bytes((first / "partition.csv").read_bytes())
     given = ("--set", f"data.partition={tmp_path / 'mine.csv'}")
@@ -150,7 +141,7 @@ def test_a_partition_file_gives_the_bits_of_the_run_that_wrote_it(
     assert not (tmp_path / "none").exists()
 
 
-def test_the_seed_leaves_the_scenarios_own_traffic_alone(small_run: SmallRun) -> None:
+def test_the_seed_leaves_the_scenarios_own_traffic_alone(small_run):
     """A .sumocfg has a seed of its own: --seed 1 draws other radio and silos on the same traffic."""
     first, other = (RunDirectory(small_run("intersection.sumocfg", *seed)[0]) for seed in ((), ("--seed", "1")))
     shared = ["vehicle_id", "enter_s", "entry_speed_mps", "entry_edge"]
@@ -165,9 +156,7 @@ def test_the_seed_leaves_the_scenarios_own_traffic_alone(small_run: SmallRun) ->
 
 
 @pytest.mark.slow
-def test_arithmetic_is_set_for_the_run_recorded_and_put_back(
-    small_run: SmallRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arithmetic_is_set_for_the_run_recorded_and_put_back(small_run, monkeypatch):
     seen: list[bool] = []
     evaluate = ContrastiveTask.evaluate
 

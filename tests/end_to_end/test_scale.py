@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ TRAINED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recording(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("scale") / "traffic"
     vnetsim.mobility("gaussian", traffic__end_s=60.0, out=folder, progress=False)
     return folder
@@ -41,7 +40,7 @@ def both(recording: Path, learner: str, folder: Path, **given: Any) -> tuple[vne
         *(pytest.param(name, marks=pytest.mark.slow) for name in sorted({*LEARNERS.names()} - {"fedco", "fedefm"})),
     ],
 )
-def test_timing_is_the_same_at_both_scales(learner: str, recording: Path, tmp_path: Path) -> None:
+def test_timing_is_the_same_at_both_scales(learner, recording, tmp_path):
     few = {"silos.count": 10, "data.train_images": 400, "data.test_images": 20}
     laptop, paper = both(recording, learner, tmp_path, timing_only=True, settings=few)
     assert laptop.settings["learning"] != paper.settings["learning"]
@@ -51,7 +50,7 @@ def test_timing_is_the_same_at_both_scales(learner: str, recording: Path, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", sorted(TRAINED))
-def test_training_at_both_scales_has_the_same_participations(learner: str, recording: Path, tmp_path: Path) -> None:
+def test_training_at_both_scales_has_the_same_participations(learner, recording, tmp_path):
     few = {"silos.count": 4, "data.test_images": 20, "device": "cpu", **TRAINED[learner]}
     laptop, paper = both(recording, learner, tmp_path, rounds=2, settings=few)
     committed = laptop.participations.filter(outcome="committed")
@@ -60,7 +59,7 @@ def test_training_at_both_scales_has_the_same_participations(learner: str, recor
     assert not laptop.participations["loss"].equals(paper.participations["loss"])
 
 
-def test_what_a_user_sets_goes_before_the_scale(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_a_user_sets_goes_before_the_scale(cli, tmp_path):
     given = ("--scale", "paper", "--timing-only", "--set", "learning.batch=32", "--out", tmp_path / "made")
     assert cli("run", "gaussian", *given, "--set", "traffic.end_s=5").status == 0
     again = vnetsim.run(tmp_path / "made", scale="paper", timing_only=True, out=tmp_path / "again", progress=False)
@@ -74,7 +73,7 @@ def test_what_a_user_sets_goes_before_the_scale(cli: Callable[..., Any], tmp_pat
     assert cell.settings["learning"]["batch"] == 512
 
 
-def test_wrong_scales_are_refused(tmp_path: Path) -> None:
+def test_wrong_scales_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"--scale large: the learner flsimco has no such scale, but laptop, paper\."):
         vnetsim.run("gaussian", scale="large", out=tmp_path / "none")
     with pytest.raises(InputError, match="scale: an Experiment has all of its settings already"):

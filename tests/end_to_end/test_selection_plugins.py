@@ -1,20 +1,10 @@
 """Selection policies and paces of a file on the command line."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from small_runs import interrupted_at
 
 from learners.federated import FederatedLearner
 from vnetsim.storage.run_directory import RunDirectory
-
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
-ResultsOf = Callable[[Path], dict[str, bytes]]
 
 POLICY = '''
 from collections import Counter
@@ -47,9 +37,7 @@ class Mine:
 FEW = ("--set", "round.invited=2", "--set", "round.quorum=2", "--set", "source.arrivals_per_s=0.8")
 
 
-def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
-    cli: Cli, toy: Any, results_of: ResultsOf, tmp_path: Path
-) -> None:
+def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(cli, toy, results_of, tmp_path):
     (tmp_path / "mine.py").write_text(POLICY)
     options = ("--learner", "toy", "--rounds", "8", "--set", "silos.count=6", "--set", "compute.median_flops=5e7")
     options = (*options, "--set", f"selection.name={tmp_path / 'mine.py'}:Mine", *FEW)
@@ -70,9 +58,7 @@ def test_resume_equals_uninterrupted_where_the_choice_is_by_losses(
 
 
 @pytest.mark.parametrize("name", ["least-similar", "mach"])
-def test_resume_equals_uninterrupted_where_the_choice_is_by_updates(
-    name: str, cli: Cli, refused: Refused, toy: Any, results_of: ResultsOf, tmp_path: Path
-) -> None:
+def test_resume_equals_uninterrupted_where_the_choice_is_by_updates(name, cli, refused, toy, results_of, tmp_path):
     """What decides is read from the checkpoint; MACH weighs unevenly. A learner that tells no figure is refused."""
     crowded = ("source.arrivals_per_s=3", "round.invited=3", "round.quorum=2", f"selection.name={name}")
     quick = ("silos.count=8", "learning.steps=1", "learning.batch=8", "data.train_images=400", "data.test_images=80")

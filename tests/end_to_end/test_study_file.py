@@ -1,7 +1,6 @@
 """A study file from the command line: run whole, gone on with, in its sizes, on one schedule, refused."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +10,6 @@ import pytest
 from small_runs import install
 
 from vnetsim.learning import Cost
-
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
 
 LEARNT = ("weight", "loss")  # columns of the participations that the learner fills
 
@@ -65,7 +61,7 @@ class HeavySettings:
 
 
 @pytest.fixture
-def study(toy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def study(toy, monkeypatch, tmp_path) -> Path:
     """A study file in the working directory, of the toy and of ``heavy``, which sends and computes more."""
 
     class Heavy(toy):
@@ -103,7 +99,7 @@ def timings(folder: Path, seed: int, condition: str) -> list[pl.DataFrame]:
 
 
 @pytest.mark.slow
-def test_a_study_in_its_default_folder(study: Path, cli: Cli) -> None:
+def test_a_study_in_its_default_folder(study, cli):
     done = cli("compare", "steps.toml")
     assert done.status == 0, done.err
     assert done.out.splitlines()[-1] == "comparison: runs/steps-small/comparison.html"
@@ -129,7 +125,7 @@ def test_a_study_in_its_default_folder(study: Path, cli: Cli) -> None:
 
 @pytest.mark.parametrize("schedule", ["light", "heavy factor=2"])
 @pytest.mark.usefixtures("study")
-def test_an_equal_schedule(schedule: str, cli: Cli, tmp_path: Path) -> None:
+def test_an_equal_schedule(schedule, cli, tmp_path):
     done = cli("compare", "steps.toml", "--size", "smaller", "--equal-schedule", schedule, "--out", tmp_path / "all")
     assert done.status == 0, done.err
     arms = timings(tmp_path / "all", 0, "many")
@@ -141,14 +137,14 @@ def test_an_equal_schedule(schedule: str, cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("study")
-def test_nothing_is_begun_on_wrong_input(refused: Refused) -> None:
+def test_nothing_is_begun_on_wrong_input(refused):
     message = "steps.toml (size small): 505 cells (3 arms, 2 conditions, 101 seeds, less 101 left out): add --yes"
     assert message in refused("compare", "steps.toml", "--seeds", "0:101")
     assert "steps.toml: a study, not an experiment; run it with vnetsim compare" in refused("run", "steps.toml")
     assert not Path("runs").exists()
 
 
-def test_how_many_evaluations_are_averaged_is_on_record(study: Path, cli: Cli, tmp_path: Path) -> None:
+def test_how_many_evaluations_are_averaged_is_on_record(study, cli, tmp_path):
     given = ("compare", "steps.toml", "--size", "smaller", "--out", tmp_path / "all")
     study.write_text("last_evaluations = 2\n" + STUDY)
     done = cli(*given)
@@ -188,9 +184,7 @@ traffic.end_s = 60
     ],
     ids=["two cameras", "sharp control"],
 )
-def test_arms_that_differ_in_blur_have_the_same_participations(
-    arms: str, option: tuple[str, ...], factor: float, words: str, cli: Cli, tmp_path: Path
-) -> None:
+def test_arms_that_differ_in_blur_have_the_same_participations(arms, option, factor, words, cli, tmp_path):
     (tmp_path / "blur.toml").write_text(CAMERAS + arms)
     done = cli("compare", tmp_path / "blur.toml", *option, "--out", tmp_path / "made")
     assert done.status == 0, done.err
@@ -208,7 +202,7 @@ def test_arms_that_differ_in_blur_have_the_same_participations(
     assert words in (tmp_path / "made" / "comparison.html").read_text()
 
 
-def test_one_trained_arm_is_compared_over_conditions(study: Path, cli: Cli, tmp_path: Path) -> None:
+def test_one_trained_arm_is_compared_over_conditions(study, cli, tmp_path):
     study.write_text(
         'scenario = "gaussian"\nseeds = "0:6"\n[settings]\nlearner = "toy"\nrounds = 2\ndevice = "cpu"\n'
         'traffic.end_s = 60\n[[conditions]]\nname = "few"\nsettings.round.quorum = 2\n[[conditions]]\nname = "many"\n'

@@ -10,8 +10,6 @@ import vnetsim
 from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
-Refused = Callable[..., str]
-ResultsOf = Callable[[Path], dict[str, bytes]]
 
 WALK = Path(__file__).with_name("walk_learners.py")
 AT_ONCE = ("--time-limit", "1e-9")
@@ -21,7 +19,7 @@ COMPARE = ("compare", "gaussian", "--learners", f"{WALK}:Walk,{WALK}:Shifted", "
 COMPARE += ("--device", "cpu", "--set", "traffic.end_s=120")
 
 
-def test_a_run_goes_on_round_by_round(cli: Cli, refused: Refused, results_of: ResultsOf, tmp_path: Path) -> None:
+def test_a_run_goes_on_round_by_round(cli, refused, results_of, tmp_path):
     assert cli(*RUN, "--out", tmp_path / "whole").status == 0
     folder = tmp_path / "run"
     call = (*RUN, *AT_ONCE, "--out", folder)
@@ -38,7 +36,7 @@ def test_a_run_goes_on_round_by_round(cli: Cli, refused: Refused, results_of: Re
     assert "the run had already finished" in again.err
 
 
-def test_resume_has_a_limit_too(toy: type, results_of: ResultsOf, tmp_path: Path) -> None:
+def test_resume_has_a_limit_too(toy, results_of, tmp_path):
     rounds: list[int] = []
     given: dict[str, Any] = {"learner": toy, "rounds": 3, "settings": {"traffic.end_s": 120, "round.quorum": 2}}
     whole = vnetsim.run("gaussian", **given, out=tmp_path / "whole")
@@ -54,7 +52,7 @@ def test_resume_has_a_limit_too(toy: type, results_of: ResultsOf, tmp_path: Path
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_comparison_goes_on(workers: int, cli: Cli, results_of: ResultsOf, tmp_path: Path) -> None:
+def test_a_comparison_goes_on(workers, cli, results_of, tmp_path):
     assert cli(*COMPARE, "--out", tmp_path / "whole").status == 0
     call = (*COMPARE, *AT_ONCE, "--workers", workers, "--out", tmp_path / "pieces")
     where = ["1 of 1 recordings of traffic", "0 of 2 cells", "1 of 2 cells", "1 of 2 cells"]
@@ -79,15 +77,13 @@ def test_a_comparison_goes_on(workers: int, cli: Cli, results_of: ResultsOf, tmp
         ((*COMPARE, *AT_ONCE, "--engine", "ray"), "--time-limit: not with --engine ray."),
     ],
 )
-def test_limits_that_make_no_sense(
-    command: tuple[str, ...], message: str, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_that_make_no_sense(command, message, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert message in refused(*command)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_has_no_checkpoint_has_no_limit(refused: Refused, cli: Cli, tmp_path: Path) -> None:
+def test_what_has_no_checkpoint_has_no_limit(refused, cli, tmp_path):
     recording = RunDirectory(cli_recording(cli, tmp_path))
     recording.write_json("manifest.json", recording.manifest() | {"status": "interrupted"})
     assert "has no training, so no round is saved" in refused("resume", recording.path, *AT_ONCE)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,12 @@ from analysis.style import styled
 from vnetsim.errors import InputError
 from vnetsim.runs.timing import Untrained
 
-Cli = Callable[..., Any]
 ROUNDS = 3
 LEARNED = ("weight", "loss")
 
 
 @pytest.fixture(scope="module")
-def timed(cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def timed(cli, small_timing, scenarios, tmp_path_factory) -> Path:
     """All rounds of a small scenario, by the command line."""
     folder = tmp_path_factory.mktemp("timing") / "timed"
     done = cli("run", scenarios / "gaussian.toml", *small_timing, "--timing-only", "--out", folder)
@@ -40,7 +38,7 @@ def timed(cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path_fac
     return folder
 
 
-def test_it_is_what_training_would_have_been(timed: Path, small_run: Any) -> None:
+def test_it_is_what_training_would_have_been(timed, small_run):
     trained = vnetsim.load(small_run("gaussian.toml")[0])
     run = vnetsim.load(timed)
     assert isinstance(run, vnetsim.Run)
@@ -52,9 +50,7 @@ def test_it_is_what_training_would_have_been(timed: Path, small_run: Any) -> Non
     assert not (timed / "model.safetensors").exists()
 
 
-def test_a_part_of_it_goes_on_to_the_same_bits(
-    timed: Path, cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
-) -> None:
+def test_a_part_of_it_goes_on_to_the_same_bits(timed, cli, small_timing, scenarios, tmp_path):
     with interrupted_at(Untrained, "close_round", 3):
         options = (*small_timing, "--timing-only", "--out", tmp_path / "a")
         done = cli("run", scenarios / "gaussian.toml", *options)
@@ -65,16 +61,14 @@ def test_a_part_of_it_goes_on_to_the_same_bits(
         assert (tmp_path / "a" / name).read_bytes() == (timed / name).read_bytes(), name
 
 
-def test_a_learner_that_replays_it_has_as_many_rounds(timed: Path) -> None:
+def test_a_learner_that_replays_it_has_as_many_rounds(timed):
     played = vnetsim.load(timed).rounds.height
     experiment = vnetsim.Experiment(timed, learner="fedavg", settings={"schedule.learner": "flsimco"})
     assert experiment.rounds == played
     assert vnetsim.Experiment(timed, rounds=2).rounds == 2
 
 
-def test_the_papers_model_on_the_clock_takes_what_training_it_would(
-    cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
-) -> None:
+def test_the_papers_model_on_the_clock_takes_what_training_it_would(cli, small_timing, scenarios, tmp_path):
     """Times, bytes, outcomes and joules are those of the large encoder, while the small one stands there."""
     options = (*small_timing, "--timing-only", "--rounds", "4", "--set", "compute.preset=agx-orin")
     charged_as = ("cost.model=resnet18", "cost.images=8")  # as many as are trained
@@ -94,8 +88,8 @@ def test_the_papers_model_on_the_clock_takes_what_training_it_would(
 
 
 def test_a_model_on_the_clock_without_bytes_or_a_learner_that_says_nothing_of_its_own_is_refused(
-    scenarios: Path, tmp_path: Path, toy: Any
-) -> None:
+    scenarios, tmp_path, toy
+):
     def refuse(says: str, learner: str = "flsimco", **cost: Any) -> None:
         given: dict[str, Any] = {"learner": learner, "settings": {"cost": cost}, "out": tmp_path / "a"}
         with pytest.raises(InputError, match=says):
@@ -109,13 +103,13 @@ def test_a_model_on_the_clock_without_bytes_or_a_learner_that_says_nothing_of_it
     refuse(r"cost\.model: the learner toy does not say of what model", toy.name, model="resnet18")
 
 
-def test_choosing_by_losses_is_refused(scenarios: Path, tmp_path: Path) -> None:
+def test_choosing_by_losses_is_refused(scenarios, tmp_path):
     with pytest.raises(InputError, match=r"selection\.name: 'oort' chooses vehicles by their training losses"):
         vnetsim.run(scenarios / "gaussian.toml", timing_only=True, selection="oort", out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
-def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed: Path, small_run: Any) -> None:
+def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed, small_run):
     run, trained = vnetsim.load(timed), vnetsim.load(small_run("gaussian.toml")[0])
     assert isinstance(run, vnetsim.Run)
     assert isinstance(trained, vnetsim.Run)
@@ -131,7 +125,7 @@ def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed: P
     assert trained.schedule["weight"].to_list() == learned["weight"].to_list()
 
 
-def test_the_recipe_of_the_documentation_replays_it(timed: Path, tmp_path: Path) -> None:
+def test_the_recipe_of_the_documentation_replays_it(timed, tmp_path):
     schedule = tmp_path / "schedule.csv"
     pl.read_csv(timed / "schedule.csv").filter(pl.col("round") < 40).write_csv(schedule)
     page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
@@ -191,7 +185,7 @@ json.dump([float(np.abs(a.numpy() - b).max()) for a, b in zip(ours.values(), the
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FLOWER, reason="VNETSIM_FLOWER_PYTHON names no Python with Flower and torch")
-def test_flower_replays_it_to_the_same_model(timed: Path, tmp_path: Path) -> None:
+def test_flower_replays_it_to_the_same_model(timed, tmp_path):
     (tmp_path / "replay.py").write_text(IN_FLOWER)
     pages = [Path(__file__).parents[2] / name for name in ("docs/how-to/timing.md", "scenarios/flower_schedule.py")]
     out = tmp_path / "apart.json"
@@ -199,7 +193,7 @@ def test_flower_replays_it_to_the_same_model(timed: Path, tmp_path: Path) -> Non
     assert max(json.loads(out.read_text())) < 1e-5
 
 
-def test_who_could_take_part_by_hand(timed: Path) -> None:
+def test_who_could_take_part_by_hand(timed):
     data = load(timed)
     found = needed(data)
     assert found is not None
@@ -222,7 +216,7 @@ def test_who_could_take_part_by_hand(timed: Path) -> None:
     assert dict(headline(data))["Covered long enough"].startswith(f"{share}\u202f% (of {rows.height} vehicles")
 
 
-def test_a_report_needs_no_window_that_was_seen_to_its_end(timed: Path) -> None:
+def test_a_report_needs_no_window_that_was_seen_to_its_end(timed):
     data = load(timed)
     all_cut = replace(data, windows=data.windows.with_columns(exit_cause=pl.lit("end")))
     with styled():

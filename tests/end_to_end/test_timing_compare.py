@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ import pytest
 import vnetsim
 from vnetsim.errors import InputError
 
-Cli = Callable[..., Any]
 SEEDS = 6
 STUDY = f"""
 scenario = "gaussian"
@@ -38,7 +35,7 @@ ARM, NEAR, FAR = "fedavg-classification", "range_m=100", "range_m=250"
 
 
 @pytest.fixture(scope="module")
-def compared(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[vnetsim.Study, str]:
+def compared(cli, tmp_path_factory) -> tuple[vnetsim.Study, str]:
     """Two ranges, six seeds; stopped in the second cell, and gone on with."""
     from vnetsim.runs import timing  # noqa: PLC0415
 
@@ -109,7 +106,7 @@ def by_hand(run: vnetsim.Run) -> dict[str, float]:
     }
 
 
-def test_every_seed_has_traffic_of_its_own_and_every_range_its_windows(compared: tuple[vnetsim.Study, str]) -> None:
+def test_every_seed_has_traffic_of_its_own_and_every_range_its_windows(compared):
     study, _ = compared
     entries = {entry["folder"]: entry for entry in study.record["traffic"]}
     assert len({entry["sha256"] for entry in entries.values()}) == 2 * SEEDS
@@ -122,7 +119,7 @@ def test_every_seed_has_traffic_of_its_own_and_every_range_its_windows(compared:
         assert run.windows.equals(traffic.windows), "all of it was played"
 
 
-def test_differences_are_paired_by_seed_and_tested_by_sign_flips(compared: tuple[vnetsim.Study, str]) -> None:
+def test_differences_are_paired_by_seed_and_tested_by_sign_flips(compared):
     study, _ = compared
     for metric in ("covered", "commits", "dwell_s", "moved_bytes"):
         cells = {(name, seed): by_hand(run)[metric] for (_, name, seed), run in study.runs.items()}
@@ -137,7 +134,7 @@ def test_differences_are_paired_by_seed_and_tested_by_sign_flips(compared: tuple
         assert row["low"] <= apart.mean() <= row["high"]
 
 
-def test_the_page_and_the_terminal_say_it(compared: tuple[vnetsim.Study, str]) -> None:
+def test_the_page_and_the_terminal_say_it(compared):
     study, out = compared
     page = (study.path / "comparison.html").read_text()
     assert re.search(rf"Median dwell: {FAR} is higher than {NEAR} by [\d.]+ s \(95 % interval", page)
@@ -149,7 +146,7 @@ def test_the_page_and_the_terminal_say_it(compared: tuple[vnetsim.Study, str]) -
     assert "Differences are paired by seed" in out
 
 
-def test_one_learner_under_one_condition_is_compared_only_without_training(tmp_path: Path) -> None:
+def test_one_learner_under_one_condition_is_compared_only_without_training(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY)
     (tmp_path / "one.toml").write_text(STUDY.partition("[grid]")[0])
     with pytest.raises(InputError, match="name at least two"):
@@ -159,7 +156,7 @@ def test_one_learner_under_one_condition_is_compared_only_without_training(tmp_p
     assert not (tmp_path / "made").exists()
 
 
-def test_without_training_images_need_not_be_there(cli: Cli, tmp_path: Path) -> None:
+def test_without_training_images_need_not_be_there(cli, tmp_path):
     """Training without them is refused once, before any traffic is recorded."""
     text = STUDY.partition("[grid]")[0].replace(f"0:{SEEDS}", "0:1")
     text = text.replace("train_images = 400, test_images = 50", 'name = "folder"')

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -16,9 +14,6 @@ from small_runs import interrupted_at
 import vnetsim
 from learners.flsimco import FLSimCo
 from vnetsim.storage.run_directory import RunDirectory
-
-Cli = Callable[..., Any]
-ResultsOf = Callable[[Path], dict[str, bytes]]
 
 TWO = ("--rsu=-200,0", "--rsu=200,0", "--set", "round.quorum=2", "--set", "round.invited=4")
 HIERARCHICAL = ("--set", "topology.kind=hierarchical", "--set", "backhaul.preset=cellular")
@@ -41,16 +36,7 @@ def models(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     ("topology", "method", "call"),
     [(HIERARCHICAL, "merge", 4), pytest.param(PEERS, "aggregate", 5, marks=pytest.mark.slow)],
 )
-def test_a_stopped_run_goes_on_to_the_same_bits(
-    topology: tuple[str, ...],
-    method: str,
-    call: int,
-    cli: Cli,
-    small: tuple[str, ...],
-    results_of: ResultsOf,
-    scenarios: Path,
-    tmp_path: Path,
-) -> None:
+def test_a_stopped_run_goes_on_to_the_same_bits(topology, method, call, cli, small, results_of, scenarios, tmp_path):
     arguments = ("run", scenarios / "intersection.sumocfg", *small, *TWO, *topology, "--out")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert cli(*arguments, whole).status == 0
@@ -88,9 +74,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
 
 
 @pytest.mark.parametrize("kind", ["single", "per-rsu", "hierarchical", "peers"])
-def test_rounds_without_training_know_every_topology(
-    kind: str, cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
-) -> None:
+def test_rounds_without_training_know_every_topology(kind, cli, small_timing, scenarios, tmp_path):
     wires = () if kind == "per-rsu" else ("--set", "backhaul.preset=metro-fibre")
     done = cli(
         "run", scenarios / "intersection.sumocfg", *small_timing, *TWO, "--timing-only", "--rounds", 3,
@@ -117,9 +101,7 @@ def test_rounds_without_training_know_every_topology(
         ),
     ],
 )
-def test_what_cannot_be_is_one_line_before_anything_is_written(
-    settings: tuple[str, ...], why: str, cli: Cli, small_timing: tuple[str, ...], scenarios: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_is_one_line_before_anything_is_written(settings, why, cli, small_timing, scenarios, tmp_path):
     given = [part for setting in settings for part in ("--set", setting)]
     refused = cli(
         "run",

@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,6 @@ from vnetsim.runs.runner import resume_run
 from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_tables
 from vnetsim.scenario.trust import asks_for_trust, check_resumed
 from vnetsim.storage.run_directory import RunDirectory
-
-Cli = Callable[..., Any]
-Refused = Callable[..., str]
-SmallRun = Callable[..., tuple[Path, Any]]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "scenarios" / "fedprox.py"
 
@@ -49,7 +44,7 @@ class Received:
 
 
 @pytest.fixture
-def received(small_run: SmallRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Received:
+def received(small_run, tmp_path, monkeypatch) -> Received:
     monkeypatch.chdir(tmp_path)
     return Received(small_run("gaussian.toml")[0], tmp_path)
 
@@ -62,9 +57,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize("absolute", [False, True], ids=["relative", "absolute"])
-def test_a_schedule_of_a_received_folder_is_not_executed(
-    command: tuple[str, ...], absolute: bool, received: Received, refused: Refused
-) -> None:
+def test_a_schedule_of_a_received_folder_is_not_executed(command, absolute, received, refused):
     name = f"{received.code if absolute else 'evil.py'}:FedProx"
     received.change(schedule={"learner": name, "learning": {}})
     line = refused(*command, "--out", "out")
@@ -76,9 +69,7 @@ def test_a_schedule_of_a_received_folder_is_not_executed(
     assert not Path("out").exists()
 
 
-def test_a_learner_of_a_received_folder_is_not_executed_by_run_and_is_not_needed_by_another(
-    received: Received, refused: Refused, cli: Cli
-) -> None:
+def test_a_learner_of_a_received_folder_is_not_executed_by_run_and_is_not_needed_by_another(received, refused, cli):
     received.change(learner="evil.py:FedProx")
     assert "learner: the folder wants the code of" in refused("run", "received", "--out", "out")
     assert cli("run", "received", "--learner", "fedavg", "--rounds", "1", "--out", "other").status == 0
@@ -88,14 +79,14 @@ def test_a_learner_of_a_received_folder_is_not_executed_by_run_and_is_not_needed
 
 
 @pytest.mark.parametrize("options", [("--trust",), ("--learner", "received/evil.py:FedProx")], ids=["trust", "learner"])
-def test_the_user_may_say_so(options: tuple[str, ...], received: Received, cli: Cli) -> None:
+def test_the_user_may_say_so(options, received, cli):
     received.change(learner="evil.py:FedProx")
     done = cli("run", "received", *options, "--set", "rounds=1", "--out", "out")
     assert (done.status, done.err) == (0, "")
     assert received.trace.exists()
 
 
-def test_resume_executes_a_file_only_when_the_user_names_the_same(received: Received, refused: Refused) -> None:
+def test_resume_executes_a_file_only_when_the_user_names_the_same(received, refused):
     received.unfinish()
     received.change(learner="evil.py:FedProx")
     code = f"{received.code}:FedProx"
@@ -110,9 +101,7 @@ def test_resume_executes_a_file_only_when_the_user_names_the_same(received: Rece
     assert not received.trace.exists()
 
 
-def test_an_interrupted_run_of_ones_own_code_says_how_to_go_on(
-    cli: Cli, small: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_an_interrupted_run_of_ones_own_code_says_how_to_go_on(cli, small, tmp_path):
     with interrupted_at(FederatedLearner, "train", 0):
         stopped = cli("run", "gaussian", *small, "--learner", f"{EXAMPLE}:FedProx", "--out", tmp_path / "run")
     assert stopped.err.endswith(f"Go on with: vnetsim resume {tmp_path / 'run'} --trust\n")
@@ -120,9 +109,7 @@ def test_an_interrupted_run_of_ones_own_code_says_how_to_go_on(
 
 
 @pytest.mark.parametrize("way", ["relative", "inside", "through a link"])
-def test_resume_starts_no_sumo_on_what_came_with_the_folder(
-    way: str, received: Received, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_starts_no_sumo_on_what_came_with_the_folder(way, received, refused, tmp_path, monkeypatch):
     def started(*_: object, **__: object) -> None:
         pytest.fail("SUMO was started")
 
@@ -141,9 +128,7 @@ def test_resume_starts_no_sumo_on_what_came_with_the_folder(
     assert "the folder wants SUMO to be started on" in refused("resume", "received")
 
 
-def test_ones_own_live_run_is_resumed_without_a_word(
-    small_run: SmallRun, tmp_path: Path, scenarios: Path, cli: Cli
-) -> None:
+def test_ones_own_live_run_is_resumed_without_a_word(small_run, tmp_path, scenarios, cli):
     run, _ = small_run("intersection.sumocfg", "--set", "rounds=1")
     received = Received(run, tmp_path)
     assert tomllib.loads((run / "experiment.toml").read_text())["scenario"] == str(scenarios / "intersection.sumocfg")
@@ -152,9 +137,7 @@ def test_ones_own_live_run_is_resumed_without_a_word(
     assert (done.status, done.err) == (0, "")
 
 
-def test_a_received_folder_fetches_nothing(
-    received: Received, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_received_folder_fetches_nothing(received, refused, tmp_path, monkeypatch):
     def fetched(*_: object, **options: Any) -> None:
         assert not options["download"], "it was fetched"
         raise RuntimeError("Dataset not found or corrupted. You can use download=True to download it")
@@ -170,9 +153,7 @@ def test_a_received_folder_fetches_nothing(
 
 
 @pytest.mark.slow
-def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(
-    small: tuple[str, ...], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(small, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ("compare", "gaussian", "--learners", "fedavg,flsimco", "--seeds", "0,1", *small, "--set", "rounds=1")
     assert cli(*command, "--out", "out").status == 0
@@ -196,7 +177,7 @@ def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(
     assert before == {path: path.read_bytes() for path in tmp_path.glob("out/cells/*/experiment.toml")}
 
 
-def test_a_caller_of_the_library_is_asked_as_well(received: Received) -> None:
+def test_a_caller_of_the_library_is_asked_as_well(received):
     received.unfinish()
     received.change(learner="evil.py:FedProx")
     with progress_display() as progress, pytest.raises(InputError, match="the folder wants the code"):
@@ -205,7 +186,7 @@ def test_a_caller_of_the_library_is_asked_as_well(received: Received) -> None:
 
 
 @pytest.mark.parametrize("key", PLUGIN_KEYS)
-def test_no_key_of_a_received_folder_brings_code(key: str, tmp_path: Path) -> None:
+def test_no_key_of_a_received_folder_brings_code(key, tmp_path):
     trace = tmp_path / "executed"
     (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
     values = {("scenario",): "gaussian", ("schedule", "learner"): "fedavg"}
@@ -222,7 +203,7 @@ def test_no_key_of_a_received_folder_brings_code(key: str, tmp_path: Path) -> No
     assert not trace.exists()
 
 
-def test_every_kind_of_plug_in_is_among_them() -> None:
+def test_every_kind_of_plug_in_is_among_them():
     modules = [module for name, module in sys.modules.items() if name.startswith("vnetsim.")]
     kinds = [one for module in modules for one in vars(module).values() if isinstance(one, Kind)]
     assert len({kind.group for kind in kinds}) >= 7

@@ -5,9 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,7 +35,7 @@ def study_files() -> dict[str, str]:
 
 
 @pytest.fixture
-def mine(scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mine(scenarios, tmp_path, monkeypatch) -> Path:
     """A folder with ``my.sumocfg``, its net and routes, and the tutorial's study file; the working directory."""
     for kind in ("net", "rou"):
         text = (scenarios / "intersection" / f"intersection.{kind}.xml").read_text(encoding="utf-8")
@@ -57,7 +55,7 @@ def accuracy(run: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_the_commands_do_what_is_said_of_them(mine: Path, cli: Callable[..., Any]) -> None:
+def test_the_commands_do_what_is_said_of_them(mine, cli):
     outputs = []
     for program, *arguments in commands():
         assert program == "vnetsim"
@@ -97,7 +95,7 @@ print(space["study"].differences.height, space["page"].path, len(space["run"].wi
 """
 
 
-def test_the_tutorial_runs_and_holds_no_output(tmp_path: Path) -> None:
+def test_the_tutorial_runs_and_holds_no_output(tmp_path):
     told = json.loads(NOTEBOOK.read_text())
     assert (told["nbformat"], told["nbformat_minor"]) == (4, 5)
     assert all(cell.get("outputs", []) == [] for cell in told["cells"])

@@ -27,14 +27,14 @@ def flags() -> tuple[object, ...]:
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_before(monkeypatch) -> Iterator[None]:
     monkeypatch.delenv(WORKSPACE, raising=False)
     before = flags()
     yield
     assert flags() == before
 
 
-def test_neither_is_the_default_and_torchs_own_is_another() -> None:
+def test_neither_is_the_default_and_torchs_own_is_another():
     assert Experiment(scenario="gaussian").arithmetic == Arithmetic(tf32=False, deterministic=False)
     assert parse_override("arithmetic.tf32=true") == (("arithmetic", "tf32"), True)
     assert torch.backends.cudnn.allow_tf32, "torch would compute convolutions with TF32"
@@ -42,7 +42,7 @@ def test_neither_is_the_default_and_torchs_own_is_another() -> None:
         assert flags() == (False, False, False, False, False, False, None)
 
 
-def test_flags_are_set_within() -> None:
+def test_flags_are_set_within():
     torch.backends.cudnn.benchmark = True
     try:
         with Arithmetic(tf32=True).applied():
@@ -54,7 +54,7 @@ def test_flags_are_set_within() -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def test_what_was_set_before_is_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_set_before_is_back_after_an_error(monkeypatch):
     monkeypatch.setenv(WORKSPACE, ":16:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     before = flags()
@@ -73,7 +73,7 @@ def test_what_was_set_before_is_back_after_an_error(monkeypatch: pytest.MonkeyPa
         monkeypatch.delenv(WORKSPACE)
 
 
-def test_what_holds_already_does_not_load_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_holds_already_does_not_load_torchs_compiler(monkeypatch):
     """It comes with ``use_deterministic_algorithms``, and takes seconds."""
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: pytest.fail("asked again"))
     with Arithmetic().applied():

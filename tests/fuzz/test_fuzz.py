@@ -1,7 +1,5 @@
 """What fuzzing once found stays mended; a few inputs of each kind."""
 
-from __future__ import annotations
-
 import random
 import sys
 from pathlib import Path
@@ -19,13 +17,13 @@ QUICK = [name for name in TARGETS if name not in SLOW]
 
 
 @pytest.mark.parametrize(("target", "finding"), KEPT, ids=lambda value: getattr(value, "name", value))
-def test_what_was_found_is_mended(target: str, finding: Path, tmp_path: Path) -> None:
+def test_what_was_found_is_mended(target, finding, tmp_path):
     fault, told = replayed(target, finding, tmp_path)
     assert not fault, told
 
 
 @pytest.mark.parametrize("target", QUICK)
-def test_a_few_inputs_of_each_kind(target: str, tmp_path: Path) -> None:
+def test_a_few_inputs_of_each_kind(target, tmp_path):
     for number in range(3):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -35,7 +33,7 @@ def test_a_few_inputs_of_each_kind(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", QUICK)
-def test_the_seeds_are_good(target: str, tmp_path: Path) -> None:
+def test_the_seeds_are_good(target, tmp_path):
     TARGETS[target].seed(tmp_path)
     fault, told = tried(TARGETS[target], tmp_path)
     assert (fault, told) == ("", "")

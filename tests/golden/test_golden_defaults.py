@@ -39,7 +39,7 @@ def told(kind: Kind, name: str) -> dict[str, Any]:
     }
 
 
-def test_defaults_and_bounds_of_every_built_in_plug_in(request: pytest.FixtureRequest) -> None:
+def test_defaults_and_bounds_of_every_built_in_plug_in(request):
     kinds = (*KINDS, TRAFFIC_SOURCES)
     made = {f"{kind.name} {name}": told(kind, name) for kind in kinds for name in ours(kind)}
     if request.config.getoption("--update-golden", default=False):

@@ -70,9 +70,7 @@ def made_with(recording: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["intersection", "urban", "expressway", "gaussian", "studies/intersection"])
-def test_windows_equal_the_golden_ones(
-    name: str, scenarios: Path, recorded: Any, request: pytest.FixtureRequest
-) -> None:
+def test_windows_equal_the_golden_ones(name, scenarios, recorded, request):
     recording = recorded(experiment_of(name, scenarios))
     current = {"made_with": made_with(recording), **summary(recording)}
     golden_file = Path(__file__).parent / f"{name.replace('/', '-')}.json"
@@ -85,12 +83,12 @@ def test_windows_equal_the_golden_ones(
     assert current == golden
 
 
-def test_a_scenario_played_twice_gives_the_same_windows(scenarios: Path, recorded: Any) -> None:
+def test_a_scenario_played_twice_gives_the_same_windows(scenarios, recorded):
     experiment = experiment_of("expressway", scenarios)
     assert summary(recorded(experiment)) == summary(recorded(experiment))
 
 
-def test_another_seed_gives_other_windows_under_the_same_laws(scenarios: Path, recorded: Any) -> None:
+def test_another_seed_gives_other_windows_under_the_same_laws(scenarios, recorded):
     settings = [TrafficSettings(repeat=False, seed=seed, end_s=300.0) for seed in (1, 2)]
     first, second = (
         summary(recorded(Experiment(scenario=str(scenarios / "intersection.sumocfg"), traffic=traffic)))

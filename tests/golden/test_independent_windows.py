@@ -81,7 +81,7 @@ def intervals(path: list[Point], x: float, y: float, range_m: float) -> list[Int
 
 
 @pytest.fixture(scope="module")
-def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def games(tmp_path_factory) -> Path:
     """Return a copy of the games of the SUMO package, shortened; a copy because they write files beside themselves."""
     if not GAMES.is_dir():
         pytest.skip("this SUMO package has no tools/game")
@@ -114,16 +114,14 @@ def compare(config: Path, result: Any, folder: Path, **choice: Any) -> int:
 
 
 @pytest.mark.parametrize("name", ["intersection", "expressway"])
-def test_shipped_scenarios(name: str, scenarios: Path, recorded: Any, tmp_path: Path) -> None:
+def test_shipped_scenarios(name, scenarios, recorded, tmp_path):
     config = scenarios / f"{name}.sumocfg"
     result = recorded(load_experiment(str(config), [ONCE]))
     assert compare(config, result, tmp_path) > 400
 
 
 @pytest.mark.parametrize("name", ["A10KW", "corridor", "cross", "fkk_in", "grid6", "ramp", "square"])
-def test_foreign_configurations_at_their_busiest_junction(
-    name: str, games: Path, recorded: Any, tmp_path: Path
-) -> None:
+def test_foreign_configurations_at_their_busiest_junction(name, games, recorded, tmp_path):
     config = games / f"{name}.sumocfg"
     result = recorded(load_experiment(str(config), [ONCE]))
     assert any(f"'{result.rsus[0].id}'" in note for note in result.info.notes)
@@ -131,7 +129,7 @@ def test_foreign_configurations_at_their_busiest_junction(
     assert compare(config, result, tmp_path, without=("bicycle",)) > 50
 
 
-def test_two_overlapping_rsus_named_by_the_user(games: Path, recorded: Any, tmp_path: Path) -> None:
+def test_two_overlapping_rsus_named_by_the_user(games, recorded, tmp_path):
     config = games / "square.sumocfg"
     result = recorded(load_experiment(str(config), [ONCE, (("traffic", "rsu"), ["250,250:150", "150,250:150"])]))
     assert [rsu.range_m for rsu in result.rsus] == [150.0, 150.0]
@@ -164,7 +162,7 @@ TRACKS = {
 
 
 @pytest.fixture(scope="module")
-def street(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def street(tmp_path_factory) -> Path:
     """A scenario with pedestrians, bicycles, and buses and trams that stop, from 15:00 on in steps of 0.1 s."""
     folder = tmp_path_factory.mktemp("street")
     environment = os.environ | {"SUMO_HOME": sumo.SUMO_HOME}
@@ -195,9 +193,7 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TWELVE = [f"{150 + 75 * column},{225 + 75 * row}:90" for column in range(4) for row in range(3)]
 
 
-def test_pedestrians_bicycles_and_public_transport_under_twelve_overlapping_rsus(
-    street: Path, recorded: Any, tmp_path: Path
-) -> None:
+def test_pedestrians_bicycles_and_public_transport_under_twelve_overlapping_rsus(street, recorded, tmp_path):
     settings = [ONCE, (("traffic", "rsu"), TWELVE)]
     result = recorded(load_experiment(str(street), settings))
     assert (result.info.begin_s, result.info.step_s, len(result.rsus)) == (54000.0, 0.1, 12)
@@ -205,7 +201,7 @@ def test_pedestrians_bicycles_and_public_transport_under_twelve_overlapping_rsus
     assert {window.vehicle_type for window in result.windows} == {"car", "bus"}
 
 
-def test_bicycles_and_trams_take_part_when_asked_for(street: Path, recorded: Any, tmp_path: Path) -> None:
+def test_bicycles_and_trams_take_part_when_asked_for(street, recorded, tmp_path):
     def of(*kinds: str) -> Any:
         settings = [ONCE, (("traffic", "rsu"), TWELVE), (("traffic", "vehicle_types"), list(kinds))]
         return recorded(load_experiment(str(street), settings))

@@ -36,7 +36,7 @@ def images() -> ImageSet:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> ImageSet:
+def tiny(monkeypatch, images) -> ImageSet:
     """Make the learners load the tiny set."""
     monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: images)
     return images
@@ -48,7 +48,7 @@ def roads() -> SteeringSet:
 
 
 @pytest.fixture
-def on_tiny_roads(monkeypatch: pytest.MonkeyPatch, roads: SteeringSet) -> SteeringSet:
+def on_tiny_roads(monkeypatch, roads) -> SteeringSet:
     """Make the steering learners load the tiny roads, silo i with the i-th part of them."""
 
     def parts(frames: SteeringSet, *, silos: int, **_: object) -> list[np.ndarray]:
@@ -104,7 +104,7 @@ def participant() -> Callable[..., Participant]:
 
 
 @pytest.fixture
-def new_fedefm(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> Callable[..., FedEFM]:
+def new_fedefm(monkeypatch, images) -> Callable[..., FedEFM]:
     """Return a maker of FedEFM on the tiny set, quick; ``context`` changes its own."""
     monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: images)
 
@@ -116,7 +116,7 @@ def new_fedefm(monkeypatch: pytest.MonkeyPatch, images: ImageSet) -> Callable[..
 
 
 @pytest.fixture
-def group(participant: Callable[..., Participant]) -> Callable[..., list[Participant]]:
+def group(participant) -> Callable[..., list[Participant]]:
     """Return a maker of ``count`` participants of a round, each the peer of all others."""
 
     def make(round_: int, count: int = 3, *, first: int = 0) -> list[Participant]:
@@ -131,13 +131,13 @@ def group(participant: Callable[..., Participant]) -> Callable[..., list[Partici
 
 
 @pytest.fixture
-def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_bounds(monkeypatch) -> None:
     """Settings beyond their bounds, such as a learning rate at which any network diverges."""
     monkeypatch.setattr("vnetsim.errors.bounds.Within.check", lambda *_: None)
 
 
 @pytest.fixture
-def new_steering(on_tiny_roads: SteeringSet) -> Callable[..., Any]:  # noqa: ARG001  replaces the frames
+def new_steering(on_tiny_roads) -> Callable[..., Any]:  # noqa: ARG001  replaces the frames
     """Return a maker of steering learners on the tiny roads, quick and without blur."""
 
     def make(cls: Any, topology: str = "contact", context: dict[str, Any] | None = None, **settings: Any) -> Any:
@@ -150,6 +150,6 @@ def new_steering(on_tiny_roads: SteeringSet) -> Callable[..., Any]:  # noqa: ARG
 
 
 @pytest.fixture(params=["cdl", "dsgd", "fedavg-steering"])
-def learner_class(request: pytest.FixtureRequest) -> Any:
+def learner_class(request) -> Any:
     """Each of the steering learners."""
     return learner_class_of(request.param)

@@ -1,7 +1,5 @@
 """The device that a run asks for."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +22,7 @@ from vnetsim.learning.device import peak_memory, resolve_device
         ("tpu", 2, "must be auto, cpu, cuda or cuda:N"),
     ],
 )
-def test_the_device_is_the_one_asked_for(asked: str, devices: int, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_is_the_one_asked_for(asked, devices, given, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: devices > 0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
     if " " in given:
@@ -35,9 +33,7 @@ def test_the_device_is_the_one_asked_for(asked: str, devices: int, given: str, m
 
 
 @pytest.mark.parametrize(("platform", "host"), [("linux", 5 * 1024), ("darwin", 5)])
-def test_peak_memory_is_in_bytes_and_of_the_device_that_held_most(
-    platform: str, host: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peak_memory_is_in_bytes_and_of_the_device_that_held_most(platform, host, monkeypatch):
     cuda = SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, max_memory_allocated=(7, 9).__getitem__)
     system = SimpleNamespace(platform=platform, modules={"torch": SimpleNamespace(cuda=cuda)})
     monkeypatch.setattr("vnetsim.learning.device.sys", system)

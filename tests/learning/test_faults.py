@@ -38,7 +38,7 @@ class Given:
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("x"), *map(RuntimeError, OUT_OF_MEMORY)])
-def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error: Exception) -> None:
+def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error):
     given: Any = Given(error=error)
     told = (
         r"^learner 'given' failed in train in round 2: .* Lower learning\.batch or take a smaller learning\.encoder\.$"
@@ -48,7 +48,7 @@ def test_vehicles_are_not_trained_again_where_memory_did_not_suffice(error: Exce
     assert given.calls == 1
 
 
-def test_of_vehicles_trained_together_the_first_that_fails_alone_is_named() -> None:
+def test_of_vehicles_trained_together_the_first_that_fails_alone_is_named():
     given: Any = Given(error=RuntimeError("odd"))
     with pytest.raises(RunError, match=r"^learner 'given' failed in train in round 2 at vehicle 'v0': .*odd"):
         train_checked(given, participants(2), {})
@@ -56,7 +56,7 @@ def test_of_vehicles_trained_together_the_first_that_fails_alone_is_named() -> N
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_an_update_that_is_not_finite_is_marked_so(value: float) -> None:
+def test_an_update_that_is_not_finite_is_marked_so(value):
     def state(bad: float = 1.0) -> dict[str, torch.Tensor]:
         return {
             "weights": torch.tensor([[3e38, -3e38], [0.0, bad]]),
@@ -69,14 +69,14 @@ def test_an_update_that_is_not_finite_is_marked_so(value: float) -> None:
     assert [update.finite for update in train_checked(learner, participants(3), {})] == [True, False, True]
 
 
-def test_an_update_may_weigh_nothing() -> None:
+def test_an_update_may_weigh_nothing():
     made = Aggregation(weights=[0.0, 1.0], metrics={})
     learner: Any = SimpleNamespace(name="given", aggregate=lambda _: made)
     updates = [Update(participant=who, state={}, loss=1.0, finite=True) for who in participants(2)]
     assert aggregate_checked(learner, updates, "in aggregate in round 2") is made
 
 
-def test_all_values_are_looked_at_and_groups_without_numbers_are_finite() -> None:
+def test_all_values_are_looked_at_and_groups_without_numbers_are_finite():
     assert all_finite([]) == []
     assert all_finite([[], [torch.zeros(0)], [torch.tensor(3)]]) == [True] * 3
     fine = [torch.full((3, 2), -1e38), torch.tensor([1e308], dtype=torch.float64), torch.ones(2, dtype=torch.complex64)]

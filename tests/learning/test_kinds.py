@@ -31,19 +31,19 @@ ABSTRACT = f"{HEAD}\nimport abc\nclass Mine(abc.ABC):\n{NAMES}\n{BODY}\n".replac
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     return path
 
 
-def test_a_learner_has_these_parts() -> None:
+def test_a_learner_has_these_parts():
     methods = {"create", "describe", "series", "cost", "train", "aggregate", "evaluate"}
     state = {"state_dict", "load_state_dict", "sample_images"}
     assert set(LEARNERS.parts) == {"name", "task", "paper", "Settings"} | methods | state
 
 
-def test_a_class_of_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_a_file(file, monkeypatch):
     found: Any = LEARNERS.find(f"{file}:Mine")
     assert found.name == "mine"
     assert found.Settings().batch == 3
@@ -89,7 +89,7 @@ def replaced(old: str, new: str) -> str:
         (f"{MINE}    defaults = ['rounds']\n", r"mine\.py:Mine: its defaults must be a mapping"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_line(file: Path, text: str, message: str) -> None:
+def test_what_is_wrong_with_a_file_is_one_line(file, text, message):
     file.write_text(text)
     (file.parent / "beside.py").touch()
     before = set(sys.modules)
@@ -100,7 +100,7 @@ def test_what_is_wrong_with_a_file_is_one_line(file: Path, text: str, message: s
     assert not left or "mine.py:Mine" in str(caught.value) or "unknown learner class" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_not_named_in_full(file: Path) -> None:
+def test_a_file_that_is_not_there_or_not_named_in_full(file):
     with pytest.raises(InputError, match=r"gone\.py: no such file"):
         LEARNERS.find(f"{file.parent / 'gone.py'}:Mine")
     with pytest.raises(InputError, match="cannot be read"):
@@ -128,14 +128,14 @@ class Entry:
         (lambda: int, r"learner 'broken' \(package:Class\): it lacks name, task, paper"),
     ],
 )
-def test_an_installed_learner_that_is_at_fault(load: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_learner_that_is_at_fault(load, message, monkeypatch):
     monkeypatch.setattr("vnetsim.plugins.entry_points", lambda group: [*entry_points(group=group), Entry(load)])
     assert "broken" in LEARNERS.names()
     with pytest.raises(RunError, match=message):
         LEARNERS.find("broken")
 
 
-def test_every_installed_learner_tells_payload_and_equations() -> None:
+def test_every_installed_learner_tells_payload_and_equations():
     for name in LEARNERS.names():
         told = LEARNERS.find(name)
         assert told.payload, name

@@ -1,19 +1,17 @@
 """The record of a learner's model, and the files of the RSUs' own."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vnetsim.learning import Description
 from vnetsim.learning.model_record import model_files, model_record
 
 
-def test_files_have_the_names_of_the_rsus_and_numbers_where_a_disk_would_take_two_for_one() -> None:
+def test_files_have_the_names_of_the_rsus_and_numbers_where_a_disk_would_take_two_for_one():
     assert model_files(["A", "b/c"]) == {"A": "models/A.safetensors", "b/c": "models/b-c.safetensors"}
     assert model_files(["A", "a"]) == {"A": "models/0-A.safetensors", "a": "models/1-a.safetensors"}
 
 
-def test_of_weights_alone_images_are_taken_as_they_are() -> None:
+def test_of_weights_alone_images_are_taken_as_they_are():
     described = Description(
         encoder="net",
         parameters=7,

@@ -22,14 +22,14 @@ def at(env: simpy.Environment, time_s: float, action: Callable[[], object]) -> N
     env.timeout(time_s - env.now).callbacks.append(lambda _: action())
 
 
-def test_a_transfer_says_whether_its_end_moved() -> None:
+def test_a_transfer_says_whether_its_end_moved():
     rates = iter([80.0, 80.0, 0.0, 0.0, 160.0])
     transfer = Transfer(100, lambda _: next(rates), lambda: None)
     told = [(transfer.settle(virtual_s, 0.0), transfer.due_s) for virtual_s in (1.0, 2.0, 3.0, 4.0, 5.0)]
     assert told == [(True, 11.0), (False, 11.0), (True, math.inf), (False, math.inf), (True, 9.0)]
 
 
-def test_a_leave_speeds_the_others_up_and_its_bytes_are_booked() -> None:
+def test_a_leave_speeds_the_others_up_and_its_bytes_are_booked():
     env = simpy.Environment()
     channel, done = Channel(env), []
     leaver = channel.send(1000, constant(8000.0), lambda: done.append("leaver"))
@@ -45,7 +45,7 @@ def test_a_leave_speeds_the_others_up_and_its_bytes_are_booked() -> None:
     assert channel.carried_bytes == 1500.0
 
 
-def test_rates_follow_the_function_at_the_update_instants_only() -> None:
+def test_rates_follow_the_function_at_the_update_instants_only():
     env = simpy.Environment()
     channel, done, asked = Channel(env), [], []
 
@@ -60,7 +60,7 @@ def test_rates_follow_the_function_at_the_update_instants_only() -> None:
     assert asked == [0.0, 2.0, 4.0]
 
 
-def test_a_constant_rate_makes_no_events_while_time_passes() -> None:
+def test_a_constant_rate_makes_no_events_while_time_passes():
     env = simpy.Environment()
     channel = Channel(env)
     channel.send(1e9, constant(8.0), lambda: None)
@@ -72,7 +72,7 @@ def test_a_constant_rate_makes_no_events_while_time_passes() -> None:
     assert env.now == 1e9
 
 
-def test_nothing_moves_at_rate_zero_until_the_rate_rises() -> None:
+def test_nothing_moves_at_rate_zero_until_the_rate_rises():
     env = simpy.Environment()
     channel, done = Channel(env), []
     channel.send(10, lambda t: 0.0 if t < 3 else 80.0, lambda: done.append(env.now), update_s=1.0)
@@ -80,7 +80,7 @@ def test_nothing_moves_at_rate_zero_until_the_rate_rises() -> None:
     assert done == [4.0]
 
 
-def test_an_empty_transfer_ends_at_once() -> None:
+def test_an_empty_transfer_ends_at_once():
     env = simpy.Environment(initial_time=2.0)
     channel, done = Channel(env), []
     channel.send(0, constant(8.0), lambda: done.append(env.now))
@@ -88,7 +88,7 @@ def test_an_empty_transfer_ends_at_once() -> None:
     assert done == [2.0]
 
 
-def test_transfers_that_end_together_may_abort_each_other() -> None:
+def test_transfers_that_end_together_may_abort_each_other():
     env = simpy.Environment()
     channel, done = Channel(env), []
     transfers: list[Transfer] = []
@@ -104,7 +104,7 @@ def test_transfers_that_end_together_may_abort_each_other() -> None:
     assert channel.carried_bytes == 200
 
 
-def test_a_callback_may_send_on_the_same_channel() -> None:
+def test_a_callback_may_send_on_the_same_channel():
     env = simpy.Environment()
     channel, done = Channel(env), []
     channel.send(1, constant(8e9), lambda: channel.send(2, constant(8e9), lambda: done.append(env.now)))
@@ -112,7 +112,7 @@ def test_a_callback_may_send_on_the_same_channel() -> None:
     assert done == [pytest.approx(3e-9, rel=1e-12, abs=0)]
 
 
-def test_no_drift_over_a_long_busy_time() -> None:
+def test_no_drift_over_a_long_busy_time():
     # A slow transfer shares the channel with 20 000 short ones, one after the other: each second airtime is halved.
     env = simpy.Environment()
     channel, done = Channel(env), []
@@ -211,7 +211,7 @@ def exact(scenario: list[Plan]) -> tuple[list[Fraction], list[Fraction]]:
 
 @given(scenario=plans)
 @settings(deadline=None)
-def test_equals_exact_integration(scenario: list[Plan]) -> None:
+def test_equals_exact_integration(scenario):
     channel, end_s, moved = play(scenario)
     expected_end, expected_moved = exact(scenario)
     assert end_s == pytest.approx([float(e) for e in expected_end], rel=1e-9, abs=1e-9)

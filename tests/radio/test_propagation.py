@@ -1,7 +1,5 @@
 """Formulas of TR 37.885 against values worked out by hand, and distributions against what they should be."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -34,9 +32,7 @@ from vnetsim.radio.propagation import (
         (0.0, 1e9, "urban", True, 38.77),
     ],
 )
-def test_path_loss_by_hand(
-    distance_m: float, carrier_hz: float, environment: str, one_street: bool, loss_db: float
-) -> None:
+def test_path_loss_by_hand(distance_m, carrier_hz, environment, one_street, loss_db):
     found = path_loss_db(distance_m, carrier_hz, environment, one_street=one_street)
     assert found == pytest.approx(loss_db, abs=1e-12)
 
@@ -54,7 +50,7 @@ def test_path_loss_by_hand(
         (1100.0, "highway", 0.0),
     ],
 )
-def test_probability_of_line_of_sight_by_hand(distance_m: float, environment: str, probability: float) -> None:
+def test_probability_of_line_of_sight_by_hand(distance_m, environment, probability):
     assert line_of_sight_probability(distance_m, environment) == pytest.approx(probability, abs=1e-12)
 
 
@@ -69,13 +65,11 @@ def test_probability_of_line_of_sight_by_hand(distance_m: float, environment: st
         ((5.0, 1.6), CAR_M, 1000.0, 0.0, 9.0),  # 15 log10(1000) - 41 = 4
     ],
 )
-def test_blockage_by_hand(
-    antennas_m: tuple[float, float], blocker_m: float, distance_m: float, deviate: float, loss_db: float
-) -> None:
+def test_blockage_by_hand(antennas_m, blocker_m, distance_m, deviate, loss_db):
     assert blockage_db(distance_m, antennas_m, blocker_m, deviate) == pytest.approx(loss_db, abs=1e-12)
 
 
-def test_shadowing_is_gaussian_and_its_correlation_exponential() -> None:
+def test_shadowing_is_gaussian_and_its_correlation_exponential():
     generator = np.random.default_rng(2)
     fields = [ShadowingField(generator) for _ in range(5000)]
     values = np.array([[field(x, y, 10.0) for x, y in ((0, 0), (3, 4), (10, 0), (0, 10), (0, 30))] for field in fields])
@@ -85,12 +79,12 @@ def test_shadowing_is_gaussian_and_its_correlation_exponential() -> None:
     assert fields[0](6.0, 8.0, 10.0) == pytest.approx(fields[0](15.0, 20.0, 25.0), abs=1e-12), "places over its scale"
 
 
-def test_noise_by_hand() -> None:
+def test_noise_by_hand():
     assert noise_dbm(10e6, 9.0) == pytest.approx(-95.0, abs=1e-12)
     assert noise_dbm(1.0, 0.0) == -174.0
 
 
-def test_shannon_by_hand() -> None:
+def test_shannon_by_hand():
     # SNR 3 (linear) gives 2 bit/s/Hz
     assert shannon_bps(10 * math.log10(3), 1e6, 1.0, 100.0) == pytest.approx(2e6, rel=1e-12)
     assert shannon_bps(10 * math.log10(3), 1e6, 0.5, 100.0) == pytest.approx(1e6, rel=1e-12)
@@ -100,7 +94,7 @@ def test_shannon_by_hand() -> None:
 
 
 @pytest.mark.parametrize("snr_db", [0.0, 5.0, 10.0, 15.0, 20.0])
-def test_the_share_of_the_capacity_leaves_out_what_fast_fading_takes(snr_db: float) -> None:
+def test_the_share_of_the_capacity_leaves_out_what_fast_fading_takes(snr_db):
     """By default 60 % of log2(1 + SNR) are 68 to 72 % of its mean over Rayleigh fading, which is E of it."""
     ergodic = quad(lambda gain: math.log2(1 + 10 ** (snr_db / 10) * gain) * math.exp(-gain), 0, 60, epsrel=1e-10)[0]
     assert 0.675 < shannon_bps(snr_db, 1.0, Tr37885().efficiency, 100.0) / ergodic < 0.725

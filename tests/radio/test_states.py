@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def rates_mbps(model: Tr37885, places: list[tuple[float, float]], rsus: tuple[Rs
     return [model.downlink_bps(RSU, vehicle_m, state) / 1e6 for vehicle_m in places]
 
 
-def test_behind_buildings_by_hand() -> None:
+def test_behind_buildings_by_hand():
     """Distances 50 to 250 m round a corner, at 10 MHz: 36.85 + 30 log10(d) + 18.9 log10(5.9) dB."""
     places = [(math.sqrt(d * d - 3.4**2 - 100**2), 100.0) for d in (150.0, 200.0, 250.0)]
     assert rates_mbps(STILL, places) == pytest.approx([7.4, 3.9, 2.2], abs=0.05)
@@ -49,7 +48,7 @@ def test_behind_buildings_by_hand() -> None:
     )
 
 
-def test_streets_decide_and_highways_have_none() -> None:
+def test_streets_decide_and_highways_have_none():
     ahead, side = (200.0, 0.0), (150.0, 100.0)
     assert rates_mbps(STILL, [ahead]) == [50.0]
     assert rates_mbps(STILL, [side])[0] < 6
@@ -57,7 +56,7 @@ def test_streets_decide_and_highways_have_none() -> None:
         assert rates_mbps(open_land, [side]) == rates_mbps(open_land, [(math.hypot(*side), 0.0)])
 
 
-def test_polygons_hide_who_is_behind_them_and_the_file_is_looked_at(tmp_path: Path) -> None:
+def test_polygons_hide_who_is_behind_them_and_the_file_is_looked_at(tmp_path):
     file = tmp_path / "houses.add.xml"
 
     def houses(*shapes: str, more: str = "") -> Tr37885:
@@ -91,7 +90,7 @@ def test_polygons_hide_who_is_behind_them_and_the_file_is_looked_at(tmp_path: Pa
             replace(STILL, **given)  # type: ignore[arg-type]
 
 
-def test_states_of_links_are_counted_where_transfers_look_rates_up() -> None:
+def test_states_of_links_are_counted_where_transfers_look_rates_up():
     radio = Radio(STILL, Streams(seed=0), [RSU], BLOCK)
     use, env = radio.rate_use(), simpy.Environment()
     ahead, side = (radio._model.draw(np.random.default_rng(0), radio._memory, CAR) for _ in range(2))
@@ -107,7 +106,7 @@ def test_states_of_links_are_counted_where_transfers_look_rates_up() -> None:
     assert (use.looked_up, dict(use.states)) == (3, {"behind buildings": 2, "in line of sight": 1})
 
 
-def test_without_lanes_streets_are_one_street() -> None:
+def test_without_lanes_streets_are_one_street():
     for lanes in ([], [CROSS[0][:1]]):
         assert STILL.begin([RSU], lanes).sight is None
     other = replace(STILL, state="probability")
@@ -116,7 +115,7 @@ def test_without_lanes_streets_are_one_street() -> None:
     assert rates[0] == rates[1]
 
 
-def test_vehicles_block_as_often_as_the_standard_says_and_once_blocked_further_away_too() -> None:
+def test_vehicles_block_as_often_as_the_standard_says_and_once_blocked_further_away_too():
     model = replace(STILL, state="probability", max_spectral_efficiency=100.0)
     place = model.begin([RSU], [])
     distances_m = (20.0, 60.0, 120.0, 240.0)
@@ -146,7 +145,7 @@ def blocked_db(model: Tr37885, place: Place, heights_m: tuple[float, ...], seed:
     return round(model.loss_db((0.0, 0.0), (100.0, 0.0), "urban", state) - path_db, 9)
 
 
-def test_who_is_behind_whom_by_the_heights_of_the_fleet() -> None:
+def test_who_is_behind_whom_by_the_heights_of_the_fleet():
     """Antennas are on the roofs: over a lower blocker nothing is lost, below a higher one 9 dB, else 5."""
     model = replace(STILL, state="probability")
     place = model.begin([RSU], [])
@@ -165,7 +164,7 @@ def test_who_is_behind_whom_by_the_heights_of_the_fleet() -> None:
         assert blocked_db(replace(model, truck_share=share), place, (3.0, 3.0)) == loss_db, "the setting goes before"
 
 
-def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
+def test_shadowing_changes_along_the_path_and_says_the_same_again():
     model = replace(STILL, shadowing_db=3.0, max_spectral_efficiency=100.0)
     place = model.begin([RSU], CROSS)
     near, far = [], []
@@ -186,7 +185,7 @@ def test_shadowing_changes_along_the_path_and_says_the_same_again() -> None:
     assert asked[0] == asked[2] == model.downlink_bps(RSU, (100.0, 0.0), states[1])
 
 
-def test_rsus_on_one_channel() -> None:
+def test_rsus_on_one_channel():
     """Another RSU 500 m down the street, always sending: 21 Mbit/s at 100 m and 6 at 250 m in place of 50."""
     rsus = RSU, Rsu(id="other", x_m=-500.0, y_m=0.0, range_m=300.0)
     shared = replace(STILL, interference="co-channel")
@@ -199,7 +198,7 @@ def test_rsus_on_one_channel() -> None:
     assert rates_mbps(shared, [(-100.0, 0.0)], (RSU, hidden))[0] > 45, "another street disturbs little"
 
 
-def test_a_link_loses_by_its_state_what_the_tables_say() -> None:
+def test_a_link_loses_by_its_state_what_the_tables_say():
     """Shadowing of .9 dB in sight and 1.2 behind buildings, over 10 or 25 m; in sight by the distance on the ground."""
     model = replace(STILL, shadowing_db=0.9)
     state = replace(model.draw(np.random.default_rng(0), model.begin([RSU], BLOCK), CAR), uniform=0.0)
@@ -223,14 +222,14 @@ def test_a_link_loses_by_its_state_what_the_tables_say() -> None:
         assert state.place.state == "in line of sight"
 
 
-def test_received_power_by_hand() -> None:
+def test_received_power_by_hand():
     model = replace(STILL, rsu_power_dbm=20.0, rsu_antenna_dbi=7.0, vehicle_antenna_dbi=2.0)
     state = replace(model.draw(np.random.default_rng(0), model.begin([RSU], CROSS), CAR), uniform=0.0)
     by_hand = 20 + 7 + 2 - (38.77 + 16.7 * math.log10(math.hypot(100, 3.4)) + 18.2 * math.log10(5.9))
     assert model.received_dbm(RSU, (0.0, 100.0), state) == pytest.approx(by_hand, abs=1e-12)
 
 
-def test_what_disturbs_an_uplink_is_what_the_rsu_hears() -> None:
+def test_what_disturbs_an_uplink_is_what_the_rsu_hears():
     """Of another RSU 500 m away, wherever the vehicle is."""
     other = Rsu(id="other", x_m=-500.0, y_m=0.0, range_m=300.0)
     model = replace(STILL, interference="co-channel", max_spectral_efficiency=100.0)
@@ -241,7 +240,7 @@ def test_what_disturbs_an_uplink_is_what_the_rsu_hears() -> None:
         assert model.uplink_bps(RSU, vehicle_m, state) == pytest.approx(6e6 * math.log2(1 + sinr), rel=1e-12)
 
 
-def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks() -> None:
+def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks():
     model = Tr37885(state="los")
     link = Radio(model, Streams(seed=4), [RSU], CROSS)
     state = link._draw_state((), "v", "r", 0)
@@ -255,7 +254,7 @@ def test_always_in_line_of_sight_draws_one_shadowing_and_nobody_blocks() -> None
     assert state.place.state == "in line of sight"
 
 
-def test_rsus_350_m_apart_by_hand() -> None:
+def test_rsus_350_m_apart_by_hand():
     """50 Mbit/s by the noise alone are, at 140 m, 9.4 beside one that always sends, and 7.1 amid four."""
     neighbour, *others = (Rsu(id=f"at {x}", x_m=x, y_m=0.0, range_m=300.0) for x in (350.0, -350.0, -700.0, 700.0))
     shared = replace(STILL, interference="co-channel")

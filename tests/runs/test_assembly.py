@@ -20,9 +20,7 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 TINY = {"silos": {"count": 10}, "data": {"train_images": 400, "test_images": 50}, "learning": {"steps": 1}}
 
 
-def test_a_run_finds_every_plugin_and_checks_every_setting_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_finds_every_plugin_and_checks_every_setting_once(tmp_path, monkeypatch):
     found: Counter[tuple[str, str]] = Counter()
     made: Counter[type] = Counter()
     find, converter = Kind.find, structure._converter
@@ -48,7 +46,7 @@ def test_a_run_finds_every_plugin_and_checks_every_setting_once(
     assert (made[Experiment], made[LEARNERS.find(learner).Settings]) == (1, 1)
 
 
-def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner() -> None:
+def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner():
     given: dict[str, Any] = {**TINY, "schedule.learner": "fedco", "schedule.learning": {"batch": 8, "steps": 2}}
     costs = {}
     for model, images in (("trained", None), ("resnet18", 32)):
@@ -65,7 +63,7 @@ def test_a_model_on_the_clock_takes_the_place_of_that_of_the_schedules_learner()
     assert charged.work_flop == 32 * 4 * 1_110_966_272, "forward and backward for the query, forward for the key"
 
 
-def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_replay(tmp_path: Path) -> None:
+def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_replay(tmp_path):
     """A house over the western road hides those who are behind it."""
     shipped, config = SCENARIOS / "intersection", tmp_path / "housed.sumocfg"
     houses, more = tmp_path / "houses.add.xml", tmp_path / "more.add.xml"
@@ -103,7 +101,7 @@ def test_buildings_of_a_sumo_scenario_are_found_recorded_and_the_same_in_a_repla
             assemble(vnetsim.Experiment(config, settings={"radio.state": "polygons"}))
 
 
-def test_a_computer_for_a_type_that_nobody_drives_is_refused(tmp_path: Path) -> None:
+def test_a_computer_for_a_type_that_nobody_drives_is_refused(tmp_path):
     known, config = "truck", SCENARIOS / "intersection.sumocfg"
     for name in (known, "xway_coach", "bus"):
         assemble(vnetsim.Experiment(config, settings={"compute.by_type": {name: "agx-orin"}}))

@@ -18,7 +18,7 @@ PROGRESS = TrainingHistory(initial={"knn": 0.1}, rounds=(ROUND, ROUND))
 STATE = {"model.w": torch.linspace(0, 1, 7), "n": torch.tensor(3)}
 
 
-def test_many_rounds_are_written_once_and_come_back(tmp_path: Path) -> None:
+def test_many_rounds_are_written_once_and_come_back(tmp_path):
     checkpoint = Checkpoint(Folder(tmp_path))
     rounds: list[FinishedRound] = []
     sizes = []
@@ -43,7 +43,7 @@ def test_many_rounds_are_written_once_and_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool, torch.int64])
-def test_a_state_of_any_type_is_written_as_safetensors_does(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_a_state_of_any_type_is_written_as_safetensors_does(dtype, tmp_path):
     weight = torch.arange(120).reshape(5, 2, 3, 4).to(dtype)
     state = {"plain": weight, "scalar": torch.tensor(1, dtype=dtype), "none": weight[:0]}
     state["turned"] = torch.ones(2, 3, dtype=dtype).T
@@ -56,9 +56,7 @@ def test_a_state_of_any_type_is_written_as_safetensors_does(dtype: torch.dtype, 
     assert all(torch.equal(back[name], tensor) and back[name].dtype == tensor.dtype for name, tensor in state.items())
 
 
-def test_a_kill_between_the_two_writes_leaves_the_previous_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_between_the_two_writes_leaves_the_previous_round(tmp_path, monkeypatch):
     checkpoint = Checkpoint(Folder(tmp_path))
     checkpoint.save(TrainingHistory(initial={"knn": 0.1}), STATE)
 
@@ -79,7 +77,7 @@ def test_a_kill_between_the_two_writes_leaves_the_previous_round(
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "foreign"])
 @pytest.mark.parametrize("pattern", ["state-*", "silo-3-*", "progress.json"])
-def test_damage_is_named(tmp_path: Path, pattern: str, damage: str) -> None:
+def test_damage_is_named(tmp_path, pattern, damage):
     Checkpoint(Folder(tmp_path)).save(PROGRESS, {"silo.3.w": torch.arange(4.0), **STATE})
     (path,) = (tmp_path / "checkpoint").glob(pattern)
     if damage == "gone":
@@ -94,7 +92,7 @@ def test_damage_is_named(tmp_path: Path, pattern: str, damage: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_the_digest_tells_participants_apart() -> None:
+def test_the_digest_tells_participants_apart():
     def one(**changes: object) -> Participant:
         values = {
             "round": 1,
@@ -121,9 +119,7 @@ def silo_files(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("silo-*")}
 
 
-def test_silo_and_aggregator_are_written_when_one_of_their_tensors_is_another_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silo_and_aggregator_are_written_when_one_of_their_tensors_is_another_object(tmp_path, monkeypatch):
     written: list[str] = []
     replace = disk.replace
 
@@ -155,7 +151,7 @@ def test_silo_and_aggregator_are_written_when_one_of_their_tensors_is_another_ob
     assert all(torch.equal(state[name], second[name]) for name in second)
 
 
-def test_a_resumed_checkpoint_has_the_same_files(tmp_path: Path) -> None:
+def test_a_resumed_checkpoint_has_the_same_files(tmp_path):
     """File names follow from content, so that a run that was resumed leaves the same folder."""
     state = {"silo.3.w": torch.arange(4.0), **STATE}
     checkpoint = Checkpoint(Folder(tmp_path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ def fault(call: Any, *args: Any, **keys: Any) -> str:
     return ""
 
 
-def test_what_a_setting_needs_is_a_setting_or_a_known_fact() -> None:
+def test_what_a_setting_needs_is_a_setting_or_a_known_fact():
     known = {text.key for table, kind in classes() for text in setting_texts(kind, table)}
     for _, kind in classes():
         for name, needs in acts_of(kind).items():
@@ -89,7 +88,7 @@ def test_what_a_setting_needs_is_a_setting_or_a_known_fact() -> None:
         ({"topology": Experiment(scenario="gaussian").topology}, ""),
     ],
 )
-def test_a_setting_without_effect_is_refused(given: dict[str, Any], message: str) -> None:
+def test_a_setting_without_effect_is_refused(given, message):
     said = fault(vnetsim.Experiment, **{"scenario": "gaussian", **given})
     assert message in said
     assert bool(message) == bool(said)
@@ -114,7 +113,7 @@ def test_a_setting_without_effect_is_refused(given: dict[str, Any], message: str
         ({"learning__steps": 3, "timing_only": True}, ""),
     ],
 )
-def test_a_run_knows_its_rsus_and_its_learner(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_run_knows_its_rsus_and_its_learner(given, message, tmp_path):
     few = {"silos__count": 5, "data": {"train_images": 60, "test_images": 9}, "traffic__end_s": 20, "rounds": 1}
     timing = {"timing_only": True, "progress": False, "out": tmp_path / "out"}
     said = fault(vnetsim.run, "gaussian", **(few | {"learner": "fedavg-classification"} | timing | given))
@@ -123,7 +122,7 @@ def test_a_run_knows_its_rsus_and_its_learner(given: dict[str, Any], message: st
     assert (tmp_path / "out").exists() == (not message)
 
 
-def test_a_file_is_refused_too_unless_the_call_took_the_effect_away_or_it_is_a_record(tmp_path: Path) -> None:
+def test_a_file_is_refused_too_unless_the_call_took_the_effect_away_or_it_is_a_record(tmp_path):
     file = tmp_path / "own.toml"
     file.write_text('scenario = "gaussian"\ndata.alpha = 0.3\n')
     assert fault(vnetsim.Experiment, file).startswith(f"{file}: data.alpha: means nothing with data.partition = 'iid'")
@@ -155,9 +154,7 @@ def test_a_file_is_refused_too_unless_the_call_took_the_effect_away_or_it_is_a_r
         ),
     ],
 )
-def test_a_study_is_refused_what_acts_in_none_of_its_cells(
-    study: str, options: list[Any], message: str, tmp_path: Path
-) -> None:
+def test_a_study_is_refused_what_acts_in_none_of_its_cells(study, options, message, tmp_path):
     path, arms = tmp_path / "study.toml", '[[arms]]\nlearner = "fedavg"\n[[arms]]\nlearner = "flsimco"\n'
     path.write_text(f'scenario = "gaussian"\n{study}\n{arms}')
     said = fault(plan_of, str(path), options, size="b" if "sizes" in study else None)
@@ -165,7 +162,7 @@ def test_a_study_is_refused_what_acts_in_none_of_its_cells(
     assert bool(message) == bool(said)
 
 
-def test_a_comparison_knows_its_rsus(tmp_path: Path) -> None:
+def test_a_comparison_knows_its_rsus(tmp_path):
     given = {"traffic.end_s": 20, "silos.count": 5, "handover.policy": "forward"}
     asked = {"learners": "fedavg-classification", "timing_only": True, "seeds": [0], "progress": False}
     said = fault(vnetsim.compare, "gaussian", settings=given, out=tmp_path / "out", **asked)
@@ -173,7 +170,7 @@ def test_a_comparison_knows_its_rsus(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_rounds_of_the_settings_count_without_training_too(tmp_path: Path) -> None:
+def test_rounds_of_the_settings_count_without_training_too(tmp_path):
     given = {"rounds": 1, "silos.count": 5, "data.train_images": 60, "data.test_images": 9, "traffic.end_s": 90}
     asked = {"learner": "fedavg-classification", "timing_only": True, "progress": False}
     assert vnetsim.run("gaussian", settings=given, out=tmp_path / "out", **asked).rounds.height == 1

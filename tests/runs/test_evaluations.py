@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -46,7 +45,7 @@ class Counting:
 @pytest.mark.parametrize(
     ("every", "evaluated"), [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (2, [0, 2, 4, 6, 7]), (3, [0, 3, 6, 7]), (9, [0, 7])]
 )
-def test_evaluations_are_as_often_as_asked(every: int, evaluated: list[int], known: bool, tmp_path: Path) -> None:
+def test_evaluations_are_as_often_as_asked(every, evaluated, known, tmp_path):
     """The untrained model and the last one always, also where the traffic ends before another round closes."""
     learner: Any = Counting()
     training = Training(
@@ -80,7 +79,7 @@ class Several(Counting):
         return float(len(aggregators))
 
 
-def test_below_a_cloud_no_model_is_measured_once_it_is_the_clouds(tmp_path: Path) -> None:
+def test_below_a_cloud_no_model_is_measured_once_it_is_the_clouds(tmp_path):
     """The traffic ends after a round that was not to be evaluated, and the cloud has averaged what it made."""
     names = ("a", "b", CLOUD)
     training = Training(
@@ -104,7 +103,7 @@ def test_below_a_cloud_no_model_is_measured_once_it_is_the_clouds(tmp_path: Path
     assert training.metric_rows[len(names) :] == [(1, 2.0, "count", 1.0, CLOUD)]
 
 
-def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path: Path) -> None:
+def test_a_checkpoint_is_of_the_end_of_a_round_whenever_it_is_written(tmp_path):
     """Ctrl-C comes while the next round is trained, by a learner that changes its model in place."""
     learner: Any = Counting()
     training = Training(

@@ -45,9 +45,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, Killed])
-def test_what_waits_is_neither_lost_nor_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: type[BaseException]
-) -> None:
+def test_what_waits_is_neither_lost_nor_another(tmp_path, monkeypatch, stopped):
     """Rounds that were not saved yet, when the fifth is trained; whoever is killed saves nothing any more."""
     play(tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -65,7 +63,7 @@ def test_what_waits_is_neither_lost_nor_another(
     assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
 
 
-def test_rounds_that_close_quickly_are_saved_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_that_close_quickly_are_saved_together(tmp_path, monkeypatch):
     """At most so often, and at the end."""
     saved = []
     save = Checkpoint.save

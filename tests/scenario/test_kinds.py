@@ -17,7 +17,7 @@ def kind_name(scenario: Path | str) -> str:
     return "" if kind is None else kind.name
 
 
-def test_kinds_by_name(tmp_path: Path) -> None:
+def test_kinds_by_name(tmp_path):
     assert kind_name("gaussian") == kind_name(f"{tmp_path}/mine.py:Source") == "traffic source"
     assert kind_name(tmp_path) == kind_name(tmp_path / "windows.parquet") == "replay"
     assert {kind_name(tmp_path / f"gone{suffix}") for suffix in RECORDINGS} == {"fcd"}
@@ -25,7 +25,7 @@ def test_kinds_by_name(tmp_path: Path) -> None:
     assert kind_name(tmp_path / "gone.cfg") == ""
 
 
-def test_every_kind_says_what_it_accepts(tmp_path: Path) -> None:
+def test_every_kind_says_what_it_accepts(tmp_path):
     with pytest.raises(InputError, match="no such file or folder; accepted are") as caught:
         open_traffic(Experiment(scenario=str(tmp_path / "gone.cfg")))
     assert all(kind.accepts() in str(caught.value) for kind in TRAFFIC_KINDS)
@@ -36,7 +36,7 @@ def test_every_kind_says_what_it_accepts(tmp_path: Path) -> None:
         open_traffic(Experiment(scenario=str(tmp_path / "it.cfg")))
 
 
-def test_what_another_traffic_takes() -> None:
+def test_what_another_traffic_takes():
     assert {kind.name: kind.seeded_by for kind in TRAFFIC_KINDS if kind.seeded_by} == {
         "traffic source": "seed",
         "sumo": "traffic.seed",
@@ -80,7 +80,7 @@ ALL = {
         ("gone.sumocfg", {"net"}),
     ],
 )
-def test_settings_that_traffic_does_not_read_are_refused(scenario: str, unread: set[str]) -> None:
+def test_settings_that_traffic_does_not_read_are_refused(scenario, unread):
     source = {"file": "log.csv"} if scenario == "access-log" else {}
     for name, value in ALL.items():
         asked = Experiment(scenario=scenario, source=source, traffic=TrafficSettings(**{name: value}))
@@ -92,7 +92,7 @@ def test_settings_that_traffic_does_not_read_are_refused(scenario: str, unread: 
         assert (f"this traffic does not read traffic.{name}: leave" in told) == (name in unread), name
 
 
-def test_an_own_source_says_what_it_reads_or_a_note_says_that_it_does_not(tmp_path: Path) -> None:
+def test_an_own_source_says_what_it_reads_or_a_note_says_that_it_does_not(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     asked = Experiment(scenario=f"{tmp_path}/own.py:Own", traffic=TrafficSettings(end_s=9.0))
     (note,) = open_traffic(asked).info.notes
@@ -117,7 +117,7 @@ def test_an_own_source_says_what_it_reads_or_a_note_says_that_it_does_not(tmp_pa
         ("exit_s: float", "exit_s: complex", "source: Own has a setting of type complex, which no TOML gives: "),
     ],
 )
-def test_what_is_wrong_with_settings_of_an_own_source_is_said(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_settings_of_an_own_source_is_said(old, new, said, tmp_path):
     (tmp_path / "own.py").write_text(OWN.replace(old, new))
     with pytest.raises(InputError) as caught:
         open_traffic(Experiment(scenario=f"{tmp_path}/own.py:Own", source={"exit_s": 2.0}))

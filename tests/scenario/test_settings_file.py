@@ -19,14 +19,14 @@ def load(*overrides: str) -> Experiment:
     return load_experiment("gaussian", [parse_override(text) for text in overrides])
 
 
-def test_defaults_survive_a_round_trip_through_toml(tmp_path: Path) -> None:
+def test_defaults_survive_a_round_trip_through_toml(tmp_path):
     experiment = load("traffic.seed=7", 'traffic.rsu=["a", "1,2:30"]', "learning.batch=32", "round.quorum=3")
     file = tmp_path / "experiment.toml"
     file.write_text(to_toml(experiment))
     assert load_experiment(str(file)) == experiment
 
 
-def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path: Path) -> None:
+def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path):
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nrounds = 3\n[round]\nquorum = 2\ninvited = 8\n')
     experiment = load_experiment(str(file), [(("round", "quorum"), 4), (("round", "quorum"), 5)])
@@ -39,13 +39,13 @@ def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path: Path) -> No
         assert (found.quorum, found.invited) == expected
 
 
-def test_a_scenario_in_a_toml_file_is_found_beside_it(tmp_path: Path) -> None:
+def test_a_scenario_in_a_toml_file_is_found_beside_it(tmp_path):
     file = tmp_path / "e.toml"
     file.write_text('scenario = "net/x.sumocfg"\n')
     assert load_experiment(str(file)).scenario == str(tmp_path / "net/x.sumocfg")
 
 
-def test_a_run_directory_gives_its_settings_and_becomes_the_scenario(tmp_path: Path) -> None:
+def test_a_run_directory_gives_its_settings_and_becomes_the_scenario(tmp_path):
     (tmp_path / "experiment.toml").write_text('scenario = "gaussian"\nrounds = 3\n')
     reseal(tmp_path)
     experiment = load_experiment(str(tmp_path))
@@ -68,7 +68,7 @@ class Learners(dict[str, Any]):
             return read_experiment(str(scenario), [parse_override(text) for text in overrides])[0]
 
 
-def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path: Path) -> None:
+def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path):
     text = 'scenario = "gaussian"\nlearner = "a"\n[learning]\nbatch = 8\nqueue = 5\n'
     (tmp_path / "experiment.toml").write_text(text)
     reseal(tmp_path)
@@ -82,7 +82,7 @@ def test_another_learner_keeps_the_recorded_settings_that_it_knows(tmp_path: Pat
 OWN = {"data.name": "road", "rounds": 7, "round.quorum": 3}
 
 
-def test_a_learners_defaults_stand_between_the_general_ones_and_the_file(tmp_path: Path) -> None:
+def test_a_learners_defaults_stand_between_the_general_ones_and_the_file(tmp_path):
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nrounds = 9\n[data]\nalpha = 2.0\n')
     learners = Learners(flsimco=learner("flsimco", {"seed": 4}), x=learner("x", OWN))
@@ -95,7 +95,7 @@ def test_a_learners_defaults_stand_between_the_general_ones_and_the_file(tmp_pat
     assert load_experiment(str(file)).rounds is None, "no learner is looked at"
 
 
-def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) -> None:
+def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path):
     learners = Learners(x=learner("x", {"round.quorum": 8, "round.invited": 8}))
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nlearner = "x"\n[round]\ninvited = 6\n')
@@ -120,15 +120,13 @@ def test_a_value_that_clashes_with_a_learners_default_is_told(tmp_path: Path) ->
         ({"learner": "x"}, r"learner is not among what they may set"),
     ],
 )
-def test_wrong_defaults_of_a_learner_name_it(defaults: dict[str, Any], message: str) -> None:
+def test_wrong_defaults_of_a_learner_name_it(defaults, message):
     with pytest.raises(RunError, match=f"learner 'x': its own defaults are wrong: {message}"):
         Learners(x=learner("x", defaults)).read("gaussian", "learner=x")
 
 
 @pytest.mark.parametrize("recorded_by", ["old", "mobility"])
-def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(
-    tmp_path: Path, recorded_by: str
-) -> None:
+def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(tmp_path, recorded_by):
     old = {"data.name": "road", "traffic.seed": 5, "round.quorum": 3, "round.invited": 4}
     kinds = Learners(old=learner("old", old), new=learner("new", {"silos.count": 11, "round.quorum": 2}))
     # the user had set round.invited
@@ -148,13 +146,13 @@ def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(
     assert kinds.read(tmp_path, "learner=old") == again
 
 
-def test_a_learners_file_is_found_beside_the_toml_file_that_names_it(tmp_path: Path) -> None:
+def test_a_learners_file_is_found_beside_the_toml_file_that_names_it(tmp_path):
     (tmp_path / "e.toml").write_text('scenario = "gaussian"\nlearner = "sub/mine.py:Mine"\n')
     assert load_experiment(str(tmp_path / "e.toml")).learner == f"{tmp_path / 'sub' / 'mine.py'}:Mine"
 
 
 @pytest.mark.parametrize("named", ["sub/file", "/elsewhere/file", ""])
-def test_files_are_found_beside_the_toml_file_that_names_them(tmp_path: Path, named: str) -> None:
+def test_files_are_found_beside_the_toml_file_that_names_them(tmp_path, named):
     tables = f'[traffic]\nnet = "{named}"\nrsu = ["{named}.xml", "A1"]\n[data]\nroot = "{named}"\n'
     (tmp_path / "e.toml").write_text(f'scenario = "gaussian"\n{tables}')
     found = str(tmp_path / named) if named else ""
@@ -183,13 +181,13 @@ def test_files_are_found_beside_the_toml_file_that_names_them(tmp_path: Path, na
         ("x", r"--set x: write it as table\.key=value"),
     ],
 )
-def test_every_fault_is_one_line_that_names_key_and_value(override: str, message: str) -> None:
+def test_every_fault_is_one_line_that_names_key_and_value(override, message):
     with pytest.raises(InputError, match=message) as caught:
         load(override)
     assert "\n" not in str(caught.value)
 
 
-def test_settings_of_a_plug_in_do_not_go_to_another_that_takes_its_place(tmp_path: Path) -> None:
+def test_settings_of_a_plug_in_do_not_go_to_another_that_takes_its_place(tmp_path):
     file = tmp_path / "e.toml"
     file.write_text(
         'scenario = "gaussian"\nradio.environment = "highway"\nselection = { name = "oort", alpha = 3.0 }\n'
@@ -207,7 +205,7 @@ def test_settings_of_a_plug_in_do_not_go_to_another_that_takes_its_place(tmp_pat
     assert (given.data.own, given.encoder) == ({}, {})
 
 
-def test_a_file_named_from_another_folder_is_no_other_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_named_from_another_folder_is_no_other_plug_in(tmp_path, monkeypatch):
     file = tmp_path / "e.toml"
     file.write_text('scenario = "gaussian"\nselection = { name = "my.py:Policy", margin = 0.5 }\n')
     monkeypatch.chdir(tmp_path.parent)
@@ -228,19 +226,19 @@ def test_a_file_named_from_another_folder_is_no_other_plug_in(tmp_path: Path, mo
         ('scenario = "gaussian"\n[blur]\nfraction = "x"', r"e\.toml: blur\.fraction: expected a number, got 'x'"),
     ],
 )
-def test_a_fault_of_the_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+def test_a_fault_of_the_file_names_the_file(tmp_path, text, message):
     file = tmp_path / "e.toml"
     file.write_text(text)
     with pytest.raises(InputError, match=message):
         load_experiment(str(file))
 
 
-def test_a_missing_toml_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_toml_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.toml: no such file"):
         load_experiment(str(tmp_path / "gone.toml"))
 
 
-def test_every_default_can_be_set_by_its_own_name() -> None:
+def test_every_default_can_be_set_by_its_own_name():
     experiment = load()
     for field in fields(experiment):
         table = getattr(experiment, field.name)
@@ -253,12 +251,12 @@ def test_every_default_can_be_set_by_its_own_name() -> None:
             assert load_experiment("gaussian", [((field.name, leaf.name), value)]) == experiment
 
 
-def test_a_mark_of_utf_8_is_no_part_of_a_file(tmp_path: Path) -> None:
+def test_a_mark_of_utf_8_is_no_part_of_a_file(tmp_path):
     (tmp_path / "a.toml").write_bytes(b'\xef\xbb\xbfscenario = "gaussian"\n')
     assert load_experiment(str(tmp_path / "a.toml")).scenario == "gaussian"
 
 
-def test_scenarios_that_find_no_room_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenarios_that_find_no_room_are_one_line(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'"), ("c", "d", "again")])
 

@@ -66,7 +66,7 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(request, tmp_path_factory) -> Run:
     """Run a scenario as it stands, with SUMO's own outputs on."""
     folder = tmp_path_factory.mktemp(request.param)
     config = SCENARIOS / f"{request.param}.sumocfg"
@@ -101,7 +101,7 @@ def rsu_of(name: str) -> tuple[float, float, float]:
     return float(pois[0].attrib["x"]), float(pois[0].attrib["y"]), float(range_m)
 
 
-def test_runs_without_a_warning_teleport_or_collision(run: Run) -> None:
+def test_runs_without_a_warning_teleport_or_collision(run):
     assert "Warning" not in run.printed
     assert "Error" not in run.printed
     assert child(run.statistics, "teleports").attrib["total"] == "0"
@@ -109,7 +109,7 @@ def test_runs_without_a_warning_teleport_or_collision(run: Run) -> None:
     assert (safety["collisions"], safety["emergencyStops"], safety["emergencyBraking"]) == ("0", "0", "0")
 
 
-def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run: Run, request: pytest.FixtureRequest) -> None:
+def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run, request):
     """Coverage windows then open and close by crossing, except for who is inside when the traffic begins or ends."""
     name = request.node.callspec.params["run"]
     x, y, range_m = rsu_of(name)
@@ -124,7 +124,7 @@ def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run: Run, re
 
 
 @pytest.mark.parametrize(("name", "rsus"), [("corridor", 8), pytest.param("city", 49, marks=pytest.mark.slow)])
-def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name: str, rsus: int, tmp_path: Path) -> None:
+def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name, rsus, tmp_path):
     outputs = ("--statistic-output", "s.xml", "--tripinfo-output", "t.xml", "--tripinfo-output.write-unfinished")
     printed = call("sumo", "-c", SCENARIOS / f"{name}.sumocfg", *outputs, folder=tmp_path)
     assert "Warning" not in printed
@@ -146,7 +146,7 @@ def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name: str, rs
 
 
 @pytest.mark.parametrize("name", [*NAMES, *LARGE])
-def test_the_seed_decides_the_traffic(name: str, tmp_path: Path) -> None:
+def test_the_seed_decides_the_traffic(name, tmp_path):
     def departures(seed: int) -> list[tuple[str, str, str]]:
         config = SCENARIOS / f"{name}.sumocfg"
         outputs = ("--vehroute-output", "routes.xml", "--vehroute-output.write-unfinished")
@@ -162,7 +162,7 @@ def test_the_seed_decides_the_traffic(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["expressway"], indirect=True)
-def test_a_good_share_exceeds_100_kmh_at_the_rsu(run: Run) -> None:
+def test_a_good_share_exceeds_100_kmh_at_the_rsu(run):
     entries = [d.speed_at_entry_mps for d in run.drives.values() if d.speed_at_entry_mps is not None]
     share = sum(speed > 100 * MPS_PER_KMH for speed in entries) / len(entries)
     assert 0.3 <= share <= 0.7
@@ -171,7 +171,7 @@ def test_a_good_share_exceeds_100_kmh_at_the_rsu(run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", ["intersection"], indirect=True)
-def test_the_default_scenario_mixes_vehicles_that_queue_with_fast_ones_whose_images_blur(run: Run) -> None:
+def test_the_default_scenario_mixes_vehicles_that_queue_with_fast_ones_whose_images_blur(run):
     """The first run a person sees has blurred images and unequal weights, and vehicles that leave too soon."""
     entries = [d.speed_at_entry_mps for d in run.drives.values() if d.speed_at_entry_mps is not None]
     fast = [speed for speed in entries if speed > 100 * MPS_PER_KMH]
@@ -185,14 +185,14 @@ def test_the_default_scenario_mixes_vehicles_that_queue_with_fast_ones_whose_ima
 
 
 @pytest.mark.parametrize("run", ["intersection"], indirect=True)
-def test_the_default_scenario_begins_with_the_traffic_that_it_has_later(run: Run) -> None:
+def test_the_default_scenario_begins_with_the_traffic_that_it_has_later(run):
     """So that the first rounds need no warm-up; a net that starts empty takes more than a minute to fill."""
     later = statistics.mean(run.covered[len(run.covered) // 3 :])
     assert run.covered[0] == pytest.approx(later, rel=0.25)
     assert min(run.covered) > 0.6 * later
 
 
-def test_the_urban_scenario_is_the_intersection_without_the_expressway() -> None:
+def test_the_urban_scenario_is_the_intersection_without_the_expressway():
     """Published results of studies were measured on it: its golden windows are those of before the expressway."""
     urban, whole = (ET.parse(SCENARIOS / f"{name}.sumocfg").getroot() for name in ("urban", "intersection"))
     assert child(urban, "input/net-file").attrib == child(whole, "input/net-file").attrib
@@ -220,7 +220,7 @@ def without_header(net: Path) -> str:
 
 
 @pytest.mark.parametrize("name", [*NAMES, *LARGE])
-def test_rebuilding_the_net_from_its_sources_reproduces_it(name: str, tmp_path: Path) -> None:
+def test_rebuilding_the_net_from_its_sources_reproduces_it(name, tmp_path):
     shipped = net_of(name)
     built_by = re.search(VERSION, text_of(shipped))
     assert built_by is not None
@@ -236,14 +236,14 @@ def test_rebuilding_the_net_from_its_sources_reproduces_it(name: str, tmp_path: 
     assert without_header(copied / shipped.name) == without_header(shipped)
 
 
-def test_no_file_carries_a_path_of_the_machine_it_was_made_on() -> None:
+def test_no_file_carries_a_path_of_the_machine_it_was_made_on():
     for path in (p for p in SCENARIOS.rglob("*") if p.is_file()):
         text = re.sub(r"https?://\S+", "", text_of(path))
         assert not re.search(r'="(/|[A-Za-z]:[\\/])|/(home|Users)/', text), path
         assert path.stat().st_size < 100_000, path
 
 
-def test_the_gaussian_experiment_is_accepted_and_states_every_setting_of_its_model() -> None:
+def test_the_gaussian_experiment_is_accepted_and_states_every_setting_of_its_model():
     path = SCENARIOS / "gaussian.toml"
     experiment = load_experiment(str(path))
     assert experiment.scenario == "gaussian"
@@ -255,7 +255,7 @@ def test_the_gaussian_experiment_is_accepted_and_states_every_setting_of_its_mod
 @pytest.mark.parametrize(
     ("name", "environment"), [("intersection", "urban"), ("urban", "urban"), ("expressway", "highway")]
 )
-def test_every_scenario_says_what_surrounds_its_rsu(name: str, environment: str) -> None:
+def test_every_scenario_says_what_surrounds_its_rsu(name, environment):
     """SUMO tells it, for an RSU placed by hand as well."""
     scenario = str(SCENARIOS / f"{name}.sumocfg")
     for specs in ((), ("10,10:100",)):

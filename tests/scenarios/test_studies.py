@@ -65,7 +65,7 @@ def planned(name: str, size: str | None = None, folder: Path = FOLDER) -> Plan:
     return plan_of(str(folder / f"{name}.toml"), [], size=size, yes=name in ("mobility", "selection"))[0]
 
 
-def test_the_readme_lists_every_study() -> None:
+def test_the_readme_lists_every_study():
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, file in FILES.items():
         assert f"[`{name}.toml`]({name}.md)" in readme
@@ -74,7 +74,7 @@ def test_the_readme_lists_every_study() -> None:
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES)
-def test_every_size_is_planned_without_its_data_and_has_seeds_enough_to_resolve_a_pair(name: str, size: str) -> None:
+def test_every_size_is_planned_without_its_data_and_has_seeds_enough_to_resolve_a_pair(name, size):
     """The least p-value of n paired differences is 2 / 2^n (all signs alike), times the pairs."""
     plan = planned(name, size)
     seeds = len({cell.experiment.seed for cell in plan.cells})
@@ -85,7 +85,7 @@ def test_every_size_is_planned_without_its_data_and_has_seeds_enough_to_resolve_
 
 
 @pytest.mark.parametrize("size", ["small", "cifar10", "paper"])
-def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(size: str) -> None:
+def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(size):
     plan = planned("asynchrony", size)
     uploads = {cell.experiment.evaluate_every * cell.experiment.round.quorum for cell in plan.cells}
     assert uploads == {10}
@@ -97,7 +97,7 @@ def test_arms_of_the_study_of_asynchrony_are_evaluated_after_as_many_uploads(siz
 
 
 @pytest.mark.slow
-def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path: Path) -> None:
+def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path):
     options = ("--set", "traffic.end_s=80", "--set", "data.train_images=400", "--set", "data.test_images=40")
     options = ("--seeds", "0:1", "--device", "cpu", *options, "--out", tmp_path / "s")
     assert execute("compare", FOLDER / "asynchrony.toml", *options).status == 0
@@ -111,7 +111,7 @@ def test_the_study_of_asynchrony_ends_with_the_traffic_in_every_arm(tmp_path: Pa
         assert (committed["round"] > committed["base_round"]).any() == (arm != "sync")
 
 
-def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path: Path) -> None:
+def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path):
     copy_scenarios(tmp_path / "mine")
     for name in FILES:
         plan = planned(name, folder=tmp_path / "mine" / "studies")
@@ -137,7 +137,7 @@ def with_condition(name: str, condition: str, scenarios: Path) -> Path:
 @pytest.mark.parametrize(
     "name", [name for name in FILES if name not in {"asynchrony", "headline", "mobility", "selection", *GALLERY}]
 )
-def test_a_study_runs(name: str, tmp_path: Path) -> None:
+def test_a_study_runs(name, tmp_path):
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
     rounds, wanted = str(planned(name).last_evaluations), [c for c in planned(name).cells if c.experiment.seed == 0]
     path = FOLDER / f"{name}.toml"
@@ -169,7 +169,7 @@ def test_a_study_runs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_gallery_draws_its_images_from_runs(tmp_path: Path) -> None:
+def test_what_the_gallery_draws_its_images_from_runs(tmp_path):
     few = ("--seeds", "0:1", "--device", "cpu", "--set", "source.duration_s=120", "--set", "data.train_images=300")
     assert execute("compare", FOLDER / "oort.toml", *few, "--out", tmp_path / "study").status == 0
     record = json.loads((tmp_path / "study" / "comparison.json").read_text())
@@ -179,7 +179,7 @@ def test_what_the_gallery_draws_its_images_from_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["small", "patterns", "corridor"])
-def test_the_study_of_mobility_has_a_twin_under_every_condition_and_invites_no_more_than_it_needs(size: str) -> None:
+def test_the_study_of_mobility_has_a_twin_under_every_condition_and_invites_no_more_than_it_needs(size):
     plan = planned("mobility", size)
     twins = {cell.condition: cell.experiment for cell in plan.cells if cell.arm == plan.against == "static twin"}
     assert twins.keys() == {cell.condition for cell in plan.cells}
@@ -205,7 +205,7 @@ def test_the_study_of_mobility_has_a_twin_under_every_condition_and_invites_no_m
 
 
 @pytest.mark.slow
-def test_the_study_of_mobility_ends_with_the_traffic_and_its_twin_is_forward_in_all_but_silos(tmp_path: Path) -> None:
+def test_the_study_of_mobility_ends_with_the_traffic_and_its_twin_is_forward_in_all_but_silos(tmp_path):
     path = with_condition("mobility", "by edge, P 0.5", tmp_path / "mine")
     file = tomllib.loads(path.read_text(encoding="utf-8"))
     file["arms"], file["last_evaluations"] = file["arms"][:3], 1

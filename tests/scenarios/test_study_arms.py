@@ -53,7 +53,7 @@ def named(name: str, size: str, label: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES)
-def test_arms_differ_in_the_learner_and_what_the_file_names_and_in_nothing_else(name: str, size: str) -> None:
+def test_arms_differ_in_the_learner_and_what_the_file_names_and_in_nothing_else(name, size):
     """Also not by the defaults that learners bring along: participation, data, radio, computers, blur, evaluation."""
     plan = planned(name, size)
     cells = [cell for cell in plan.cells if cell.experiment.seed == 0]
@@ -90,7 +90,7 @@ def resolution(written: str) -> float:
 
 
 @pytest.mark.parametrize("section", [pytest.param(text, id=name) for name, text in sections()])
-def test_differences_and_intervals_on_the_page_agree(section: str) -> None:
+def test_differences_and_intervals_on_the_page_agree(section):
     """An interval holds its difference, and leaves 0 out exactly where the cell is bold."""
     cells = [cell.strip() for line in section.splitlines() if line.startswith("| ") for cell in line.split("|")]
     found = [match.groups() for cell in cells if (match := CELL.fullmatch(cell))]
@@ -102,7 +102,7 @@ def test_differences_and_intervals_on_the_page_agree(section: str) -> None:
         assert outside >= -margin if bold else outside <= margin, (difference, low, high)
 
 
-def test_the_results_of_all_studies_are_those_of_their_pages() -> None:
+def test_the_results_of_all_studies_are_those_of_their_pages():
     """Every difference and interval, the seeds, and what would have been resolved; each page has its row."""
     with (FOLDER / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

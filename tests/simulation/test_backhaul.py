@@ -20,7 +20,7 @@ WIRE = {"latency_s": 0.5, "cloud_latency_s": 0.25, "down_bps": 4e6, "up_bps": 2e
 """1 MB to an RSU takes 0.75 s and 2 s, 2 MB from it 8 s and 0.75 s."""
 
 
-def test_a_model_crosses_a_wire_once_and_each_upload_does(scene: Any) -> None:
+def test_a_model_crosses_a_wire_once_and_each_upload_does(scene):
     windows = [scene.window(name, at_s, 200.0) for name, at_s in (("a", 0.0), ("b", 20.0))]
     result = scene.run(windows, quorum=2, backhaul=WIRE)
     a, b = result.log.participations
@@ -33,7 +33,7 @@ def test_a_model_crosses_a_wire_once_and_each_upload_does(scene: Any) -> None:
     assert (wire.down.busy_s, wire.up.busy_s) == (2.0, 16.0)
 
 
-def test_a_new_model_crosses_the_wire_of_each_rsu_where_somebody_needs_it(scene: Any) -> None:
+def test_a_new_model_crosses_the_wire_of_each_rsu_where_somebody_needs_it(scene):
     windows = [scene.window("a", 0.0, 300.0, rsu_id="west"), scene.window("b", 1.0, 300.0, rsu_id="east")]
     result = scene.run(windows, rsus=(WEST, EAST), rounds=2, quorum=2, backhaul=WIRE)
     assert {name: wire.down_messages for name, wire in result.wires.items()} == {"west": 2, "east": 2}
@@ -41,7 +41,7 @@ def test_a_new_model_crosses_the_wire_of_each_rsu_where_somebody_needs_it(scene:
     assert moved == sum(p.upload_bytes for p in result.log.participations) == 8e6
 
 
-def test_wires_that_take_no_time_change_nothing_but_are_counted(scene: Any) -> None:
+def test_wires_that_take_no_time_change_nothing_but_are_counted(scene):
     windows = [scene.window(f"v{i}", 0.3 * i, 30.0 + i) for i in range(30)]
     fast = {"latency_s": 0.0, "cloud_latency_s": 0.0}
     one, other = (
@@ -55,7 +55,7 @@ def test_wires_that_take_no_time_change_nothing_but_are_counted(scene: Any) -> N
 
 @pytest.mark.parametrize("policy", ["drop", "forward"])
 @pytest.mark.parametrize("next_s", [None, 8.9, 10.0])
-def test_an_update_on_its_way_needs_the_vehicle_no_more(policy: str, next_s: float | None, scene: Any) -> None:
+def test_an_update_on_its_way_needs_the_vehicle_no_more(policy, next_s, scene):
     # the vehicle leaves at 9 s, and enters another disc before or after: its upload ended at 8.75 s, arrives at 17.5 s
     windows = [scene.window("a", 0.0, 9.0, rsu_id="west")]
     windows += [scene.window("a", next_s, 50.0, rsu_id="east")] if next_s else []
@@ -67,7 +67,7 @@ def test_an_update_on_its_way_needs_the_vehicle_no_more(policy: str, next_s: flo
 
 
 @pytest.mark.parametrize(("max_staleness", "outcome", "round_"), [(0, "deadline", 0), (1, "committed", 1)])
-def test_an_update_may_come_too_late(scene: Any, max_staleness: int, outcome: str, round_: int) -> None:
+def test_an_update_may_come_too_late(scene, max_staleness, outcome, round_):
     result = scene.run(
         [scene.window("a", 0.0, 9.5)], rounds=2, deadline_s=12.0, backhaul=WIRE, end_s=60.0, max_staleness=max_staleness
     )
@@ -76,7 +76,7 @@ def test_an_update_may_come_too_late(scene: Any, max_staleness: int, outcome: st
     assert a.backhaul_s == (8.75 if max_staleness else 12.0 - 8.75)
 
 
-def test_an_rsu_that_aggregates_by_itself_needs_no_wire(scene: Any) -> None:
+def test_an_rsu_that_aggregates_by_itself_needs_no_wire(scene):
     windows = [scene.window("a", 0.0, 100.0, rsu_id="west"), scene.window("b", 0.0, 100.0, rsu_id="east")]
     own = {"rsus": (WEST, EAST), "rounds": 2, "topology": {"kind": "per-rsu"}}
     slow, fast = (scene.run(windows, backhaul=wire, **own) for wire in (WIRE, {}))
@@ -84,7 +84,7 @@ def test_an_rsu_that_aggregates_by_itself_needs_no_wire(scene: Any) -> None:
     assert [wire.up_bytes + wire.down_bytes for wire in slow.wires.values()] == [0.0, 0.0]
 
 
-def test_messages_share_a_wire_and_arrive_whole() -> None:
+def test_messages_share_a_wire_and_arrive_whole():
     env = simpy.Environment()
     settings = BackhaulSettings(latency_s=1.0, cloud_latency_s=0.0, up_bps=8e6, down_bps=16e6)
     backhaul = Backhaul(env, settings, [WEST, EAST], 0)
@@ -106,7 +106,7 @@ def test_messages_share_a_wire_and_arrive_whole() -> None:
     assert arrived[2:] == [("at once", 4.5)]
 
 
-def test_an_rsu_keeps_as_many_older_models_as_may_be_stale() -> None:
+def test_an_rsu_keeps_as_many_older_models_as_may_be_stale():
     env = simpy.Environment()
     backhaul = Backhaul(env, BackhaulSettings(**WIRE), [WEST], max_staleness=1)
     arrived: list[Any] = []
@@ -126,7 +126,7 @@ def test_an_rsu_keeps_as_many_older_models_as_may_be_stale() -> None:
     assert backhaul.wires["west"].down_messages == 4
 
 
-def test_a_hierarchy_is_refused_where_no_model_reaches_the_cloud_before_the_traffic_ends(scene: Any) -> None:
+def test_a_hierarchy_is_refused_where_no_model_reaches_the_cloud_before_the_traffic_ends(scene):
     """Latencies of 0.5 s and 0.25 s, and 1 MB at 2 Mbit/s."""
     cloud, none = (scene.experiment(topology={"kind": kind}, backhaul=WIRE) for kind in ("hierarchical", "single"))
     refuse_slow_wires(none, 1.0, 1_000_000)

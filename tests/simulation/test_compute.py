@@ -27,23 +27,23 @@ def flops(settings: ComputeSettings, vehicle_id: str, seed: int = 0) -> float:
         ("agx-orin", 2048 * 2 * 1.3e9, 60),
     ],
 )
-def test_presets_are_35_per_cent_of_cores_times_two_times_clock(preset: Any, peak_flops: float, watts: float) -> None:
+def test_presets_are_35_per_cent_of_cores_times_two_times_clock(preset, peak_flops, watts):
     found = vehicle_computer(ComputeSettings(preset=preset, spread=0.0), "a", Streams(seed=0))
     assert found.flops == pytest.approx(0.35 * peak_flops, rel=0.04)  # rounded to one or two digits
     assert found.watts == watts
 
 
-def test_a_control_unit_claims_no_watts() -> None:
+def test_a_control_unit_claims_no_watts():
     drawn = float(Streams(seed=7).generator("compute", "a").standard_normal())
     assert vehicle_computer(ComputeSettings(preset="ecu"), "a", Streams(seed=7)) == (1e9 * np.exp(0.5 * drawn), None)
 
 
-def test_a_speed_given_by_hand_goes_before_the_presets() -> None:
+def test_a_speed_given_by_hand_goes_before_the_presets():
     found = vehicle_computer(ComputeSettings(preset="agx-orin", median_flops=7e11, spread=0.0), "a", Streams(seed=0))
     assert found == (7e11, 60)
 
 
-def test_a_fleet_is_drawn_once_a_vehicle_by_its_shares_whatever_their_order() -> None:
+def test_a_fleet_is_drawn_once_a_vehicle_by_its_shares_whatever_their_order():
     settings = ComputeSettings(fleet=FLEET)
     other_way = ComputeSettings(fleet=dict(reversed(FLEET.items())))
     found = [vehicle_computer(settings, f"v{i}", Streams(seed=0)) for i in range(2000)]
@@ -58,13 +58,13 @@ def test_a_fleet_is_drawn_once_a_vehicle_by_its_shares_whatever_their_order() ->
     assert [one.flops for one in found[:50]] == [alone[name][i] for i, name in enumerate(names)]
 
 
-def test_the_last_preset_is_there_for_what_shares_that_sum_to_a_little_less_than_1_leave() -> None:
+def test_the_last_preset_is_there_for_what_shares_that_sum_to_a_little_less_than_1_leave():
     settings = ComputeSettings(fleet={"agx-orin": 0.3, "jetson-nano": 0.7 - 1e-7}, spread=0.0)
     streams: Any = SimpleNamespace(generator=lambda *_: SimpleNamespace(random=lambda: 1 - 1e-8))
     assert vehicle_computer(settings, "a", streams).watts == 10
 
 
-def test_a_type_has_a_computer_of_its_own_beside_a_fleet() -> None:
+def test_a_type_has_a_computer_of_its_own_beside_a_fleet():
     settings, streams = ComputeSettings(fleet=FLEET, by_type={"truck": "agx-orin"}, spread=0.0), Streams(seed=0)
     trucks = {vehicle_computer(settings, f"v{i}", streams, "truck") for i in range(20)}
     assert trucks == {(1.9e12, 60)}
@@ -88,7 +88,7 @@ def test_a_type_has_a_computer_of_its_own_beside_a_fleet() -> None:
     ],
     ids=str,
 )
-def test_a_wrong_fleet_is_refused_in_one_line(given: dict[str, Any], says: str) -> None:
+def test_a_wrong_fleet_is_refused_in_one_line(given, says):
     with pytest.raises(InputError) as refused:
         ComputeSettings(**given)
     assert says in str(refused.value)

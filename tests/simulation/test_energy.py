@@ -22,7 +22,7 @@ def joules(record: Any) -> tuple[float | None, ...]:
     return record.download_j, record.train_j, record.upload_j, record.wait_j, record.exchange_j
 
 
-def test_a_participation_takes_its_stages_watts_times_their_seconds(scene: Any) -> None:
+def test_a_participation_takes_its_stages_watts_times_their_seconds(scene):
     """1 s receiving at 1 W, 3 s training at 30 W, 2 s sending at 2 W; b is cut after 1 s of training."""
     late = scene.window("b", 30, 32)
     result = scene.run([scene.window("a", 0, 20), late, scene.window("c", 50, 70)], compute=XAVIER, quorum=2)
@@ -32,7 +32,7 @@ def test_a_participation_takes_its_stages_watts_times_their_seconds(scene: Any) 
     assert joules(by_id["b"]) == (1.0, 30.0, 0.0, 0.0, 0.0)
 
 
-def test_no_energy_is_claimed_without_a_known_power_or_an_invitation(scene: Any) -> None:
+def test_no_energy_is_claimed_without_a_known_power_or_an_invitation(scene):
     windows = [scene.window("a", 0, 20), scene.window("b", 0, 2.5)]
     (left, committed) = scene.run(windows, invited=1, compute=XAVIER).log.participations
     invited, other = (committed, left) if left.outcome == "not_selected" else (left, committed)
@@ -41,7 +41,7 @@ def test_no_energy_is_claimed_without_a_known_power_or_an_invitation(scene: Any)
     assert all(joules(record) == (None,) * 5 for record in scene.run(windows, compute=ECU).log.participations)
 
 
-def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_computer(scene: Any) -> None:
+def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_computer(scene):
     """Each receives for 1 s, or 2 s when both do; then each has the other train 4 s for it, beside the transfers."""
     plan = Exchange(before_training=True, mutual=False, send_bytes=1_000_000, work_flop=4e9, return_bytes=1_000_000)
     cost = Cost(download_bytes=1_000_000, upload_bytes=1_000_000, work_flop=2e9, exchange=plan)
@@ -69,7 +69,7 @@ def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_compute
     assert (left.outcome, left.exchange_s, left.exchange_j) == ("left_exchange", 3.0, 2 * 3.0 + 30 * 1.0)
 
 
-def test_waiting_trained_outside_coverage_listens(scene: Any) -> None:
+def test_waiting_trained_outside_coverage_listens(scene):
     windows = [scene.window("a", 0, 2), scene.window("a", 10, 20)]
     record = scene.run(windows, handover=OUTSIDE, compute=XAVIER).log.participations[0]
     assert (record.outcome, record.outside_s) == ("committed", 6.0)

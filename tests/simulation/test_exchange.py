@@ -39,7 +39,7 @@ OVERSEAS = Cost(
 
 
 @pytest.fixture
-def play(scene: Any) -> Any:
+def play(scene) -> Any:
     """``play(windows, cost, ...)`` gives the result and the participants by round."""
 
     def run(
@@ -68,7 +68,7 @@ def peers(participants: Any) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("cost", "rows"), [(MIX, 0), (replace(MIX, upload_bytes=1_000_000), 1)])
-def test_who_waits_for_its_exchange_alone_is_handed_to_nobody(cost: Cost, rows: int, scene: Any, play: Any) -> None:
+def test_who_waits_for_its_exchange_alone_is_handed_to_nobody(cost, rows, scene, play):
     beside = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
     windows = [scene.window("a", 0, 5), scene.window("a", 4, 20, rsu_id="s")]
     result, _ = play(windows, cost, rsus=(scene.rsu, beside), quorum=2)
@@ -76,7 +76,7 @@ def test_who_waits_for_its_exchange_alone_is_handed_to_nobody(cost: Cost, rows: 
     assert len(result.log.handovers) == rows
 
 
-def test_two_vehicles_swap_models_over_a_shared_sidelink(scene: Any, play: Any) -> None:
+def test_two_vehicles_swap_models_over_a_shared_sidelink(scene, play):
     result, (participants,) = play(
         [scene.window("a", 0, 20), scene.window("b", 1, 20, start=(30.0, 100.0))], MIX, quorum=2
     )
@@ -101,7 +101,7 @@ def test_two_vehicles_swap_models_over_a_shared_sidelink(scene: Any, play: Any) 
 
 
 @pytest.mark.parametrize(("topology", "relay"), [("contact", True), ("star", False)])
-def test_the_rsu_relays_over_two_hops(scene: Any, play: Any, topology: str, relay: bool) -> None:
+def test_the_rsu_relays_over_two_hops(scene, play, topology, relay):
     far = [scene.window("a", 0, 20), scene.window("b", 0, 20, start=(0.0, -100.0))]
     result, (participants,) = play(far, MIX, quorum=2, exchange={"topology": topology, "relay": relay})
     assert peers(participants) == {"a": ["b"], "b": ["a"]}
@@ -112,7 +112,7 @@ def test_the_rsu_relays_over_two_hops(scene: Any, play: Any, topology: str, rela
 
 
 @pytest.mark.parametrize("topology", ["ring", "complete", "contact"])
-def test_a_pair_waits_until_it_meets_unless_contact_makes_pairs(topology: str, scene: Any, play: Any) -> None:
+def test_a_pair_waits_until_it_meets_unless_contact_makes_pairs(topology, scene, play):
     # b comes towards a at 20 m/s: 200 m apart at 3 s, within 170 m from 4.5 s on, seen at 5 s
     windows = [
         scene.window("a", 0, 30, start=(-100.0, 0.0), speed_mps=0.0, path=[(0, -100, 0), (30, -100, 0)]),
@@ -128,7 +128,7 @@ def test_a_pair_waits_until_it_meets_unless_contact_makes_pairs(topology: str, s
     assert result.log.exchanges[0].contact_s == pytest.approx(2.5)
 
 
-def test_who_drives_out_of_range_is_cut(scene: Any, play: Any) -> None:
+def test_who_drives_out_of_range_is_cut(scene, play):
     # they part at 40 m/s: 120 m apart at 3 s, 160 m at 4 s, when half of each model is there
     windows = [
         scene.window("a", 0, 11, path=[(0, 0, 0), (3, 0, 0), (11, -160, 0)]),
@@ -142,7 +142,7 @@ def test_who_drives_out_of_range_is_cut(scene: Any, play: Any) -> None:
     assert result.sidelinks["r"].carried_bytes == 1e6
 
 
-def test_who_leaves_coverage_during_the_exchange_counts_when_nothing_else_is_to_do(scene: Any, play: Any) -> None:
+def test_who_leaves_coverage_during_the_exchange_counts_when_nothing_else_is_to_do(scene, play):
     result, (participants,) = play(in_a_row(scene, 20, 20, 4), MIX, quorum=3)
     # six megabytes begin at 3; c leaves at 4 with a sixth of each of its four
     assert Counter(e.outcome for e in result.log.exchanges) == {"cut": 4, "completed": 2}
@@ -157,7 +157,7 @@ def test_who_leaves_coverage_during_the_exchange_counts_when_nothing_else_is_to_
     assert list(result.log.handovers) == [], "nothing goes on at the other RSU"
 
 
-def test_who_leaves_while_waiting_or_with_work_left_does_not_count(scene: Any, play: Any) -> None:
+def test_who_leaves_while_waiting_or_with_work_left_does_not_count(scene, play):
     early = [scene.window("a", 0, 3.5), scene.window("b", 1, 20), scene.window("c", 2, 20)]
     result, (participants,) = play(early, MIX, quorum=2)
     first = result.log.participations[0]
@@ -176,7 +176,7 @@ def test_who_leaves_while_waiting_or_with_work_left_does_not_count(scene: Any, p
     assert (stayed.outcome, peers(participants)) == ("committed", {"b": []})
 
 
-def test_hosts_work_for_one_guest_after_the_other(scene: Any, play: Any) -> None:
+def test_hosts_work_for_one_guest_after_the_other(scene, play):
     windows = [scene.window(name, 0, 60, start=(10.0 * i, 0.0), speed_mps=1.0) for i, name in enumerate("abc")]
     result, (participants,) = play(windows, OVERSEAS, quorum=3)
     # downloads share the air until 3; six models until 9; then two jobs of 4 s at each host, and the ways back
@@ -194,7 +194,7 @@ def test_hosts_work_for_one_guest_after_the_other(scene: Any, play: Any) -> None
         assert record.exchange_bytes == 4e6
 
 
-def test_a_guest_that_leaves_frees_its_host(scene: Any, play: Any) -> None:
+def test_a_guest_that_leaves_frees_its_host(scene, play):
     result, (participants,) = play(in_a_row(scene, 12, 60, 60), OVERSEAS, quorum=3)
     ends = {(e.sender_id, e.receiver_id): (e.outcome, e.end_s) for e in result.log.exchanges}
     assert ends["a", "b"] == ends["a", "c"] == ("cut", 12.0)
@@ -205,7 +205,7 @@ def test_a_guest_that_leaves_frees_its_host(scene: Any, play: Any) -> None:
     assert [(p.neighbours, p.peers[0].neighbours) for p in participants] == [(2, 2), (2, 2)], "a had been there"
 
 
-def test_a_mutual_exchange_needs_both_directions(scene: Any, play: Any) -> None:
+def test_a_mutual_exchange_needs_both_directions(scene, play):
     """With a directed ring of three, one direction of every pair is never sent."""
     windows = [scene.window(name, 0, 60, start=(10.0 * i, 0.0), speed_mps=1.0) for i, name in enumerate("abc")]
     one_way = replace(MIX, exchange=replace(MIX.exchange, mutual=False))
@@ -218,9 +218,7 @@ def test_a_mutual_exchange_needs_both_directions(scene: Any, play: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [{"work_flop": 0.0, "return_bytes": 1}, {"work_flop": 1.0, "return_bytes": 0}])
-def test_who_is_worked_for_or_gets_something_back_counts_the_other(
-    scene: Any, play: Any, change: dict[str, Any]
-) -> None:
+def test_who_is_worked_for_or_gets_something_back_counts_the_other(scene, play, change):
     cost = replace(OVERSEAS, exchange=replace(OVERSEAS.exchange, **change))
     result, (participants,) = play(in_a_row(scene, 60, 60, 60), cost, quorum=3, exchange={"topology": "ring"})
     # three downloads end at 3 s and three models arrive at 6 s
@@ -229,7 +227,7 @@ def test_who_is_worked_for_or_gets_something_back_counts_the_other(
     assert peers(participants) == {"a": ["b"], "b": ["c"], "c": ["a"]}
 
 
-def test_the_deadline_begins_the_exchange_with_who_is_there(scene: Any, play: Any) -> None:
+def test_the_deadline_begins_the_exchange_with_who_is_there(scene, play):
     windows = [scene.window("a", 0, 60), scene.window("b", 0, 60, start=(5.0, 100.0)), scene.window("c", 8, 60)]
     result, (participants,) = play(windows, MIX, quorum=3, deadline_s=10.0)
     assert peers(participants) == {"a": ["b"], "b": ["a"]}
@@ -241,7 +239,7 @@ def test_the_deadline_begins_the_exchange_with_who_is_there(scene: Any, play: An
     assert peers(participants) == {"a": []}
 
 
-def test_the_second_part_of_a_round_has_a_deadline_of_its_own(scene: Any, play: Any) -> None:
+def test_the_second_part_of_a_round_has_a_deadline_of_its_own(scene, play):
     slow, windows = replace(OVERSEAS, work_flop=25e9), [scene.window("a", 0, 90), scene.window("b", 0, 90)]
     # the exchange is over at 10 s, the training at 35 s, and uploads would be at 37 s
     for staleness, ended in ((0, {("deadline", 22.0)}), (1, {("committed", 37.0), ("deadline", 59.0)})):
@@ -255,7 +253,7 @@ def test_the_second_part_of_a_round_has_a_deadline_of_its_own(scene: Any, play: 
     assert [peers(who) for who in rounds] == [{}, {"a": [], "b": []}]
 
 
-def test_nobody_is_invited_while_others_exchange(scene: Any, play: Any) -> None:
+def test_nobody_is_invited_while_others_exchange(scene, play):
     windows = [scene.window("a", 0, 60), scene.window("b", 0, 60), scene.window("c", 4, 60), scene.window("d", 4, 60)]
     result, rounds = play(windows, MIX, quorum=2, rounds=2)
     assert [sorted(peers(r)) for r in rounds] == [["a", "b"], ["c", "d"]] or len(rounds) == 2
@@ -263,7 +261,7 @@ def test_nobody_is_invited_while_others_exchange(scene: Any, play: Any) -> None:
     assert min(starts.values()) == result.log.rounds[0].close_s == 5.0
 
 
-def test_values_come_back_to_their_exchanges(scene: Any) -> None:
+def test_values_come_back_to_their_exchanges(scene):
     class Telling(scene.learning):  # type: ignore[misc, name-defined]
         def close_round(self, summary: Any, participants: Any) -> Any:
             result = super().close_round(summary, participants)
@@ -277,7 +275,7 @@ def test_values_come_back_to_their_exchanges(scene: Any) -> None:
     assert [(e.round, e.value) for e in result.log.exchanges] == [(0, 0.25), (0, 0.25), (1, 1.25), (1, 1.25)]
 
 
-def test_a_late_vehicle_exchanges_in_the_next_round_when_staleness_allows(scene: Any, play: Any) -> None:
+def test_a_late_vehicle_exchanges_in_the_next_round_when_staleness_allows(scene, play):
     windows = [
         scene.window(n, t, 90, start=(5.0 * i, 0.0), speed_mps=1.0)
         for i, (n, t) in enumerate(zip("abcd", (0, 0, 1, 1), strict=True))
@@ -290,7 +288,7 @@ def test_a_late_vehicle_exchanges_in_the_next_round_when_staleness_allows(scene:
     assert [p.outcome for p in result.log.participations if p.vehicle_id in "cd"] == ["stale"] * 2
 
 
-def test_the_end_of_traffic_ends_an_exchange(scene: Any, play: Any) -> None:
+def test_the_end_of_traffic_ends_an_exchange(scene, play):
     windows = [scene.window("a", 0, 4.5, exit_cause="end"), scene.window("b", 0, 4.5, exit_cause="end")]
     result, rounds = play(windows, MIX, quorum=2, end_s=4.5)
     assert [(e.outcome, e.end_s, e.bytes) for e in result.log.exchanges] == [("cut", 4.5, 7.5e5)] * 2
@@ -299,7 +297,7 @@ def test_the_end_of_traffic_ends_an_exchange(scene: Any, play: Any) -> None:
 
 
 @given(data=st.data())
-def test_laws(scene: Any, data: Any) -> None:
+def test_laws(scene, data):
     """Over random scenes: bytes and participations are conserved, peers are completed exchanges, contact fits."""
     number = data.draw(st.integers(1, 9))
     windows = []
@@ -357,7 +355,7 @@ def test_laws(scene: Any, data: Any) -> None:
 
 
 @given(seed=st.integers(0, 10**6), range_m=st.floats(5, 100))
-def test_contact_time_against_fine_sampling(seed: int, range_m: float) -> None:
+def test_contact_time_against_fine_sampling(seed, range_m):
     rng = np.random.default_rng(seed)
     paths = []
     for _ in range(2):
@@ -382,7 +380,7 @@ OPEN = {
 """Line of sight without a cap, where distance and shadowing show."""
 
 
-def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
+def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas():
     # an RSU may send with more than a vehicle, and has no part in this
     link = {**OPEN, "efficiency": 1.0, "rsu_power_dbm": 46.0, "vehicle_power_dbm": 17.0, "shadowing_db": 2.0}
     noise = -174 + 70 + 9
@@ -394,7 +392,7 @@ def test_the_sidelink_has_the_loss_of_the_air_between_equal_antennas() -> None:
     assert model.sidelink_bps(rsu, (10.0, 0.0), (130.0, 0.0), state) == pytest.approx(expected)
 
 
-def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: Any, play: Any) -> None:
+def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene, play):
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
     took = {}
     for environment in ("scenario", "urban", "highway"):
@@ -406,7 +404,7 @@ def test_the_sidelink_has_the_environment_of_the_rsu_that_schedules_it(scene: An
     assert took["scenario"] == took["urban"] < took["highway"]
 
 
-def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> None:
+def test_shadowing_is_the_same_both_ways_and_by_round(scene, play):
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90, start=(80.0, 100.0))]
     link = OPEN
     result, _ = play(windows, MIX, radio=link, quorum=2, rounds=3)
@@ -418,7 +416,7 @@ def test_shadowing_is_the_same_both_ways_and_by_round(scene: Any, play: Any) -> 
 
 
 @pytest.mark.parametrize("mutual", [True, False])
-def test_of_a_mutual_exchange_one_direction_alone_counts_for_neither(scene: Any, play: Any, mutual: bool) -> None:
+def test_of_a_mutual_exchange_one_direction_alone_counts_for_neither(scene, play, mutual):
     """Over the RSU, b's model reaches a later than a's reaches b, for b is far from it; the limit falls between."""
     windows = [
         scene.window(name, 0, 90, path=[(0, x_m, 0), (90, x_m, 0)]) for name, x_m in (("a", 10.0), ("b", 1500.0))

@@ -52,7 +52,7 @@ def handed_over(
     return scene.run(windows, rsus=(scene.rsu, BESIDE), handover=handover, learning=learning, **rules)
 
 
-def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene: Any) -> None:
+def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene):
     log = handed_over(scene, "drop", 5.0).log
     record = of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.upload_bytes) == ("left_upload", 5.0, 1e6)
@@ -79,9 +79,7 @@ def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene: Any) -
 @pytest.mark.parametrize("policy", CARRIED)
 @pytest.mark.parametrize("transfer", ["restart", "resume"])
 @pytest.mark.parametrize(("at_s", "stage"), [(0.5, "download"), (2.0, "training"), (5.0, "upload")])
-def test_under_one_aggregator_all_others_let_it_go_on(
-    policy: str, transfer: str, at_s: float, stage: str, scene: Any
-) -> None:
+def test_under_one_aggregator_all_others_let_it_go_on(policy, transfer, at_s, stage, scene):
     result = handed_over(scene, policy, at_s, handover={"transfer": transfer})
     record, [row] = of(result.log, "a")["r", 0.0], result.log.handovers
     moved = {"download": 0.5e6, "training": 0.0, "upload": 1e6}[stage]
@@ -99,7 +97,7 @@ def test_under_one_aggregator_all_others_let_it_go_on(
     }
 
 
-def test_a_handover_may_come_while_another_interrupts(scene: Any) -> None:
+def test_a_handover_may_come_while_another_interrupts(scene):
     third = Rsu(id="t", x_m=100.0, y_m=100.0, range_m=250.0)
     windows = [scene.window("a", 0, 5.0), scene.window("a", 1, 5.25, rsu_id="s"), scene.window("a", 2, 60, rsu_id="t")]
     handover = {"policy": "forward", "interruption_s": 0.5, "transfer": "resume"}
@@ -120,7 +118,7 @@ def test_a_handover_may_come_while_another_interrupts(scene: Any) -> None:
         ("carry-delta", {"aggregator": "s", "counted_from": 0, "carried": "change"}),
     ],
 )
-def test_whose_update_it_becomes(policy: str, expected: dict[str, Any], scene: Any) -> None:
+def test_whose_update_it_becomes(policy, expected, scene):
     learning = scene.learning()
     log = handed_over(scene, policy, 2.0, learning, **EDGES).log
     record, [row] = of(log, "a")["r", 0.0], log.handovers
@@ -136,7 +134,7 @@ def test_whose_update_it_becomes(policy: str, expected: dict[str, Any], scene: A
     assert (told.neighbours, told.peers) == (0, ()), "nobody exchanged"
 
 
-def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
+def test_mix_downloads_the_new_model_before_it_trains_on(scene):
     learning = scene.learning()
     log = handed_over(scene, "mix", 1.25, learning, compute=ComputeSettings(median_flops=6e9, spread=0.0), **EDGES).log
     record = of(log, "a")["r", 0.0]
@@ -154,7 +152,7 @@ def test_mix_downloads_the_new_model_before_it_trains_on(scene: Any) -> None:
         assert of(log, "a")["r", 0.0].end_s == (end_s if base == "s" else 6.5)
 
 
-def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_download(scene: Any) -> None:
+def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_download(scene):
     # training takes 10 s; the other vehicle closes a round of its RSU at 13 s, between download and handover
     rules = {"rounds": 3, "compute": scene.slow, "more_windows": (scene.window("b", 0, 30, rsu_id="s"),), **EDGES}
     learning = scene.learning()
@@ -169,7 +167,7 @@ def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_do
     assert of(log, "a")["r", 8.0].outcome == "committed"
 
 
-def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene: Any) -> None:
+def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene):
     windows = [
         scene.window("a", 0, 6.5, rsu_id="s"),  # commits there at 6 s, and the round stays open
         scene.window("a", 5.5, 9),
@@ -183,9 +181,7 @@ def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene: Any) -
 
 
 @pytest.mark.parametrize(("distinct", "policy"), [(True, "forward"), (False, "carry")])
-def test_where_silos_must_differ_it_counts_elsewhere_only_if_its_silo_does_not(
-    distinct: bool, policy: str, scene: Any
-) -> None:
+def test_where_silos_must_differ_it_counts_elsewhere_only_if_its_silo_does_not(distinct, policy, scene):
     others = tuple(scene.window(f"v{i}", 0, 30, rsu_id="s") for i in range(4))  # the last has the silo of the first
     rules = {"more_windows": others, "silos": 4, "distinct_silos": distinct, **EDGES}
     [row] = handed_over(scene, "carry", 2.0, **rules).log.handovers
@@ -193,9 +189,7 @@ def test_where_silos_must_differ_it_counts_elsewhere_only_if_its_silo_does_not(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_are_one(
-    policy: str, scene: Any
-) -> None:
+def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_are_one(policy, scene):
     windows = [scene.window(f"v{i}", 3.0 * i, 3.0 * i + 9, rsu_id="rs"[i % 2]) for i in range(8)]
     for topology in ("per-rsu", "single") if policy != "multi" else ("per-rsu",):
         rules = {"rounds": 3, "invited": 2, "topology": {"kind": topology}, "rsus": (scene.rsu, BESIDE)}
@@ -204,7 +198,7 @@ def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_
         assert (one.participations, one.rounds) == (other.participations, other.rounds)
 
 
-def test_who_is_free_once_its_update_counts_elsewhere_is_invited_at_once(scene: Any) -> None:
+def test_who_is_free_once_its_update_counts_elsewhere_is_invited_at_once(scene):
     log = handed_over(scene, "forward", 2.0, handover={"interruption_s": 0.0}, quorum=5, **EDGES).log
     assert (of(log, "a")["r", 0.0].aggregator, of(log, "a")["r", 0.0].end_s) == ("r", 6.0)
     assert (of(log, "a")["s", 1.75].aggregator, of(log, "a")["s", 1.75].start_s) == ("s", 6.0)
@@ -214,7 +208,7 @@ def test_who_is_free_once_its_update_counts_elsewhere_is_invited_at_once(scene: 
 @pytest.mark.parametrize(
     ("policy", "kind"), [*itertools.product(POLICIES[:-1], ("single", "per-rsu")), ("multi", "per-rsu")]
 )
-def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, kind: str, scene: Any) -> None:
+def test_bytes_seconds_and_participations_are_conserved(policy, rule, kind, scene):
     rsus = [Rsu(id=f"r{i}", x_m=180.0 * i, y_m=0.0, range_m=130.0) for i in range(6)]
     windows = []
     for i in range(24):
@@ -275,13 +269,13 @@ def test_bytes_seconds_and_participations_are_conserved(policy: str, rule: str, 
 
 
 @pytest.mark.parametrize(("policy", "carried_out"), [("carry", "carry"), ("mix", "forward")])
-def test_what_waits_for_the_clouds_model_is_not_mixed(policy: str, carried_out: str, scene: Any) -> None:
+def test_what_waits_for_the_clouds_model_is_not_mixed(policy, carried_out, scene):
     rules = {"rounds": 2, "more_windows": (scene.window("b", 0, 30, rsu_id="s"),), "topology": {"kind": "hierarchical"}}
     log = handed_over(scene, policy, 8.0, begin_s=5.0, **rules).log  # the round of s closes at 6 s
     assert log.handovers[0].policy == carried_out
 
 
-def test_nearest_hands_over_at_the_bisector_and_who_waits_waits_there(scene: Any) -> None:
+def test_nearest_hands_over_at_the_bisector_and_who_waits_waits_there(scene):
     first, second = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0), Rsu(id="s", x_m=300.0, y_m=0.0, range_m=250.0)
     windows = [
         scene.window(who, at_s + x_m / 10, at_s + (x_m + 500) / 10, rsu_id=name, start=(x_m - 250.0, 0.0))
@@ -301,19 +295,19 @@ def test_nearest_hands_over_at_the_bisector_and_who_waits_waits_there(scene: Any
     assert waited.start_s == pytest.approx(40.0), "not at 30 s, when it entered that disc"
 
 
-def test_strongest_needs_a_model_that_tells_the_power(scene: Any) -> None:
+def test_strongest_needs_a_model_that_tells_the_power(scene):
     with pytest.raises(InputError, match=r"association.rule: 'strongest' needs .* 'constant' does not report"):
         simulation_plugins(scene.experiment(association={"rule": "strongest"}))
 
 
-def test_by_default_who_leaves_in_training_is_cut(scene: Any) -> None:
+def test_by_default_who_leaves_in_training_is_cut(scene):
     log = scene.run([scene.window("a", 0, 2), scene.window("a", 10, 20)], rounds=2).log
     first = of(log, "a")["r", 0.0]
     assert (first.outcome, first.end_s, first.train_s, first.outside_s) == ("left_training", 2.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("rsu", ["r", "s"])
-def test_it_uploads_when_it_is_covered_again(rsu: str, scene: Any) -> None:
+def test_it_uploads_when_it_is_covered_again(rsu, scene):
     start = (1950.0, 50.0) if rsu == "s" else (0.0, 100.0)
     back = scene.window("a", 10, 20, rsu_id=rsu, start=start)
     learning = scene.learning()
@@ -331,21 +325,21 @@ def test_it_uploads_when_it_is_covered_again(rsu: str, scene: Any) -> None:
 
 
 @pytest.mark.parametrize(("transfer", "again"), [("restart", 0.5e6), ("resume", 0.0)])
-def test_a_transfer_goes_on_after_a_gap(transfer: str, again: float, scene: Any) -> None:
+def test_a_transfer_goes_on_after_a_gap(transfer, again, scene):
     windows = [scene.window("a", 0, 0.5), scene.window("a", 10, 30)]
     record = of(scene.run(windows, handover={**OUTSIDE, "transfer": transfer}).log, "a")["r", 0.0]
     assert (record.outcome, record.download_bytes, record.outside_s) == ("committed", 1e6 + again, 9.5)
 
 
 @pytest.mark.parametrize(("deadline_s", "end_s"), [(60.0, 7.0), (4.0, 4.0)])
-def test_the_longest_gap_ends_what_is_not_over(deadline_s: float, end_s: float, scene: Any) -> None:
+def test_the_longest_gap_ends_what_is_not_over(deadline_s, end_s, scene):
     windows = [scene.window("a", 0, 2), scene.window("b", 8, 9)]
     log = scene.run(windows, handover={**OUTSIDE, "longest_gap_s": 5.0}, deadline_s=deadline_s, rounds=2).log
     assert [(p.outcome, p.end_s) for p in log.participations if p.vehicle_id == "a"] == [("left_training", end_s)]
 
 
 @pytest.mark.parametrize("longest_gap_s", [1e6, 1.5])  # which is over at 3.5 s, when it is covered and trains
-def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(longest_gap_s: float, scene: Any) -> None:
+def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(longest_gap_s, scene):
     windows = [scene.window("a", 0, 2), scene.window("a", 3, 20), scene.window("b", 4, 20)]
     log = scene.run(windows, handover={**OUTSIDE, "longest_gap_s": longest_gap_s}, invited=1).log
     record = of(log, "a")["r", 0.0]
@@ -353,7 +347,7 @@ def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(longest_gap_s
     assert of(log, "b")["r", 4.0].outcome == "not_selected"
 
 
-def test_leaving_in_another_stage_ends_it_as_before(scene: Any) -> None:
+def test_leaving_in_another_stage_ends_it_as_before(scene):
     for leaves_s, outcome in ((0.5, "left_download"), (5.0, "left_upload")):
         log = scene.run([scene.window("a", 0, leaves_s), scene.window("b", 30, 40)], handover=OUTSIDE).log
         assert of(log, "a")["r", 0.0].outcome == outcome
@@ -363,7 +357,7 @@ def test_leaving_in_another_stage_ends_it_as_before(scene: Any) -> None:
     assert of(twice, "a")["r", 10.0].outcome == "not_selected"
 
 
-def test_one_that_is_not_back_in_time_is_cut_with_the_round_and_takes_no_place_until_then(scene: Any) -> None:
+def test_one_that_is_not_back_in_time_is_cut_with_the_round_and_takes_no_place_until_then(scene):
     windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.1), scene.window("a", 50, 60), scene.window("c", 51, 60)]
     log = scene.run(windows, handover=OUTSIDE, invited=1, rounds=2).log
     record, other = of(log, "a")["r", 0.0], next(r for r in log.participations if r.vehicle_id == "b")
@@ -374,7 +368,7 @@ def test_one_that_is_not_back_in_time_is_cut_with_the_round_and_takes_no_place_u
     assert of(log, "c")["r", 51.0].outcome == "not_selected", "one place"
 
 
-def test_staleness_lets_it_upload_in_a_later_round(scene: Any) -> None:
+def test_staleness_lets_it_upload_in_a_later_round(scene):
     windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.5), scene.window("a", 11, 20)]
     learning = scene.learning()
     rules = {"handover": OUTSIDE, "invited": 1, "rounds": 2, "max_staleness": 1}
@@ -384,14 +378,14 @@ def test_staleness_lets_it_upload_in_a_later_round(scene: Any) -> None:
     assert [(p.vehicle_id, p.base.version) for p in learning.calls[1][1]] == [("a", 0)]
 
 
-def test_the_round_of_everyone_does_not_wait_for_who_is_outside(scene: Any) -> None:
+def test_the_round_of_everyone_does_not_wait_for_who_is_outside(scene):
     windows = [scene.window("a", 0, 10), scene.window("b", 5, 7.5)]
     log = scene.run(windows, handover=OUTSIDE, pace="coverage").log
     assert (log.rounds[0].closed_by, log.rounds[0].close_s) == ("everyone", 7.5)
     assert of(log, "b")["r", 5.0].outcome == "left_training"
 
 
-def test_who_never_comes_back_is_recorded_at_the_end_of_the_traffic(scene: Any) -> None:
+def test_who_never_comes_back_is_recorded_at_the_end_of_the_traffic(scene):
     log = scene.run([scene.window("a", 0, 2), scene.window("b", 30, 31)], handover=OUTSIDE).log
     record = of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.train_s) == ("left_training", 31.0, 3.0)
@@ -420,7 +414,7 @@ def on_a_ring(scene: Any, probability: float, policy: str, **silos: Any) -> tupl
 TWIN = {"by": "place", "replaced_share": 1.0}
 
 
-def test_the_static_twin_has_forwards_instants_and_bytes_and_every_model_its_own_rsus_data(scene: Any) -> None:
+def test_the_static_twin_has_forwards_instants_and_bytes_and_every_model_its_own_rsus_data(scene):
     """Forward with data that are of the place as a whole: the control of the study of mobility."""
     (log, learning), (twin, of_twin) = (on_a_ring(scene, 0.6, "forward", **how) for how in ({"by": "origin"}, TWIN))
     assert [row._replace(silo=0) for row in twin.participations] == [row._replace(silo=0) for row in log.participations]
@@ -437,7 +431,7 @@ def test_the_static_twin_has_forwards_instants_and_bytes_and_every_model_its_own
     assert strangers(of_twin.calls) == 0 < strangers(learning.calls)
 
 
-def test_where_nobody_moves_all_policies_and_the_twin_are_one(scene: Any) -> None:
+def test_where_nobody_moves_all_policies_and_the_twin_are_one(scene):
     first = on_a_ring(scene, 0.0, "forward", by="origin")
     others = [on_a_ring(scene, 0.0, policy, by="origin") for policy in POLICIES if policy != "forward"]
     for log, learning in (*others, on_a_ring(scene, 0.0, "forward", **TWIN)):

@@ -42,7 +42,7 @@ def averages(result: Any) -> list[tuple[float, dict[tuple[str, int], float]]]:
     ]
 
 
-def test_a_cloud_waits_for_all_and_all_wait_for_the_cloud(scene: Any) -> None:
+def test_a_cloud_waits_for_all_and_all_wait_for_the_cloud(scene):
     learning = scene.learning()
     # west closes its second round at 12 s, east, whose vehicle comes 5 s later, at 17 s
     result = scene.run(parked(scene, west=0.0, east=5.0), rounds=4, learning=learning, **hierarchy(edge_rounds=2))
@@ -60,7 +60,7 @@ def test_a_cloud_waits_for_all_and_all_wait_for_the_cloud(scene: Any) -> None:
     assert [p.base for _, who in learning.calls for p in who if p.round == 2] == [("west", 2), ("east", 2)]
 
 
-def test_weights_are_the_samples_committed_since_the_last_average(scene: Any) -> None:
+def test_weights_are_the_samples_committed_since_the_last_average(scene):
     windows = [
         scene.window("first", 0.0, 7.0, rsu_id="west"),
         *parked(scene, east=0.0),
@@ -74,21 +74,21 @@ def test_weights_are_the_samples_committed_since_the_last_average(scene: Any) ->
     ]
 
 
-def test_a_rejected_update_weighs_nothing(scene: Any) -> None:
+def test_a_rejected_update_weighs_nothing(scene):
     learning = scene.learning(rejects=frozenset({"at west"}))
     result = scene.run(parked(scene, west=0.0, east=0.0), learning=learning, backhaul=SLOW, **hierarchy())
     assert averages(result) == [(11.0, {("east", 1): 1.0})]
     assert (result.log.rounds[-1].close_s, result.time_s) == (6.0, 11.0)
 
 
-def test_where_nobody_committed_the_cloud_keeps_its_model(scene: Any) -> None:
+def test_where_nobody_committed_the_cloud_keeps_its_model(scene):
     result = scene.run(
         [scene.window("late", 130.0, 200.0, rsu_id="west")], rounds=3, deadline_s=60.0, end_s=300.0, **hierarchy()
     )
     assert averages(result) == [(60.0, {(CLOUD, 0): 1.0}), (120.0, {(CLOUD, 1): 1.0}), (180.0, {("west", 3): 1.0})]
 
 
-def test_after_the_deadline_the_cloud_goes_on_without_the_late_ones(scene: Any) -> None:
+def test_after_the_deadline_the_cloud_goes_on_without_the_late_ones(scene):
     result = scene.run(parked(scene, west=0.0, east=20.0), rounds=2, **hierarchy(cloud_deadline_s=4.0))
     rows = {(m.source, m.source_version): (m.time_s, m.closed_by) for m in result.log.merges if m.aggregator == CLOUD}
     assert rows == {
@@ -99,7 +99,7 @@ def test_after_the_deadline_the_cloud_goes_on_without_the_late_ones(scene: Any) 
     }
 
 
-def test_a_model_takes_its_time_to_the_cloud_and_back(scene: Any) -> None:
+def test_a_model_takes_its_time_to_the_cloud_and_back(scene):
     result = scene.run(parked(scene, west=0.0, east=0.0), rounds=2, backhaul=SLOW, **hierarchy())
     # 1 MB at 4 Mbit/s and 3 s of latency there, 3 s and 1 MB at 8 Mbit/s back
     ((first_s, _), (second_s, _)) = averages(result)
@@ -116,7 +116,7 @@ def test_a_model_takes_its_time_to_the_cloud_and_back(scene: Any) -> None:
 
 
 @pytest.mark.parametrize(("reset", "outcomes"), [("none", ["committed"]), ("in-flight", ["stale"])])
-def test_a_model_of_the_cloud_may_cut_those_in_flight(scene: Any, reset: str, outcomes: list[str]) -> None:
+def test_a_model_of_the_cloud_may_cut_those_in_flight(scene, reset, outcomes):
     # the second vehicle of west begins at 5 s and is at work until 11 s, when the cloud's first round closes at 8 s
     windows = [*parked(scene, west=0.0, east=2.0), scene.window("second", 5.0, 200.0, rsu_id="west")]
     result = scene.run(windows, rounds=2, max_staleness=5, **hierarchy(reset=reset))
@@ -128,7 +128,7 @@ def test_a_model_of_the_cloud_may_cut_those_in_flight(scene: Any, reset: str, ou
         assert second[1].base_round == 1
 
 
-def test_the_end_of_the_traffic_closes_the_cloud_with_what_was_committed(scene: Any) -> None:
+def test_the_end_of_the_traffic_closes_the_cloud_with_what_was_committed(scene):
     learning = scene.learning()
     result = scene.run(
         [scene.window("a", 0.0, 30.0, rsu_id="west")], rounds=50, deadline_s=1000.0, end_s=30.0, learning=learning,
@@ -141,7 +141,7 @@ def test_the_end_of_the_traffic_closes_the_cloud_with_what_was_committed(scene: 
     assert result.ended_by == "traffic"
 
 
-def test_neighbours_average_what_has_arrived(scene: Any) -> None:
+def test_neighbours_average_what_has_arrived(scene):
     learning = scene.learning()
     result = scene.run(
         parked(scene, west=0.0, east=1.0), rsus=BOTH, rounds=3, learning=learning, topology={"kind": "peers"},
@@ -177,9 +177,7 @@ def test_neighbours_average_what_has_arrived(scene: Any) -> None:
         ({"latency_s": 5.0}, 9, 8, {version: 6 * version + 10 for version in range(1, 10)}),
     ],
 )
-def test_over_a_slow_wire_only_the_newest_model_waits(
-    wire: Any, up_mb: int, down_mb: int, crossed_s: dict[int, int], scene: Any
-) -> None:
+def test_over_a_slow_wire_only_the_newest_model_waits(wire, up_mb, down_mb, crossed_s, scene):
     every_7_s = [scene.window(f"e{i}", 0.5 + 7 * i, 7.4 + 7 * i, rsu_id="east") for i in range(9)]
     learning = scene.learning()
     result = scene.run(
@@ -202,7 +200,7 @@ def rsus_at(*x_m: float) -> Sequence[Rsu]:
     return [Rsu(id=f"r{i}", x_m=x, y_m=0.0, range_m=100.0) for i, x in enumerate(x_m)]
 
 
-def test_metropolis_hastings_is_doubly_stochastic_and_a_third_on_a_ring() -> None:
+def test_metropolis_hastings_is_doubly_stochastic_and_a_third_on_a_ring():
     row = rsus_at(0.0, 90.0, 180.0, 280.0, 1000.0, 1090.0)
     graph = neighbours(TopologySettings(kind="peers", peers="distance", range_m=800.0), row)
     weights = metropolis_hastings(graph)
@@ -217,7 +215,7 @@ def test_metropolis_hastings_is_doubly_stochastic_and_a_third_on_a_ring() -> Non
     assert np.sort(np.linalg.eigvalsh(b))[-2] == pytest.approx((1 + 2 * math.cos(2 * math.pi / 6)) / 3)
 
 
-def test_rsus_whose_models_would_never_meet_are_refused() -> None:
+def test_rsus_whose_models_would_never_meet_are_refused():
     settings = TopologySettings(kind="peers", peers="distance", range_m=410.0)
     with pytest.raises(InputError, match="models of RSU r0 never reach RSU r2") as refused:
         aggregators(settings, rsus_at(0.0, 90.0, 500.0, 590.0))

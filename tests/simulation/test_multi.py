@@ -36,7 +36,7 @@ def in_both(
     return result, rows, told
 
 
-def test_in_an_overlap_it_downloads_from_all_trains_once_and_uploads_to_all(scene: Any) -> None:
+def test_in_an_overlap_it_downloads_from_all_trains_once_and_uploads_to_all(scene):
     watts = ComputeSettings(preset="jetson-nano", median_flops=1e9, spread=0.0)
     result, rows, told = in_both(scene, compute=watts)
     assert {name: use.carried_bytes for name, use in result.channels.items()} == {"r": 3e6, "s": 3e6}
@@ -55,13 +55,13 @@ def test_in_an_overlap_it_downloads_from_all_trains_once_and_uploads_to_all(scen
         assert one.started == ("r", 0), "one training has the same random draws wherever it counts"
 
 
-def test_the_rest_of_both_windows_is_predicted_from_the_invitation_on(scene: Any) -> None:
+def test_the_rest_of_both_windows_is_predicted_from_the_invitation_on(scene):
     _, rows, _ = in_both(scene, begin_s=5.0)
     rests_s = {name: row.remaining_straight_s for name, row in rows.items()}
     assert rests_s == pytest.approx({"r": (100 + 250) / 10, "s": (math.hypot(100, 100) + 250) / 12}), "over the RSU"
 
 
-def test_training_waits_for_the_slower_of_two_downloads(scene: Any) -> None:
+def test_training_waits_for_the_slower_of_two_downloads(scene):
     _, rows, told = in_both(scene, more=(scene.window("b", 0, 60, rsu_id="s"),))
     assert (rows["r"].download_s, rows["r"].wait_s, rows["r"].train_s) == (1.0, 1.0, 3.0)
     assert (rows["s"].download_s, rows["s"].wait_s, rows["s"].train_s) == (2.0, 3.0, 0.0)
@@ -78,14 +78,8 @@ def test_training_waits_for_the_slower_of_two_downloads(scene: Any) -> None:
     ],
 )
 def test_what_leaves_a_disc_is_ended_there_and_goes_on_in_the_other(
-    leaves_s: float,
-    outcome: str,
-    moved: float,
-    trained_s: tuple[float, float],
-    base: str,
-    bases: tuple[ModelKey, ...],
-    scene: Any,
-) -> None:
+    leaves_s, outcome, moved, trained_s, base, bases, scene
+):
     _, rows, told = in_both(scene, leaves_s=leaves_s)
     left, stayed = rows["r"], rows["s"]
     assert (left.outcome, left.end_s, left.download_bytes + left.upload_bytes) == (outcome, leaves_s, moved)
@@ -96,7 +90,7 @@ def test_what_leaves_a_disc_is_ended_there_and_goes_on_in_the_other(
     assert set(told) == {"s"}
 
 
-def test_it_is_stale_where_a_round_has_closed_and_counts_at_the_other_rsu(scene: Any) -> None:
+def test_it_is_stale_where_a_round_has_closed_and_counts_at_the_other_rsu(scene):
     more = (scene.window("b", 0, 60, rsu_id="s"),)
     _, rows, told = in_both(scene, begin_s=5.0, more=more, rounds=2, compute=scene.slow)
     assert (rows["s"].outcome, rows["s"].end_s, rows["s"].round) == ("stale", 13.0, 0)
@@ -105,7 +99,7 @@ def test_it_is_stale_where_a_round_has_closed_and_counts_at_the_other_rsu(scene:
     assert (told["s"].round, told["s"].handover.counted_from, told["s"].base) == (1, 0, ModelKey("r", 0))
 
 
-def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene: Any) -> None:
+def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene):
     later = (scene.window("b", 0, 60), scene.window("b", 0.5, 60, rsu_id="s"))
     result, _, _ = in_both(scene, more=later)
     assert of(result.log, "b")["s", 0.5].outcome == "not_selected"
@@ -118,7 +112,7 @@ def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene: Any) -
     assert (of(log, "a")["s", 0.0].outcome, of(log, "a")["s", 7.0].outcome) == ("committed", "not_selected")
 
 
-def test_an_rsu_that_waits_for_the_cloud_takes_no_part(scene: Any) -> None:
+def test_an_rsu_that_waits_for_the_cloud_takes_no_part(scene):
     windows = [scene.window("b", 0, 6.5, rsu_id="s"), scene.window("a", 7, 60), scene.window("a", 7, 12, rsu_id="s")]
     rules = {"rsus": (scene.rsu, BESIDE), "topology": {"kind": "hierarchical"}, "handover": MULTI}
     log = scene.run(windows, rounds=2, **rules).log
@@ -126,6 +120,6 @@ def test_an_rsu_that_waits_for_the_cloud_takes_no_part(scene: Any) -> None:
     assert of(log, "a")["s", 7.0].outcome == "not_selected"
 
 
-def test_multi_is_refused_where_all_rsus_have_one_model(scene: Any) -> None:
+def test_multi_is_refused_where_all_rsus_have_one_model(scene):
     with pytest.raises(InputError, match=r"handover.policy: with 'multi' .* topology.kind = 'single' all have one"):
         simulation_plugins(scene.experiment(handover=MULTI))

@@ -22,7 +22,7 @@ def outcomes(result: Any) -> dict[str, str]:
     return {r.vehicle_id: r.outcome for r in records}
 
 
-def test_records_are_rows_of_the_tables(scene: Any) -> None:
+def test_records_are_rows_of_the_tables(scene):
     log = scene.run([scene.window("a", 0, 10), scene.window("b", 3, 8)]).log
     for name in (f.name for f in fields(log)):
         assert name in TABLES
@@ -30,7 +30,7 @@ def test_records_are_rows_of_the_tables(scene: Any) -> None:
     assert to_parquet("rounds", log.rounds)
 
 
-def test_committed(scene: Any) -> None:
+def test_committed(scene):
     learning = scene.learning()
     entered = scene.window("a", 0.5, 20, speed_mps=12.0)
     result = scene.run([replace(entered, path_speed_mps=entered.path_time_s + 11.5)], learning=learning)
@@ -84,9 +84,7 @@ def test_committed(scene: Any) -> None:
         (6.0, "left_upload", (1.0, 3.0, 2.0), (1e6, 2e6)),  # half-open: the last byte comes at the exit, too late
     ],
 )
-def test_left(
-    scene: Any, exit_s: float, outcome: str, seconds: tuple[float, ...], transferred: tuple[float, ...]
-) -> None:
+def test_left(scene, exit_s, outcome, seconds, transferred):
     result = scene.run([scene.window("a", 0, exit_s), scene.window("later", 100, 101)])
     record = result.log.participations[0]
     assert record.outcome == outcome
@@ -97,7 +95,7 @@ def test_left(
     assert record.loss is None
 
 
-def test_an_upload_that_ends_with_the_recording_still_counts(scene: Any) -> None:
+def test_an_upload_that_ends_with_the_recording_still_counts(scene):
     windows = [scene.window("a", 0, 6, exit_cause="end"), scene.window("b", 1, 6, exit_cause="end")]
     result = scene.run(windows, invited=1)
     assert outcomes(result) == {"a": "committed", "b": "not_selected"}
@@ -105,7 +103,7 @@ def test_an_upload_that_ends_with_the_recording_still_counts(scene: Any) -> None
     assert result.ended_by == "rounds"
 
 
-def test_deadline(scene: Any) -> None:
+def test_deadline(scene):
     result = scene.run([scene.window("a", 0, 20), scene.window("b", 4, 20)], deadline_s=5.0)
     # a is in its upload from 4 s, shared with b's download: 0.5 MB up, 0.5 MB down by 5 s
     assert outcomes(result) == {"a": "deadline", "b": "deadline"}
@@ -115,7 +113,7 @@ def test_deadline(scene: Any) -> None:
     assert [r.closed_by for r in result.log.rounds] == ["deadline"]
 
 
-def test_not_selected(scene: Any) -> None:
+def test_not_selected(scene):
     result = scene.run([scene.window("a", 0, 20), scene.window("b", 0.5, 3)], invited=1)
     assert outcomes(result) == {"b": "not_selected", "a": "committed"}
     b = result.log.participations[0]
@@ -123,7 +121,7 @@ def test_not_selected(scene: Any) -> None:
     assert b.base_round == b.round == 0
 
 
-def test_windows_open_at_the_end_of_the_run_get_their_records(scene: Any) -> None:
+def test_windows_open_at_the_end_of_the_run_get_their_records(scene):
     result = scene.run([scene.window("a", 0, 20), scene.window("b", 0.5, 30), scene.window("c", 50, 60)], invited=1)
     assert outcomes(result) == {"a": "committed", "b": "not_selected"}
     assert [(w.vehicle_id, w.exit_cause) for w in result.log.windows] == [("a", "end"), ("b", "end")]
@@ -135,7 +133,7 @@ def test_windows_open_at_the_end_of_the_run_get_their_records(scene: Any) -> Non
         assert w.mean_speed_mps == pytest.approx(10.0)
 
 
-def test_rejected(scene: Any) -> None:
+def test_rejected(scene):
     windows = [scene.window("a", 0, 20), scene.window("b", 0, 20)]
     result = scene.run(windows, quorum=2, learning=scene.learning(rejects=frozenset({"a"})))
     assert outcomes(result) == {"a": "rejected", "b": "committed"}
@@ -146,7 +144,7 @@ def test_rejected(scene: Any) -> None:
     assert (round_.committed, round_.rejected, round_.loss) == (1, 1, 0.5)
 
 
-def test_a_rounds_loss_is_the_mean_of_those_that_are_known(scene: Any) -> None:
+def test_a_rounds_loss_is_the_mean_of_those_that_are_known(scene):
     class Telling(scene.learning):  # type: ignore[misc, name-defined]
         def close_round(self, *about: Any) -> Any:
             return replace(super().close_round(*about), losses=[1.0, None, math.nan, 4.0])
@@ -156,7 +154,7 @@ def test_a_rounds_loss_is_the_mean_of_those_that_are_known(scene: Any) -> None:
     assert log.rounds[0].loss == 2.5
 
 
-def test_rows_that_were_forgotten_are_counted_still() -> None:
+def test_rows_that_were_forgotten_are_counted_still():
     rows: Rows[str] = Rows()
     rows.extend("abcde")
     rows.forget(3)
@@ -165,7 +163,7 @@ def test_rows_that_were_forgotten_are_counted_still() -> None:
     assert (rows.at(3), rows.at(4), rows.total, rows.since(4), rows.since(0)) == ("x", "e", 5, ["e"], ["x", "e"])
 
 
-def test_a_vehicle_keeps_silo_and_approach_at_its_second_entry(scene: Any) -> None:
+def test_a_vehicle_keeps_silo_and_approach_at_its_second_entry(scene):
     windows = [
         scene.window("a", 0, 5, path=[(0, 0, 250), (1, 250, -250), (5, 250, -250)]),
         scene.window("b", 1, 5, start=(250, 0)),
@@ -175,7 +173,7 @@ def test_a_vehicle_keeps_silo_and_approach_at_its_second_entry(scene: Any) -> No
     assert {(r.vehicle_id, r.silo, r.approach) for r in result.log.participations} == {("a", 0, 0), ("b", 1, 1)}
 
 
-def test_several_rsus_have_channels_of_their_own_and_one_aggregator(scene: Any) -> None:
+def test_several_rsus_have_channels_of_their_own_and_one_aggregator(scene):
     far = Rsu(id="far", x_m=5000.0, y_m=0.0, range_m=250.0)
     windows = [scene.window("a", 0, 20), scene.window("b", 0, 20, rsu_id="far", start=(5000, 100))]
     result = scene.run(windows, rsus=(scene.rsu, far), quorum=2)
@@ -186,7 +184,7 @@ def test_several_rsus_have_channels_of_their_own_and_one_aggregator(scene: Any) 
     assert {rsu: use.busy_s for rsu, use in result.channels.items()} == {"r": 3.0, "far": 3.0}
 
 
-def test_overlapping_discs_serve_a_vehicle_once_at_a_time_through_the_earlier_window(scene: Any) -> None:
+def test_overlapping_discs_serve_a_vehicle_once_at_a_time_through_the_earlier_window(scene):
     near = Rsu(id="near", x_m=100.0, y_m=0.0, range_m=250.0)
     windows = [scene.window("a", 0, 3), scene.window("a", 1, 20, rsu_id="near")]
     result = scene.run(windows, rsus=(scene.rsu, near), deadline_s=5.0, rounds=2)
@@ -197,7 +195,7 @@ def test_overlapping_discs_serve_a_vehicle_once_at_a_time_through_the_earlier_wi
     assert Counter(w.rsu_id for w in result.log.windows) == {"r": 1, "near": 1}
 
 
-def test_a_vehicle_waiting_in_two_discs_is_invited_through_the_one_left_when_the_first_closes(scene: Any) -> None:
+def test_a_vehicle_waiting_in_two_discs_is_invited_through_the_one_left_when_the_first_closes(scene):
     near = Rsu(id="near", x_m=100.0, y_m=0.0, range_m=250.0)
     windows = [scene.window("x", 0, 5), scene.window("a", 1, 3), scene.window("a", 2, 20, rsu_id="near")]
     result = scene.run(windows, rsus=(scene.rsu, near), invited=1)

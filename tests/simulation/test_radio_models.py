@@ -51,7 +51,7 @@ def played(scene: Any, name: str, *, exchange: Any = None, radio: Any = None, sp
     return scene.simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
 
 
-def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_path: Path) -> None:
+def test_transfers_take_the_rates_of_the_model_and_its_settings(scene, tmp_path):
     for bps in (8e6, 4e6):
         result = played(scene, model(tmp_path), radio={"bps": bps}, spans=((0, 0.1), (61, 61.1), (121, 200)))
         state = Streams(seed=0).generator("radio", "a", "r", 2).uniform(0.5, 1)
@@ -63,7 +63,7 @@ def test_transfers_take_the_rates_of_the_model_and_its_settings(scene: Any, tmp_
         assert (result.link_rates.cap_bps, result.link_rates.capped, result.sidelink_rates.looked_up) == (None, 0, 0)
 
 
-def test_a_model_is_told_the_height_of_every_vehicle_once(scene: Any, tmp_path: Path) -> None:
+def test_a_model_is_told_the_height_of_every_vehicle_once(scene, tmp_path):
     told = "    def begin(self, rsus, lanes): return type('Place', (), {'notes': []})\n"
     told += "    def entered(self, height_m, memory): memory.notes.append(height_m)\n    def draw"
     windows = [scene.window("a", 0, 0.5), scene.window("a", 1, 20), scene.window("b", 2, 20)]
@@ -74,7 +74,7 @@ def test_a_model_is_told_the_height_of_every_vehicle_once(scene: Any, tmp_path: 
     assert result.link_rates.notes == [1.5, 1.5, 1.6], "a type that nobody knows is a car of the standard's"
 
 
-def test_the_sidelink_draws_once_per_pair(scene: Any, tmp_path: Path) -> None:
+def test_the_sidelink_draws_once_per_pair(scene, tmp_path):
     result = played(scene, model(tmp_path), exchange=MIX)
     state = Streams(seed=0).generator("radio", "sidelink", 0, "a", "b").uniform(0.5, 1)
     there, back = result.log.exchanges
@@ -84,12 +84,12 @@ def test_the_sidelink_draws_once_per_pair(scene: Any, tmp_path: Path) -> None:
     assert result.sidelink_rates.looked_up > 2
 
 
-def test_a_model_that_does_not_follow_positions_is_asked_once_per_transfer(scene: Any, tmp_path: Path) -> None:
+def test_a_model_that_does_not_follow_positions_is_asked_once_per_transfer(scene, tmp_path):
     result = played(scene, model(tmp_path, ("1.0", "None")), exchange=MIX)
     assert (result.link_rates.looked_up, result.sidelink_rates.looked_up) == (4, 2)
 
 
-def test_a_cap_is_recorded(scene: Any, tmp_path: Path) -> None:
+def test_a_cap_is_recorded(scene, tmp_path):
     name = model(tmp_path, ("    def draw", "    cap_bps = property(lambda self: self.bps / 2)\n    def draw"))
     file = Path(name.partition(":")[0])
     file.write_text(file.read_text().replace("return self.bps / 2 * state", "return self.bps / 2"))
@@ -115,19 +115,19 @@ DOWN, UP, SIDE = (f"return self.bps{share} * state" for share in ("", " / 2", " 
         (("return generator.uniform(0.5, 1)", "1 / 0"), "'plain' failed in draw in round 0: ZeroDivisionError"),
     ],
 )
-def test_a_failure_is_told_by_name(change: tuple[str, str], message: str, scene: Any, tmp_path: Path) -> None:
+def test_a_failure_is_told_by_name(change, message, scene, tmp_path):
     with pytest.raises(RunError, match=message):
         played(scene, model(tmp_path, change), exchange=MIX)
 
 
 @pytest.mark.parametrize("value", ["0", "-1.0", "1e999", "'often'"])
-def test_a_time_between_look_ups_that_never_passes_is_refused(value: str, scene: Any, tmp_path: Path) -> None:
+def test_a_time_between_look_ups_that_never_passes_is_refused(value, scene, tmp_path):
     name = model(tmp_path, ('"a test", 1.0', f'"a test", {value}'))
     with pytest.raises(InputError, match=r"^radio model 'plain': its update_s is .*; make it None, or a time"):
         played(scene, name)
 
 
-def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
+def test_the_record_names_model_and_settings(tmp_path):
     own = Experiment(scenario="gaussian", radio={"name": model(tmp_path), "bps": 7})
     record = simulation_plugins(own).chosen["radio"].record
     assert record == {"name": "plain", "source": "a test", "settings": {"bps": 7.0}}
@@ -135,7 +135,7 @@ def test_the_record_names_model_and_settings(tmp_path: Path) -> None:
     assert simulation_plugins(built_in).chosen["radio"].record["settings"]["bandwidth_hz"] == 30e6
 
 
-def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> None:
+def test_what_a_candidate_is_told_is_not_counted(scene, tmp_path):
     policy = tmp_path / "policy.py"
     policy.write_text(
         "from dataclasses import dataclass\n"
@@ -154,7 +154,7 @@ def test_what_a_candidate_is_told_is_not_counted(scene: Any, tmp_path: Path) -> 
     assert found[0].link_rates.looked_up == 2
 
 
-def test_links_are_drawn_with_the_heights_of_their_ends_whoever_is_named_first(scene: Any, tmp_path: Path) -> None:
+def test_links_are_drawn_with_the_heights_of_their_ends_whoever_is_named_first(scene, tmp_path):
     told = ("return generator.uniform(0.5, 1)", "return heights_m, generator.random()")
     made = simulation_plugins(Experiment(scenario="gaussian", radio={"name": model(tmp_path, told)})).radio
     radio = Radio(made, Streams(seed=0), [scene.rsu], heights_m={"bus": 3.4, "car": 1.5})
@@ -166,7 +166,7 @@ def test_links_are_drawn_with_the_heights_of_their_ends_whoever_is_named_first(s
     assert radio.link(bus, scene.rsu, 0).state[0] == (3.4,)
 
 
-def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
+def test_a_vehicle_that_comes_back_has_another_link(scene):
     """Also where the strongest RSU serves, which is asked before anything is sent."""
     asked: list[int] = []
     radio: Any = SimpleNamespace(received_dbm=lambda _, __, entry: asked.append(entry) or (lambda place: -place[0]))
@@ -176,7 +176,7 @@ def test_a_vehicle_that_comes_back_has_another_link(scene: Any) -> None:
     assert asked == [0, 1]
 
 
-def test_a_received_power_that_is_no_number_is_refused(scene: Any) -> None:
+def test_a_received_power_that_is_no_number_is_refused(scene):
     model: Any = SimpleNamespace(name="deaf", update_s=None, received_dbm=lambda *_: math.nan)
     path: Any = SimpleNamespace(vehicle_id="a")
     power_dbm = Radio(model, Streams(seed=0)).received_dbm(path, scene.rsu, 0)
@@ -184,7 +184,7 @@ def test_a_received_power_that_is_no_number_is_refused(scene: Any) -> None:
         power_dbm((0.0, 0.0))
 
 
-def test_the_strongest_serves_once_it_is_better_by_so_many_db_for_so_long(scene: Any) -> None:
+def test_the_strongest_serves_once_it_is_better_by_so_many_db_for_so_long(scene):
     """Of the RSU here -60 dBm everywhere; of the far one -70 dBm and two more with every 10 m, which are a second."""
     far = Rsu(id="far", x_m=9e3, y_m=0.0, range_m=9e3)
     power_dbm = {scene.rsu.id: lambda _: -60.0, far.id: lambda place: -70.0 + place[0] / 5}

@@ -19,7 +19,7 @@ def crowd(scene: Any, count: int, until_s: float = 100.0) -> list[Any]:
     return [scene.window(f"v{i}", 0.01 * i, until_s) for i in range(count)]
 
 
-def test_the_next_round_opens_when_the_previous_closes(scene: Any) -> None:
+def test_the_next_round_opens_when_the_previous_closes(scene):
     result = scene.run([scene.window("a", 2, 50)], rounds=3)
     assert [(r.open_s, r.close_s, r.closed_by) for r in result.log.rounds] == [
         (0.0, 8.0, "quorum"),
@@ -30,7 +30,7 @@ def test_the_next_round_opens_when_the_previous_closes(scene: Any) -> None:
     assert [r.loss for r in result.log.rounds] == [0.5, 1.5, 2.5]
 
 
-def test_a_quorum_closes_the_round_with_the_commit_that_completes_it(scene: Any) -> None:
+def test_a_quorum_closes_the_round_with_the_commit_that_completes_it(scene):
     learning = scene.learning()
     result = scene.run(crowd(scene, 5), quorum=3, learning=learning)
     ((_, participants),) = learning.calls
@@ -41,7 +41,7 @@ def test_a_quorum_closes_the_round_with_the_commit_that_completes_it(scene: Any)
     assert [r.weight for r in result.log.participations] == [1 / 3] * 3 + [None] * 2
 
 
-def test_a_deadline_closes_the_round_with_what_has_committed(scene: Any) -> None:
+def test_a_deadline_closes_the_round_with_what_has_committed(scene):
     learning = scene.learning()
     result = scene.run(
         [scene.window("a", 0, 50), scene.window("b", 20, 50)], quorum=2, deadline_s=22, learning=learning
@@ -51,7 +51,7 @@ def test_a_deadline_closes_the_round_with_what_has_committed(scene: Any) -> None
     assert [r.outcome for r in result.log.participations] == ["committed", "deadline"]
 
 
-def test_empty_rounds_close_at_the_deadline_too(scene: Any) -> None:
+def test_empty_rounds_close_at_the_deadline_too(scene):
     learning = scene.learning()
     result = scene.run([scene.window("a", 25, 50)], deadline_s=10, rounds=4, learning=learning)
     assert [(r.close_s, r.closed_by, r.committed, r.loss) for r in result.log.rounds] == [
@@ -64,7 +64,7 @@ def test_empty_rounds_close_at_the_deadline_too(scene: Any) -> None:
     assert [summary.final for summary, _ in learning.calls] == [False, False, False, True]
 
 
-def test_no_more_than_invited_are_in_flight_and_a_freed_place_is_filled_at_once(scene: Any) -> None:
+def test_no_more_than_invited_are_in_flight_and_a_freed_place_is_filled_at_once(scene):
     windows = [scene.window("a", 0, 2), *(scene.window(v, s, 90) for v, s in (("b", 0.1), ("c", 0.2), ("d", 0.3)))]
     result = scene.run(windows, quorum=2, invited=2)
     starts = {r.vehicle_id: r.start_s for r in result.log.participations}
@@ -78,7 +78,7 @@ def test_no_more_than_invited_are_in_flight_and_a_freed_place_is_filled_at_once(
         assert sum(r.start_s <= instant < r.end_s for r in records) <= 2
 
 
-def test_who_entered_first_is_invited_first(scene: Any) -> None:
+def test_who_entered_first_is_invited_first(scene):
     windows = [scene.window("a", 0, 90), scene.window("z", 1, 90), scene.window("b", 2, 90)]
     result = scene.run(windows, quorum=3, invited=3, rounds=1)
     assert [r.vehicle_id for r in sorted(result.log.participations, key=lambda r: r.start_s)] == ["a", "z", "b"]
@@ -90,7 +90,7 @@ def test_who_entered_first_is_invited_first(scene: Any) -> None:
     ]
 
 
-def test_random_selection_is_seeded_and_fair(scene: Any) -> None:
+def test_random_selection_is_seeded_and_fair(scene):
     windows = [scene.window("busy", 0, 4.5), *(scene.window(f"v{i}", 1 + i / 10, 90) for i in range(5))]
 
     def chosen(seed: int) -> str:
@@ -103,7 +103,7 @@ def test_random_selection_is_seeded_and_fair(scene: Any) -> None:
     assert min(draws.values()) > 20  # expected 40, sd 5.7
 
 
-def test_each_vehicle_at_most_once_a_round(scene: Any) -> None:
+def test_each_vehicle_at_most_once_a_round(scene):
     # a leaves and comes back in the same round: no second invitation before round 1
     windows = [scene.window("a", 0, 2), scene.window("a", 5, 30)]
     result = scene.run(windows, deadline_s=10, rounds=2)
@@ -118,12 +118,12 @@ def test_each_vehicle_at_most_once_a_round(scene: Any) -> None:
 
 
 @pytest.mark.parametrize("distinct", [True, False])
-def test_where_silos_must_differ_vehicles_of_one_take_part_in_different_rounds(distinct: bool, scene: Any) -> None:
+def test_where_silos_must_differ_vehicles_of_one_take_part_in_different_rounds(distinct, scene):
     log = scene.run(crowd(scene, 5), rounds=2, silos=4, distinct_silos=distinct).log
     assert [r.invited for r in log.rounds] == [4 if distinct else 5] * 2
 
 
-def test_a_participant_has_its_chance_of_having_been_taken_for_a_place(scene: Any) -> None:
+def test_a_participant_has_its_chance_of_having_been_taken_for_a_place(scene):
     class Telling(RandomSelection):
         def select(self, candidates: Any, free: int, context: Any) -> Any:
             context.chances["v0"] = 0.25
@@ -140,7 +140,7 @@ def slow_second_silo() -> dict[int, Cost]:
     return {1: Cost(download_bytes=1, upload_bytes=1, work_flop=10e9)}
 
 
-def test_staleness_accepted(scene: Any) -> None:
+def test_staleness_accepted(scene):
     # a takes 6 s a round, b trains for 10 s and returns during round 1
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
     learning = scene.learning(cost_of=slow_second_silo())
@@ -153,7 +153,7 @@ def test_staleness_accepted(scene: Any) -> None:
     assert [(p.vehicle_id, p.base.version, p.round) for p in second] == [("b", 0, 1)]
 
 
-def test_staleness_dropped_when_older_than_allowed(scene: Any) -> None:
+def test_staleness_dropped_when_older_than_allowed(scene):
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
     cost = {1: Cost(download_bytes=1, upload_bytes=1, work_flop=15e9)}  # returns in round 2
     result = scene.run(windows, rounds=3, max_staleness=1, learning=scene.learning(cost_of=cost))
@@ -164,7 +164,7 @@ def test_staleness_dropped_when_older_than_allowed(scene: Any) -> None:
     assert (late.outcome, late.base_round, late.round) == ("committed", 0, 2)
 
 
-def test_a_late_commit_uses_up_the_turn_in_the_round_it_counts_for(scene: Any) -> None:
+def test_a_late_commit_uses_up_the_turn_in_the_round_it_counts_for(scene):
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
     learning = scene.learning(cost_of=slow_second_silo())
     result = scene.run(windows, rounds=2, quorum=1, max_staleness=1, learning=learning)
@@ -177,13 +177,13 @@ def test_a_late_commit_uses_up_the_turn_in_the_round_it_counts_for(scene: Any) -
     assert result.log.rounds[1].committed == 2
 
 
-def test_late_updates_end_with_the_run(scene: Any) -> None:
+def test_late_updates_end_with_the_run(scene):
     windows = [scene.window("a", 0, 90), scene.window("b", 0, 90)]
     result = scene.run(windows, rounds=1, max_staleness=5, learning=scene.learning(cost_of=slow_second_silo()))
     assert {r.vehicle_id: r.outcome for r in result.log.participations} == {"a": "committed", "b": "stale"}
 
 
-def test_the_traffic_ends_in_a_round_with_commits(scene: Any) -> None:
+def test_the_traffic_ends_in_a_round_with_commits(scene):
     learning = scene.learning()
     result = scene.run([scene.window("a", 0, 20)], quorum=2, rounds=2, learning=learning)
     assert result.ended_by == "traffic"
@@ -193,7 +193,7 @@ def test_the_traffic_ends_in_a_round_with_commits(scene: Any) -> None:
     assert result.log.participations[0].weight == 1.0
 
 
-def test_the_traffic_ends_in_a_round_without_commits(scene: Any) -> None:
+def test_the_traffic_ends_in_a_round_without_commits(scene):
     learning = scene.learning()
     result = scene.run([scene.window("a", 0, 20), scene.window("b", 7, 9)], rounds=5, quorum=1, learning=learning)
     assert result.ended_by == "traffic"
@@ -204,19 +204,19 @@ def test_the_traffic_ends_in_a_round_without_commits(scene: Any) -> None:
     assert [r.outcome for r in result.log.participations] == ["left_training"]
 
 
-def test_no_traffic_at_all(scene: Any) -> None:
+def test_no_traffic_at_all(scene):
     result = scene.run([], rounds=5)
     assert (result.ended_by, result.time_s, result.log.participations) == ("traffic", 0.0, [])
 
 
 @pytest.mark.parametrize(("end_s", "rounds", "time_s"), [(35, 3, 35), (30, 3, 30), (math.inf, 0, 2)])
-def test_deadlines_pass_until_the_traffics_known_end(end_s: float, rounds: int, time_s: float, scene: Any) -> None:
+def test_deadlines_pass_until_the_traffics_known_end(end_s, rounds, time_s, scene):
     result = scene.run([scene.window("a", 0, 2)], rounds=5, deadline_s=10, end_s=end_s)
     assert [r.closed_by for r in result.log.rounds] == ["deadline"] * rounds
     assert (result.ended_by, result.time_s) == ("traffic", time_s)
 
 
-def test_a_round_is_handed_over_complete(scene: Any) -> None:
+def test_a_round_is_handed_over_complete(scene):
     seen = []
 
     def on_round(log: Any) -> None:
@@ -238,7 +238,7 @@ def test_a_round_is_handed_over_complete(scene: Any) -> None:
     assert [s["time_s"] for s in shown] == [0, 1]
 
 
-def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene: Any) -> None:
+def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene):
     result = scene.simulate(
         scene.experiment(rounds=9),
         scene.traffic([scene.window("a", 0, 90)]),
@@ -256,7 +256,7 @@ def coverage(scene: Any, windows: list[Any], **settings: Any) -> Any:
     return scene.run(windows, pace="coverage", quorum=1, invited=1, **settings)
 
 
-def test_everyone_in_coverage_is_invited_on_entry_and_the_round_waits_for_all(scene: Any) -> None:
+def test_everyone_in_coverage_is_invited_on_entry_and_the_round_waits_for_all(scene):
     """Six at once, whatever quorum and invited say; the link is theirs in turn, so that the last is done last."""
     result = coverage(scene, crowd(scene, 6))
     assert [(r.start_s, r.outcome) for r in sorted(result.log.participations, key=lambda r: r.vehicle_id)] == [
@@ -267,7 +267,7 @@ def test_everyone_in_coverage_is_invited_on_entry_and_the_round_waits_for_all(sc
     assert closed.close_s == max(r.end_s for r in result.log.participations)
 
 
-def test_who_enters_after_the_first_upload_is_invited_to_the_next_round(scene: Any) -> None:
+def test_who_enters_after_the_first_upload_is_invited_to_the_next_round(scene):
     # alone: download 1 s, training 3 s, upload 2 s
     windows = [scene.window("a", 0, 90), scene.window("b", 3, 90), scene.window("late", 7, 90)]
     result = coverage(scene, windows, rounds=2)
@@ -278,7 +278,7 @@ def test_who_enters_after_the_first_upload_is_invited_to_the_next_round(scene: A
     assert (second.invited, second.committed, second.closed_by) == (3, 3, "everyone")
 
 
-def test_the_round_of_everyone_closes_when_the_last_leaves(scene: Any) -> None:
+def test_the_round_of_everyone_closes_when_the_last_leaves(scene):
     windows = [scene.window("a", 0, 90), scene.window("gone", 0, 7.5)]
     cost = {1: Cost(download_bytes=1, upload_bytes=1, work_flop=20e9)}
     result = coverage(scene, windows, rounds=1, learning=scene.learning(cost_of=cost))
@@ -286,7 +286,7 @@ def test_the_round_of_everyone_closes_when_the_last_leaves(scene: Any) -> None:
     assert [(r.close_s, r.closed_by, r.committed) for r in result.log.rounds] == [(7.5, "everyone", 1)]
 
 
-def test_the_round_of_everyone_waits_for_a_first_upload_until_the_deadline(scene: Any) -> None:
+def test_the_round_of_everyone_waits_for_a_first_upload_until_the_deadline(scene):
     windows = [scene.window("a", 0, 2), scene.window("b", 5, 6), scene.window("c", 8, 9.5)]
     result = coverage(scene, windows, rounds=1, deadline_s=9)
     assert [r.outcome for r in result.log.participations] == ["left_training", "left_download", "deadline"]
@@ -302,7 +302,7 @@ def test_the_round_of_everyone_waits_for_a_first_upload_until_the_deadline(scene
     assert [r.closed_by for r in kept.log.rounds] == ["deadline", "everyone"]
 
 
-def test_an_empty_road_waits_for_the_first_vehicle(scene: Any) -> None:
+def test_an_empty_road_waits_for_the_first_vehicle(scene):
     result = coverage(scene, [scene.window("a", 25, 50)], deadline_s=10, rounds=3)
     assert [(r.close_s, r.closed_by) for r in result.log.rounds] == [
         (10.0, "deadline"),

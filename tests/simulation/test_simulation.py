@@ -56,7 +56,7 @@ rules = st.fixed_dictionaries(
 
 @given(rows=crossings(), rule=rules)
 @settings(deadline=None, max_examples=150)
-def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, float]], rule: dict[str, Any]) -> None:
+def test_everything_is_conserved(scene, rows, rule):
     learning = scene.learning(rejects=frozenset({"v1"}))
     everyone = rule["pace"] == "coverage"
     windows = [scene.window(v, t0, t1, rsu_id=r) for v, r, t0, t1 in rows]
@@ -138,9 +138,7 @@ def test_everything_is_conserved(scene: Any, rows: list[tuple[str, str, float, f
 
 @given(rows=crossings(), rule=rules)
 @settings(deadline=None, max_examples=60)
-def test_a_replay_of_the_recorded_windows_gives_the_same_records(
-    scene: Any, rows: list[tuple[str, str, float, float]], rule: dict[str, Any]
-) -> None:
+def test_a_replay_of_the_recorded_windows_gives_the_same_records(scene, rows, rule):
     rsus = (scene.rsu, FAR)
     windows = [scene.window(v, t0, t1, rsu_id=r) for v, r, t0, t1 in rows]
     end_s = max((t1 for _, _, _, t1 in rows), default=0.0) + 5
@@ -158,7 +156,7 @@ def test_a_replay_of_the_recorded_windows_gives_the_same_records(
     assert replay.ended_by == first.ended_by
 
 
-def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
+def test_the_clock_starts_with_the_traffic(scene):
     result = scene.simulate(
         scene.experiment(),
         scene.traffic([scene.window("a", 21605, 21700)], begin_s=21600.0),
@@ -169,7 +167,7 @@ def test_the_clock_starts_with_the_traffic(scene: Any) -> None:
     assert result.log.rounds[0].open_s == 21600.0
 
 
-def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> None:
+def test_both_transfers_follow_the_path_each_with_its_own_power(scene):
     link = {"bandwidth_hz": 1e6, "shadowing_db": 0.0, "max_spectral_efficiency": 50.0}
     link |= {"rsu_power_dbm": 30.0, "vehicle_power_dbm": 15.0, "rsu_antenna_dbi": 0.0, "vehicle_antenna_dbi": 0.0}
     link |= {"state": "los"}
@@ -195,7 +193,7 @@ def test_both_transfers_follow_the_path_each_with_its_own_power(scene: Any) -> N
         (OSError(28, "No space left on device", "x.parquet"), "No space left"),
     ],
 )
-def test_what_learning_raises_comes_out_unchanged(scene: Any, error: BaseException, message: str) -> None:
+def test_what_learning_raises_comes_out_unchanged(scene, error, message):
     class Failing(scene.learning):  # type: ignore[name-defined,misc]
         def close_round(self, *_: Any) -> Any:
             raise error
@@ -205,7 +203,7 @@ def test_what_learning_raises_comes_out_unchanged(scene: Any, error: BaseExcepti
     assert caught.value is error
 
 
-def test_what_the_traffic_raises_comes_out_unchanged(scene: Any) -> None:
+def test_what_the_traffic_raises_comes_out_unchanged(scene):
     error = InputError("trace.xml:7: time runs backwards.")
 
     class Failing(scene.traffic):  # type: ignore[name-defined,misc]
@@ -218,7 +216,7 @@ def test_what_the_traffic_raises_comes_out_unchanged(scene: Any) -> None:
     assert caught.value is error
 
 
-def test_traffic_must_not_go_back_in_time(scene: Any) -> None:
+def test_traffic_must_not_go_back_in_time(scene):
     class Backwards(scene.traffic):  # type: ignore[name-defined,misc]
         def events(self) -> Any:
             first, second = (event for event in super().events() if isinstance(event, Entered))

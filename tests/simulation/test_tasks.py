@@ -8,7 +8,7 @@ import simpy
 from vnetsim.simulation.tasks import Activity, Deadline, Interrupt, Signal, Task, until
 
 
-def test_an_interrupt_takes_effect_at_once_and_the_old_event_resumes_nobody() -> None:
+def test_an_interrupt_takes_effect_at_once_and_the_old_event_resumes_nobody():
     env, seen = simpy.Environment(), []
 
     def activity() -> Activity:
@@ -28,7 +28,7 @@ def test_an_interrupt_takes_effect_at_once_and_the_old_event_resumes_nobody() ->
     assert task.fired
 
 
-def test_a_stopped_task_never_resumes_and_never_fires() -> None:
+def test_a_stopped_task_never_resumes_and_never_fires():
     env = simpy.Environment()
 
     def activity() -> Activity:
@@ -41,7 +41,7 @@ def test_a_stopped_task_never_resumes_and_never_fires() -> None:
     assert not task.fired
 
 
-def test_a_signal_resumes_at_once_in_order_and_late_comers_do_not_wait() -> None:
+def test_a_signal_resumes_at_once_in_order_and_late_comers_do_not_wait():
     signal, seen = Signal(), []
 
     def wait(name: str) -> Activity:
@@ -57,7 +57,7 @@ def test_a_signal_resumes_at_once_in_order_and_late_comers_do_not_wait() -> None
     assert second.fired
 
 
-def test_a_deadline_that_is_put_off_or_cancelled_calls_nothing_at_its_old_time() -> None:
+def test_a_deadline_that_is_put_off_or_cancelled_calls_nothing_at_its_old_time():
     env, seen = simpy.Environment(), []
     deadline = Deadline(env)
     deadline.cancel()

@@ -26,9 +26,7 @@ from vnetsim.simulation.world import World
     ],
 )
 @pytest.mark.parametrize("begin_s", [0.0, 100.0])
-def test_whichever_comes_first_ends_the_run(
-    ends: dict[str, Any], ended_by: str, last_s: float, passed: list[float], begin_s: float, scene: Any
-) -> None:
+def test_whichever_comes_first_ends_the_run(ends, ended_by, last_s, passed, begin_s, scene):
     """The traffic ends at 30 s, in the fifth participation; shares of the run by hand."""
     learning = scene.learning()
     traffic = scene.traffic([scene.window("a", begin_s, begin_s + 29.0)], begin_s=begin_s, end_s=begin_s + 30.0)
@@ -40,7 +38,7 @@ def test_whichever_comes_first_ends_the_run(
     assert max(times + [window.exit_s for window in log.windows if window.exit_cause != "end"]) <= begin_s + last_s
 
 
-def test_who_is_at_it_when_time_is_up_is_unfinished_and_not_stale(scene: Any) -> None:
+def test_who_is_at_it_when_time_is_up_is_unfinished_and_not_stale(scene):
     result = scene.run([scene.window("a", 0, 90), scene.window("b", 15, 90)], rounds=None, time_s=20.0)
     rows = [(row.vehicle_id, row.outcome) for row in result.log.participations]
     assert [row for row in rows if row[0] == "a"] == [("a", "committed")] * 3 + [("a", "unfinished")]
@@ -48,7 +46,7 @@ def test_who_is_at_it_when_time_is_up_is_unfinished_and_not_stale(scene: Any) ->
     assert {row.end_s for row in result.log.participations if row.outcome == "unfinished"} == {20.0}
 
 
-def test_the_share_of_a_run_that_has_passed() -> None:
+def test_the_share_of_a_run_that_has_passed():
     def share(version: int, now_s: float, **ends: Any) -> float:
         world: Any = SimpleNamespace(experiment=Experiment(scenario="gaussian", **ends), begin_s=50.0)
         return World.share_passed(world, version, now_s)

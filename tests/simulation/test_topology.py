@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -23,7 +23,7 @@ WEST, EAST = (Rsu(id=name, x_m=x, y_m=0.0, range_m=250.0) for name, x in (("west
 PER_RSU = {"kind": "per-rsu"}
 
 
-def test_each_rsu_has_rounds_of_its_own(scene: Any) -> None:
+def test_each_rsu_has_rounds_of_its_own(scene):
     learning = scene.learning()
     windows = [
         *(scene.window(f"w{i}", 0.0, 90.0, rsu_id="west") for i in range(2)),
@@ -44,7 +44,7 @@ def test_each_rsu_has_rounds_of_its_own(scene: Any) -> None:
     assert {(p.aggregator, p.base_aggregator) for p in result.log.participations} == {("west",) * 2, ("east",) * 2}
 
 
-def test_an_rsu_that_sees_nobody_closes_empty_rounds(scene: Any) -> None:
+def test_an_rsu_that_sees_nobody_closes_empty_rounds(scene):
     result = scene.run(
         [scene.window("a", 0.0, 300.0, rsu_id="west")], rsus=(WEST, EAST), rounds=3, topology=PER_RSU, end_s=400.0
     )
@@ -54,14 +54,14 @@ def test_an_rsu_that_sees_nobody_closes_empty_rounds(scene: Any) -> None:
     assert [r.close_s for r in result.log.rounds if r.aggregator == "east"] == [60.0, 120.0, 180.0]
 
 
-def test_one_rsu_with_an_aggregator_of_its_own_is_one_aggregator(scene: Any) -> None:
+def test_one_rsu_with_an_aggregator_of_its_own_is_one_aggregator(scene):
     windows = [scene.window(f"v{i}", 0.3 * i, 100.0) for i in range(20)]
     one, own = (scene.run(windows, rounds=3, quorum=2, invited=3, topology=topology) for topology in ({}, PER_RSU))
     assert one.log.participations == own.log.participations
     assert one.log.rounds == own.log.rounds
 
 
-def test_a_vehicle_between_two_rsus_takes_part_at_one_of_them_at_a_time(scene: Any) -> None:
+def test_a_vehicle_between_two_rsus_takes_part_at_one_of_them_at_a_time(scene):
     windows = [scene.window("a", 0.0, 40.0, rsu_id="west"), scene.window("a", 10.0, 80.0, rsu_id="east")]
     result = scene.run(windows, rsus=(WEST, EAST), rounds=9, topology=PER_RSU, end_s=90.0, deadline_s=1000.0)
     took_part = [p for p in result.log.participations if p.outcome != "not_selected"]
@@ -82,7 +82,7 @@ class Listening(RandomSelection):
         self.told.append({record.rsu_id for record in records})
 
 
-def test_an_rsu_learns_of_its_own_rounds_alone(scene: Any) -> None:
+def test_an_rsu_learns_of_its_own_rounds_alone(scene):
     experiment = scene.experiment(rounds=3, topology=PER_RSU)
     windows = [scene.window("a", 0.0, 90.0, rsu_id="west"), scene.window("b", 2.0, 90.0, rsu_id="east")]
     plugins = replace(simulation_plugins(experiment), selection=Listening())
@@ -99,7 +99,7 @@ def test_an_rsu_learns_of_its_own_rounds_alone(scene: Any) -> None:
         ("hierarchical", [WEST, Rsu(id="cloud", x_m=1.0, y_m=0.0, range_m=9.0)], "an RSU is called 'cloud'"),
     ],
 )
-def test_a_topology_that_cannot_be_is_refused_in_one_line(kind: Any, rsus: list[Rsu], why: str) -> None:
+def test_a_topology_that_cannot_be_is_refused_in_one_line(kind, rsus, why):
     with pytest.raises(InputError, match="topology") as refused:
         aggregators(TopologySettings(kind=kind), rsus)
     assert why in str(refused.value)

@@ -4,7 +4,6 @@ import base64
 import os
 import zipfile
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,7 +17,7 @@ from vnetsim.storage.tables import TABLES, frame, to_parquet
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_column_carries_unit_and_meaning_in_the_parquet_file(name: str, tmp_path: Path) -> None:
+def test_every_column_carries_unit_and_meaning_in_the_parquet_file(name, tmp_path):
     (tmp_path / "t.parquet").write_bytes(to_parquet(name, []))
     # Arrow's own schema, as every Parquet reader finds it; its strings stand in it as they are, each once
     schema = base64.b64decode(pl.read_parquet_metadata(tmp_path / "t.parquet")["ARROW:schema"])
@@ -37,11 +36,11 @@ def test_every_column_carries_unit_and_meaning_in_the_parquet_file(name: str, tm
         ("rounds", "aggregator", pl.String),
     ],
 )
-def test_a_column_has_the_type_of_its_field(table: str, column: str, dtype: pl.DataType) -> None:
+def test_a_column_has_the_type_of_its_field(table, column, dtype):
     assert frame(TABLES[table]).schema[column] == dtype
 
 
-def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_directory_is_named(tmp_path):
     with pytest.raises(InputError, match="not a run directory, it has no manifest"):
         RunDirectory(tmp_path).manifest()
     RunDirectory(tmp_path).put({"manifest.json": b"{"})
@@ -50,9 +49,7 @@ def test_a_folder_that_is_no_run_directory_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "a file of another", "a link in place of a folder"])
-def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in_them(
-    left: str, tmp_path: Path
-) -> None:
+def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in_them(left, tmp_path):
     """Never one that was there before, and never through a symbolic link."""
     (tmp_path / "there").mkdir()
     run = RunDirectory(tmp_path / "there" / "a" / "b" / "run")
@@ -73,7 +70,7 @@ def test_folders_that_were_made_to_hold_a_run_go_with_it_where_nothing_stands_in
     assert found - {"there/a/b/run"} == {"there", *more.get(left, links)}
 
 
-def test_a_folder_that_cannot_be_made_leaves_none_above_it(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_leaves_none_above_it(tmp_path):
     run = RunDirectory(tmp_path / "a" / "b" / ("n" * 300))
     with pytest.raises(InputError, match="cannot be made or written"), lock_directory(run, fresh=True):
         pass
@@ -81,7 +78,7 @@ def test_a_folder_that_cannot_be_made_leaves_none_above_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("what", ["pipe", "symbolic link"])
-def test_a_lock_that_is_no_file_is_told_and_waited_for_by_nobody(what: str, tmp_path: Path) -> None:
+def test_a_lock_that_is_no_file_is_told_and_waited_for_by_nobody(what, tmp_path):
     (tmp_path / "mine").write_text("dear")
     if what == "pipe":
         os.mkfifo(tmp_path / ".lock")
@@ -92,7 +89,7 @@ def test_a_lock_that_is_no_file_is_told_and_waited_for_by_nobody(what: str, tmp_
     assert (tmp_path / "mine").read_text() == "dear"
 
 
-def test_whatever_is_done_to_an_archive_of_arrays_is_one_line(tmp_path: Path) -> None:
+def test_whatever_is_done_to_an_archive_of_arrays_is_one_line(tmp_path):
     run = RunDirectory(tmp_path)
     run.write_arrays("samples.npz", images=np.arange(600, dtype=np.uint8), kernels_px=np.arange(3.0))
     good = (tmp_path / "samples.npz").read_bytes()
@@ -106,7 +103,7 @@ def test_whatever_is_done_to_an_archive_of_arrays_is_one_line(tmp_path: Path) ->
     assert told > 50
 
 
-def test_a_header_of_an_array_that_is_no_python_is_one_line(tmp_path: Path) -> None:
+def test_a_header_of_an_array_that_is_no_python_is_one_line(tmp_path):
     header = b"{'descr': ('<f8', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("images.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
@@ -118,7 +115,7 @@ def test_a_header_of_an_array_that_is_no_python_is_one_line(tmp_path: Path) -> N
         read_archive(tmp_path / "a.npz", ["images"])
 
 
-def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path):
     (tmp_path / ".lock").touch()
     (tmp_path / "sumo").mkdir()
     (tmp_path / "sumo" / "mine").write_text("dear")
@@ -132,7 +129,7 @@ def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path: Path)
         raise RunError("x")
 
 
-def test_what_a_panic_prints_is_dropped_and_all_else_is_kept(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_a_panic_prints_is_dropped_and_all_else_is_kept(capfd, tmp_path):
     with damage_as_input_error(tmp_path):
         os.write(2, b"written meanwhile\n")
 

@@ -35,7 +35,7 @@ def stop_at(patch: pytest.MonkeyPatch, call: int, error: BaseException) -> None:
         patch.setattr(disk, name, watched(name, getattr(disk, name)))
 
 
-def test_what_was_written_is_read_and_what_was_altered_is_told(tmp_path: Path) -> None:
+def test_what_was_written_is_read_and_what_was_altered_is_told(tmp_path):
     Folder(tmp_path).put({"a": b"1", "below/b": b"2"})
     assert Folder(tmp_path).read_bytes("below/b") == b"2"
     (tmp_path / "below" / "b").write_bytes(b"3")
@@ -55,7 +55,7 @@ def test_what_was_written_is_read_and_what_was_altered_is_told(tmp_path: Path) -
         Folder(tmp_path).read_bytes("c")
 
 
-def test_any_altered_byte_of_the_record_is_told(tmp_path: Path) -> None:
+def test_any_altered_byte_of_the_record_is_told(tmp_path):
     Folder(tmp_path).put({"a": b"1"})
     whole = (tmp_path / RECORD).read_bytes()
     for place in range(len(whole)):
@@ -65,7 +65,7 @@ def test_any_altered_byte_of_the_record_is_told(tmp_path: Path) -> None:
                 Folder(tmp_path).read_bytes("a")
 
 
-def test_sha256sum_checks_the_folder(tmp_path: Path) -> None:
+def test_sha256sum_checks_the_folder(tmp_path):
     if shutil.which("sha256sum") is None:
         pytest.skip("sha256sum is not here")
     folder = Folder(tmp_path)
@@ -78,7 +78,7 @@ def test_sha256sum_checks_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [Stopped(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
-def test_whatever_stops_a_write_leaves_old_or_new(error: BaseException, tmp_path: Path) -> None:
+def test_whatever_stops_a_write_leaves_old_or_new(error, tmp_path):
     old, new = {"a": b"1", "b": b"2", "x": b"0"}, {"a": b"3", "b": b"4"}
     call, stopped = 0, True
     while stopped:
@@ -111,7 +111,7 @@ def test_whatever_stops_a_write_leaves_old_or_new(error: BaseException, tmp_path
     assert call > 10
 
 
-def test_who_goes_on_after_a_failed_write_knows_what_it_left(tmp_path: Path) -> None:
+def test_who_goes_on_after_a_failed_write_knows_what_it_left(tmp_path):
     """A run whose checkpoint fails on a full disk still writes how it ended; what was placed before stays readable."""
     folder = Folder(tmp_path)
     folder.put({"a": b"1", "b": b"2"})
@@ -133,7 +133,7 @@ def test_who_goes_on_after_a_failed_write_knows_what_it_left(tmp_path: Path) -> 
     assert [Folder(tmp_path).read_bytes(name) for name in "abc"] == [b"3", b"2", b"5"]
 
 
-def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
+def test_nothing_is_written_or_removed_through_a_link(tmp_path):
     outside, inside = tmp_path / "mymodels", tmp_path / "run"
     outside.mkdir()
     (outside / "model").write_bytes(b"dear")
@@ -157,7 +157,7 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
             folder.write_output(name, b"x")
 
 
-def test_a_folder_that_was_removed_while_it_was_written_to_is_noticed(tmp_path: Path) -> None:
+def test_a_folder_that_was_removed_while_it_was_written_to_is_noticed(tmp_path):
     """It was made anew with what came last, and all was refused when the run was over."""
     folder = Folder(tmp_path / "run")
     folder.put({"a": b"1"})
@@ -167,7 +167,7 @@ def test_a_folder_that_was_removed_while_it_was_written_to_is_noticed(tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_only_what_vnetsim_wrote_is_cleared(tmp_path: Path) -> None:
+def test_only_what_vnetsim_wrote_is_cleared(tmp_path):
     folder = Folder(tmp_path)
     folder.put({"a": b"1", "below/b": b"2"})
     (tmp_path / ".a.0123abcd.tmp").write_text("half")

@@ -52,7 +52,7 @@ def ten() -> ConditionData:
     )
 
 
-def test_what_is_resolved_and_what_is_not(ten: ConditionData) -> None:
+def test_what_is_resolved_and_what_is_not(ten):
     ab, ac, bc = compare_pairs(ten, ACCURACY)
     assert ab.verdict.startswith("not resolved; ")
     assert ac.verdict == bc.verdict == "c higher"
@@ -69,7 +69,7 @@ def pair_of(first: list[float], second: list[float], *more: list[float]) -> Comp
     return compare_together([Columns("xyz"[: 2 + len(more)], np.array([first, second, *more]).T)], "sign-flip")[0][0]
 
 
-def test_the_words_of_a_verdict() -> None:
+def test_the_words_of_a_verdict():
     up = [0.014, 0.02, 0.01, 0.016, 0.012, 0.03]
     none = [0.0] * 6
     pair = pair_of(none, up)
@@ -86,7 +86,7 @@ def test_the_words_of_a_verdict() -> None:
     assert p_words(0.00099) == "< 0.001"
 
 
-def test_seeds_needed_are_more_than_did_not_do() -> None:
+def test_seeds_needed_are_more_than_did_not_do():
     """A difference of d_z near 2 over 6 seeds, one against the others: the t-test would reckon with 6 or fewer."""
     pair = pair_of([0.0] * 6, [0.04, 0.05, 0.06, 0.05, 0.04, -0.005])
     assert abs(pair.found.effect or 0) > 1.6
@@ -94,7 +94,7 @@ def test_seeds_needed_are_more_than_did_not_do() -> None:
     assert (pair.verdict, pair.brief) == ("not resolved; 7 seeds needed", "needs 7 seeds")
 
 
-def test_pairs_of_one_test_each_are_corrected_for_their_number() -> None:
+def test_pairs_of_one_test_each_are_corrected_for_their_number():
     """Two that differ at all six seeds, 2 / 64 each, are no more resolved once there are two; nor is a third, of 1."""
     up, none = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], [0.0] * 6
     alone = [pair_of(up, none), pair_of(none, up), pair_of(none, none)]
@@ -105,7 +105,7 @@ def test_pairs_of_one_test_each_are_corrected_for_their_number() -> None:
     assert [pair.found for pair in found] == [pair.found for pair in alone], "intervals stay"
 
 
-def test_too_few_seeds_are_one_statement() -> None:
+def test_too_few_seeds_are_one_statement():
     """With 3 pairs at 6 seeds the least p is 3 x 2/64: the interval is unbounded, and 7 seeds are needed."""
     rng = np.random.default_rng(8)
     six, two = (compare_together([Columns("abc", rng.normal(size=(seeds, 3)))], "sign-flip")[0] for seeds in (6, 2))
@@ -120,7 +120,7 @@ def test_too_few_seeds_are_one_statement() -> None:
     assert (three[0].least, three[0].found.method) == (3, "t")
 
 
-def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
+def test_only_seeds_that_both_have_are_paired(ten):
     less = replace(ten, cells=tuple(c for c in ten.cells if (c.entry.arm, c.entry.seed) not in {("a", 0), ("b", 1)}))
     assert [pair.found.count for pair in compare_pairs(less, ACCURACY)] == [8, 9, 9]
     finals = less.finals(ACCURACY)
@@ -129,7 +129,7 @@ def test_only_seeds_that_both_have_are_paired(ten: ConditionData) -> None:
     assert np.isnan(finals[1, 1])
 
 
-def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten: ConditionData) -> None:
+def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten):
     """b has finished at two seeds only: a and c are the one pair tested, at p = 2 / 1024."""
     less = replace(ten, cells=tuple(c for c in ten.cells if c.entry.arm != "b" or c.entry.seed < 2))
     ab, ac, bc = compare_pairs(less, ACCURACY)
@@ -138,7 +138,7 @@ def test_pairs_with_too_few_seeds_in_common_weigh_nothing_on_the_others(ten: Con
     assert (ac.p_value, ac.tests) == (pytest.approx(2 / 1024), 1)
 
 
-def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten: ConditionData) -> None:
+def test_an_arm_without_a_finished_cell_hides_nothing_of_the_others(ten):
     less = with_metrics(replace(ten, cells=tuple(c for c in ten.cells if c.entry.arm != "a"), metrics=()))
     assert less.metrics == (ACCURACY,)
     (bc,) = compare_pairs(less, ACCURACY)
@@ -151,7 +151,7 @@ def of_arms(data: ComparisonData) -> list[Family]:
     return across_arms(data, [(one, ACCURACY) for one in data.conditions])
 
 
-def test_a_metric_is_corrected_over_the_arms_of_all_conditions(ten: ConditionData) -> None:
+def test_a_metric_is_corrected_over_the_arms_of_all_conditions(ten):
     """Under the second condition two arms have finished, at seven seeds: p = 2 / 128, the third smallest of four."""
     other = condition(
         [
@@ -188,7 +188,7 @@ def test_a_metric_is_corrected_over_the_arms_of_all_conditions(ten: ConditionDat
     assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
 
 
-def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionData) -> None:
+def test_warnings_name_the_condition_unless_they_hold_under_all(ten):
     few = [replace(c, entry=replace(c.entry, condition="y")) for c in ten.cells if c.entry.seed < 4]
     both = comparison(replace(ten, name="x"), condition(few, name="y"))
     (line,) = warnings_of(both, of_arms(both))
@@ -202,7 +202,7 @@ def test_warnings_name_the_condition_unless_they_hold_under_all(ten: ConditionDa
     ]
 
 
-def test_the_interval_is_students() -> None:
+def test_the_interval_is_students():
     values = np.random.default_rng(6).normal(size=(5, 3))
     mean, half = mean_and_interval(values)
     for column in range(3):
@@ -211,7 +211,7 @@ def test_the_interval_is_students() -> None:
     assert mean_and_interval(values[:2])[1] is None
 
 
-def test_the_mean_of_the_last_evaluations() -> None:
+def test_the_mean_of_the_last_evaluations():
     """By hand: of .1 untrained, .2, .3, .7 the last two have the mean .5; the untrained model never counts."""
     one = cell("a", 0, [0.1, 0.2, 0.3, 0.7])
     assert one.final(ACCURACY) == 0.7
@@ -222,7 +222,7 @@ def test_the_mean_of_the_last_evaluations() -> None:
     assert cell("a", 0, [0.1]).final(ACCURACY) == 0.1
 
 
-def test_what_the_settings_alone_decide_is_not_compared() -> None:
+def test_what_the_settings_alone_decide_is_not_compared():
     """A learning rate is no result, though it differs between arms; an accuracy of 0 at every seed is one."""
     rate, never = (
         Metric(name=name, label=name, unit=unit, caption="") for name, unit in (("rate", ""), ("never", "%"))
@@ -245,7 +245,7 @@ def test_what_the_settings_alone_decide_is_not_compared() -> None:
     assert once.fixed == (), "one seed does not tell"
 
 
-def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value() -> None:
+def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value():
     probe = Metric(name="probe", label="Probe", unit="%", caption="")
 
     def of(arm: str, seed: int) -> CellData:

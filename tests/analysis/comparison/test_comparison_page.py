@@ -53,20 +53,20 @@ def write_comparison(folder: Path, make_run: Make, entries: Sequence[Entry], **m
 
 
 @pytest.fixture
-def made(make_run: Make, tmp_path: Path) -> Make:
+def made(make_run, tmp_path) -> Make:
     """A function that writes a comparison of made-up runs."""
     return partial(write_comparison, tmp_path, make_run)
 
 
 @pytest.fixture(scope="module")
-def of_learners(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def of_learners(make_run, tmp_path_factory) -> Path:
     """A comparison of two learners at three seeds."""
     entries = [(name, "", seed, "abc") for seed in range(3) for name in ("one", "<script>two")]
     return write_comparison(tmp_path_factory.mktemp("learners"), make_run, entries)
 
 
 @pytest.fixture(scope="module")
-def built_study(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
+def built_study(make_run, tmp_path_factory) -> ComparisonResult:
     """Two arms under two conditions, traffic by condition and seed, and an arm that is skipped; with its page."""
     entries = [
         (arm, condition, seed, f"{condition[:1]}{seed}")
@@ -84,13 +84,13 @@ def built_study(make_run: Make, tmp_path_factory: pytest.TempPathFactory) -> Com
 
 
 @pytest.fixture
-def folder(of_learners: Path, tmp_path: Path) -> Path:
+def folder(of_learners, tmp_path) -> Path:
     """A copy of the comparison of two learners."""
     return shutil.copytree(of_learners, tmp_path / "all")
 
 
 @pytest.fixture
-def study(built_study: ComparisonResult, tmp_path: Path) -> Path:
+def study(built_study, tmp_path) -> Path:
     """A copy of the built study."""
     return shutil.copytree(built_study.path.parent, tmp_path / "all")
 
@@ -99,7 +99,7 @@ def everything(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_page_of_hostile_names(folder: Path) -> None:
+def test_the_page_of_hostile_names(folder):
     result = build_comparison(folder)
     page = result.path.read_text()
     assert "&lt;script&gt;two" in page
@@ -116,7 +116,7 @@ def test_the_page_of_hostile_names(folder: Path) -> None:
     assert before == everything(folder)
 
 
-def test_several_conditions(built_study: ComparisonResult) -> None:
+def test_several_conditions(built_study):
     study, page = built_study.path.parent, built_study.path.read_text()
     for markup in ("<u>", "<s>", "<b>neigh", "<i>"):
         assert markup not in page
@@ -144,7 +144,7 @@ def test_several_conditions(built_study: ComparisonResult) -> None:
     assert page.count("<svg") == len(figures)
 
 
-def test_the_page_leads_with_verdict_and_all_differences(built_study: ComparisonResult, of_learners: Path) -> None:
+def test_the_page_leads_with_verdict_and_all_differences(built_study, of_learners):
     page = built_study.path.read_text()
     lead = page.split('<section class="lead">')[1].split("</section>")[0]
     assert page.index('<p class="finding">') < page.index('<section class="lead">') < page.index("<table")
@@ -163,7 +163,7 @@ def test_the_page_leads_with_verdict_and_all_differences(built_study: Comparison
     assert re.findall(r'<th scope="col" title="mean over standard deviation[^"]*">d_z</th>', page)
 
 
-def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
+def test_the_tables_of_a_study(built_study):
     study = built_study.path.parent
     table = pl.read_parquet(study / "comparison.parquet")
     assert list(table.columns) == [
@@ -193,14 +193,14 @@ def test_the_tables_of_a_study(built_study: ComparisonResult) -> None:
     assert (late["value"] >= late["target"]).all()
 
 
-def test_seeds_at_which_the_traffic_differs_are_left_out(made: Make) -> None:
+def test_seeds_at_which_the_traffic_differs_are_left_out(made):
     entries = [(arm, "", seed, "t1" if (arm, seed) == ("bb", 1) else "t0") for seed in (0, 1) for arm in ("a", "bb")]
     result = build_comparison(made(entries, title="Two traffics"))
     assert "Left out, because not all learners replayed the same traffic there: seed 1." in result.warnings
     assert set(pl.read_parquet(result.path.with_name("comparison.parquet"))["seed"]) == {0}
 
 
-def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Make) -> None:
+def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made):
     """One cell of 24 is far from all others in accuracy, and in commits per hour, for it ended early."""
     entries = [(arm, name, seed, "t0") for seed in range(6) for name in ("x", "y") for arm in ("a", "bb")]
     folder = made(entries, title="Jumps")
@@ -220,7 +220,7 @@ def test_differences_in_two_groups_are_told_of_all_that_has_an_interval(made: Ma
         assert told in line
 
 
-def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
+def test_a_condition_of_which_nothing_has_finished(study):
     record = json.loads((study / "comparison.json").read_text())
     record["failed"] = {cell["folder"]: "broke" for cell in record["cells"] if cell["condition"] == "sparse"}
     RunDirectory(study).write_json("comparison.json", record)
@@ -232,7 +232,7 @@ def test_a_condition_of_which_nothing_has_finished(study: Path) -> None:
     assert not [row for row in rows if row.endswith("conditions:")]
 
 
-def test_cells_that_are_left_out_are_named(folder: Path) -> None:
+def test_cells_that_are_left_out_are_named(folder):
     """One of another version, one that was altered, one that was interrupted."""
     older, altered, stopped = (
         RunDirectory(folder / "cells" / f"cell{number}") for number in ("0-seed0", "2-seed1", "4-seed2")
@@ -248,14 +248,14 @@ def test_cells_that_are_left_out_are_named(folder: Path) -> None:
     assert set(pl.read_parquet(folder / "comparison.parquet")["cell"]) == {"cell1-seed0", "cell3-seed1", "cell5-seed2"}
 
 
-def test_a_cell_of_other_traffic_is_named(folder: Path) -> None:
+def test_a_cell_of_other_traffic_is_named(folder):
     run = RunDirectory(folder / "cells" / "cell2-seed1")
     run.write_json("manifest.json", {**run.manifest(), "inputs": {"/x/windows.parquet": "abd"}})
     with pytest.raises(InputError, match="cell2-seed1: replayed other traffic"):
         load_comparison(folder)
 
 
-def test_runs_too_short_for_the_mean_are_named_and_left_out(folder: Path) -> None:
+def test_runs_too_short_for_the_mean_are_named_and_left_out(folder):
     record = json.loads((folder / "comparison.json").read_text())
     RunDirectory(folder).write_json("comparison.json", record | {"last_evaluations": 3})
     run = RunDirectory(folder / "cells" / "cell2-seed1")

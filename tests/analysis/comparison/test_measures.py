@@ -36,7 +36,7 @@ def under(name: str, values: dict[str, list[float]], **more: object) -> Conditio
     return condition(cells, ARMS, name=name, seeds=seeds, **more)
 
 
-def test_the_frame_of_measures() -> None:
+def test_the_frame_of_measures():
     """Three of four updates are of the slow first window from the north, one of the third."""
     rows = measure_rows(under("x", {"a": [0.06], "b": [0.2]}))
     mine = rows.filter(arm="a")
@@ -51,7 +51,7 @@ def test_the_frame_of_measures() -> None:
     assert set(rows["condition"]) == {"x"}
 
 
-def test_windows_and_time_in_coverage_beside_the_updates_of_each_arm() -> None:
+def test_windows_and_time_in_coverage_beside_the_updates_of_each_arm():
     """Half of the windows and 60 of 80 s are slow; who has no update has no share."""
     one = under("x", {"a": [0.06, 0.1], "b": [0.2]})
     nothing = [replace(cell, windows=cell.windows.with_columns(pl.col("updates") * 0)) for cell in one.of("b")]
@@ -61,7 +61,7 @@ def test_windows_and_time_in_coverage_beside_the_updates_of_each_arm() -> None:
     assert [speeds.by_arm[arm]["updates"].tolist() for arm in "ab"] == [[0.75, 0.25], [0.0, 0.0]]
 
 
-def test_the_table_of_measures() -> None:
+def test_the_table_of_measures():
     data = under("", {"a": [0.1] * 6, "b": [0.2, 0.21, 0.22, 0.23, 0.24, 0.25]}, against="a")
     families = [Family("arms", data.name, one, compare_pairs(data, one)) for one in COMPARED]
     assert [(one.first, one.second) for one in families[0].pairs] == [("b", "a")]
@@ -74,7 +74,7 @@ def test_the_table_of_measures() -> None:
     assert measure_table(bare, [], "arm") is None
 
 
-def test_the_fluctuation_is_compared_where_arms_minimise_the_same_loss() -> None:
+def test_the_fluctuation_is_compared_where_arms_minimise_the_same_loss():
     """Whoever declares no loss is compared with itself alone."""
     data = under("", {arm: [0.1, 0.2, 0.3, 0.1] for arm in ARMS})
     assert compared_measures(data) == COMPARED, "no run was long enough"
@@ -92,7 +92,7 @@ def test_the_fluctuation_is_compared_where_arms_minimise_the_same_loss() -> None
 
 
 @pytest.mark.parametrize(("last", "slow", "fast"), [(1, 0.5, 0.45), (2, 0.4, 0.25 + 0.2 * 10 / 15)])
-def test_at_equal_commits_the_faster_is_taken_where_the_slower_ends(last: int, slow: float, fast: float) -> None:
+def test_at_equal_commits_the_faster_is_taken_where_the_slower_ends(last, slow, fast):
     """By hand: the fewest are 30, or 25 as the mean of two evaluations, which lie between the other's last two."""
 
     def made(arm: str, commits: list[int], values: list[float], **more: object) -> CellData:

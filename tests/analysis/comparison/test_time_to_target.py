@@ -14,7 +14,7 @@ from analysis.formatting import NONE
 ERROR = Metric(name="rmse", label="Average model", unit="RMSE", caption="")
 
 
-def test_the_first_measurement_that_is_good_enough() -> None:
+def test_the_first_measurement_that_is_good_enough():
     rising = cell("a", 0, [0.1, 0.3, 0.5, 0.4])
     assert first_reached(rising, ACCURACY, 0.3) == (1, 10.0, 1e3, 3.0)
     assert first_reached(rising, ACCURACY, 0.4) == (2, 20.0, 2e3, 6.0)
@@ -22,7 +22,7 @@ def test_the_first_measurement_that_is_good_enough() -> None:
     assert first_reached(rising, ACCURACY, 0.51) == (None,) * 4
 
 
-def test_of_errors_smaller_is_better() -> None:
+def test_of_errors_smaller_is_better():
     falling = cell("a", 0, [0.9, 0.5, 0.2], metric="rmse")
     assert first_reached(falling, ERROR, 0.5)[0] == 1
     worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], metric="rmse")], (), LOSS, ERROR))
@@ -31,7 +31,7 @@ def test_of_errors_smaller_is_better() -> None:
     assert target_rows(worst, "arm").title == "RMSE, average model: first at most 0.600"
 
 
-def test_a_target_that_no_learning_was_needed_for_is_told() -> None:
+def test_a_target_that_no_learning_was_needed_for_is_told():
     falls, rises = cell("a", 0, [0.4, 0.2]), cell("b", 0, [0.1, 0.3])
     for first, untrained in ((falls, True), (cell("a", 0, [0.1, 0.2]), False)):
         target = target_of(condition([first, rises], (), ACCURACY))
@@ -56,7 +56,7 @@ def two() -> ConditionData:
     )
 
 
-def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
+def test_the_worst_arm_sets_the_target(two):
     target = target_of(two)
     assert target is not None
     assert (target.arm, target.value) == ("b", pytest.approx(0.35))
@@ -73,7 +73,7 @@ def test_the_worst_arm_sets_the_target(two: ConditionData) -> None:
     assert rows[3] == ("b", 1, 2, 20.0, 2e3, 6.0)
 
 
-def test_a_seed_that_one_arm_lacks(two: ConditionData) -> None:
+def test_a_seed_that_one_arm_lacks(two):
     less = replace(two, cells=two.cells[:2] + two.cells[3:])
     target = target_of(less)
     assert target is not None
@@ -81,7 +81,7 @@ def test_a_seed_that_one_arm_lacks(two: ConditionData) -> None:
     assert [row[1] for row in target_rows(target, "arm").rows] == ["2 of 2", "1 of 1"]
 
 
-def test_nobody_reaches_a_target_that_is_passed_before_and_lost() -> None:
+def test_nobody_reaches_a_target_that_is_passed_before_and_lost():
     """The last values count for the target, the first for reaching it."""
     target = target_of(condition([cell("a", 0, [0.1, 0.9, 0.2]), cell("b", 0, [0.1, 0.15, 0.3])], (), ACCURACY))
     assert target is not None
@@ -90,7 +90,7 @@ def test_nobody_reaches_a_target_that_is_passed_before_and_lost() -> None:
     assert target_rows(none, "arm").rows == [("a", "0 of 1", NONE, NONE, NONE, NONE)]
 
 
-def test_without_a_known_direction_there_is_no_target(two: ConditionData) -> None:
+def test_without_a_known_direction_there_is_no_target(two):
     unknown = replace(two, metrics=(LOSS,))
     assert target_of(unknown) is None
     assert Compared(comparison(unknown)).tables()["comparison_targets"].height == 0

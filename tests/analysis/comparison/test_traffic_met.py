@@ -54,7 +54,7 @@ def compared(
         (compared(LATE, LATE, settings={"schedule.learner": "x"}), "verdicts are given, and are on", "y higher"),
     ],
 )  # fmt: skip
-def test_whether_the_traffic_was_met(data: ComparisonData, said: str, verdict: str) -> None:
+def test_whether_the_traffic_was_met(data, said, verdict):
     found = Compared(data)
     assert said in " ".join(found.unmet())
     assert bool(found.unmet()) == bool(said)
@@ -65,14 +65,14 @@ def test_whether_the_traffic_was_met(data: ComparisonData, said: str, verdict: s
     assert found.tables()["comparison_differences"]["verdict"].to_list() == ["" if verdict == "withheld" else "y"]
 
 
-def test_nothing_is_withheld_where_nobody_was_to_learn() -> None:
+def test_nothing_is_withheld_where_nobody_was_to_learn():
     data = compared(LATE, LATE)
     timed = replace(data, record=replace(data.record, timing_only=True))
     assert Compared(timed).unmet() == []
     assert "blurred" not in " ".join(Compared(timed).first_words())
 
 
-def test_the_settings_that_would_change_it() -> None:
+def test_the_settings_that_would_change_it():
     (line,) = not_met(data := compared(LATE, LATE, settings={"round.max_staleness": 1}), arm_runs(data))
     for cure in ("--time in place of --rounds (now 100", "round.max_staleness (now 1)", "cost.model", "bandwidth_hz"):
         assert cure in line
@@ -83,7 +83,7 @@ def test_the_settings_that_would_change_it() -> None:
     assert "round.invited" in line
 
 
-def test_the_first_words() -> None:
+def test_the_first_words():
     data = compared(LOSES, LATE)
     assert who_drove_past(data) == "80 to 85 vehicles drove past in a run, in range for 30.0\u202fs in the median."
     first, _ = what_decided(arm_runs(data), learning=True)
@@ -101,7 +101,7 @@ def test_the_first_words() -> None:
     assert Compared(many).first_words()[1] == line
 
 
-def test_the_table_of_what_decided_leads_the_terminal() -> None:
+def test_the_table_of_what_decided_leads_the_terminal():
     data = compared(LOSES, {**LATE, "left_exchange": 100}, handed=50)
     table = decided_table(arm_runs(data), "t", "arm", learning=True)
     assert table.head == ("arm", "invited", "committed", "left", "exchange", "rule", "handed over", "blurred", "px")
@@ -113,7 +113,7 @@ def test_the_table_of_what_decided_leads_the_terminal() -> None:
     assert first.note == found.unmet()[0]
 
 
-def test_commits_of_short_runs_are_counted_and_not_extrapolated() -> None:
+def test_commits_of_short_runs_are_counted_and_not_extrapolated():
     (data,) = compared(LOSES, LATE).conditions
     table = measure_table(data, [], "arm")
     assert table is not None
@@ -125,7 +125,7 @@ def test_commits_of_short_runs_are_counted_and_not_extrapolated() -> None:
     assert table.head == ("arm", "Commits per hour (1/h)")
 
 
-def test_invitations_of_a_run() -> None:
+def test_invitations_of_a_run():
     """Two commits at 20 and 40 m/s, a vehicle that left, one handed over and done, one handed over and lost."""
     names = ["committed", "committed", "left_training", "not_selected"]
     parts = pl.DataFrame({"outcome": names, "speed_mps": [20.0, 40.0, 30.0, 30.0]})

@@ -12,7 +12,7 @@ TINY = {"silos.count": 10, "data.train_images": 400, "data.test_images": 50, "le
 
 
 @pytest.fixture(scope="session")
-def small_comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_comparison(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("comparison") / "made"
     with figures(UNDRAWN):
         vnetsim.compare("gaussian", learners=["flsimco", "fedavg"], seeds=range(2), rounds=2, out=folder, settings=TINY)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,7 +73,7 @@ def check_crate(folder: Path) -> None:
         assert int(one["contentSize"]) == (folder / name).stat().st_size
 
 
-def test_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
+def test_a_comparison(small_comparison, tmp_path):
     to = tmp_path / "paper"
     assert vnetsim.export(small_comparison, to=to) == [to]
     check_crate(to)
@@ -108,7 +107,7 @@ def test_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
     assert again.metrics.equals(study.runs["flsimco", "", 1].metrics)
 
 
-def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_inputs_are_copied_where_they_are_what_they_were(make_run, tmp_path):
     run = RunDirectory(
         make_run(tmp_path / "run", vehicles=40, rounds=3, rsus=((HOSTILE, 500.0, 500.0, 250.0),), note=HOSTILE)
     )
@@ -143,7 +142,7 @@ def test_inputs_are_copied_where_they_are_what_they_were(make_run: Callable[...,
     assert width == pytest.approx(7.16)
 
 
-def test_latex_of_hostile_text() -> None:
+def test_latex_of_hostile_text():
     assert escape_latex(HOSTILE) == (
         r"\textbackslash{}input\textbraceleft{}/etc/passwd\textbraceright{} \$x\_1\$ \& 50\% \#1 "
         r"\textasciitilde{}\textasciicircum{} \textbraceleft{}"
@@ -157,14 +156,14 @@ def test_latex_of_hostile_text() -> None:
     assert escape_latex("--set a---b \u2013") == r"-{}-set a-{}-{}-b \textendash{}"
 
 
-def test_no_row_begins_with_what_the_command_before_it_takes() -> None:
+def test_no_row_begins_with_what_the_command_before_it_takes():
     firsts = ("[1]", "*", "\u6f22", "a")
     table = booktabs(Table(title="t", head=("[m]", "b"), rows=[(first, "[2]") for first in firsts]), "x")
     rows = [line for line in table.splitlines() if line.endswith(r" \\")]
     assert [row.partition(" ")[0] for row in rows] == ["{}[m]", "{}[1]", "{}*", "{}[U+6F22]", "a"]
 
 
-def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows() -> None:
+def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows():
     kept = set()
     for letter in map(chr, [*range(32, 0x250), 0x3B1, 0x2229, 0x6F22, 0x202E, 0xD800, 0x1F697]):
         shown = escape_latex(letter)
@@ -180,7 +179,7 @@ def test_no_letter_is_a_command_and_all_are_such_as_any_latex_knows() -> None:
     assert escape_latex("\u6f22_1") == r"[U+6F22]\_1"
 
 
-def test_a_table_fits_a_column_or_the_page_and_ends_with_it() -> None:
+def test_a_table_fits_a_column_or_the_page_and_ends_with_it():
     rows = [(f"key{number}", "short") for number in range(120)]
     parts = booktabs(Table(title="t", head=("a", "b"), rows=rows), "x").split(r"\end{table}")
     assert [len(re.findall(r"^key", part, re.MULTILINE)) for part in parts] == [52, 52, 16, 0]
@@ -199,7 +198,7 @@ def test_a_table_fits_a_column_or_the_page_and_ends_with_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no TeX here")
-def test_the_document_of_hostile_names_compiles(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_document_of_hostile_names_compiles(make_run, tmp_path):
     name = f"{HOSTILE}\u6f22\u00e9"
     run = make_run(tmp_path / "run", vehicles=40, rounds=3, vehicle_name="v_{} & #%~^$\\\u6f22\u00e9", note=name,
                    rsus=((name, 0.0, 0.0, 200.0), ("b", 900.0, 0.0, 200.0)))  # fmt: skip
@@ -226,10 +225,7 @@ def test_the_document_of_hostile_names_compiles(make_run: Callable[..., Path], t
         ("run", ("--fcd", "new.txt"), "expected a file that ends in"),
     ],
 )
-def test_faults_are_one_line_and_what_is_there_stays(
-    run: str, options: tuple[str, ...], said: str, make_run: Callable[..., Path], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_faults_are_one_line_and_what_is_there_stays(run, options, said, make_run, tmp_path, capsys, monkeypatch):
     if "--tensorboard" in options:
         pytest.importorskip("tensorboardX")
     make_run(tmp_path / "run", vehicles=5, rounds=1)
@@ -245,7 +241,7 @@ def test_faults_are_one_line_and_what_is_there_stays(
     assert (names_in(tmp_path), Path("mine/file.xml").read_text()) == (before, "mine")
 
 
-def test_settings_in_which_arms_or_conditions_differ() -> None:
+def test_settings_in_which_arms_or_conditions_differ():
     texts = {
         "a, near": "rounds = 2\nseed = 1\n[round]\nquorum = 2",
         "a, far": "rounds = 2\nseed = 2\n[round]\nquorum = 5",

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from vnetsim.storage.run_directory import RunDirectory
 pytest.importorskip("tensorboardX")
 
 
-def test_tensorboard_of_a_comparison(small_comparison: Path, tmp_path: Path) -> None:
+def test_tensorboard_of_a_comparison(small_comparison, tmp_path):
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData  # noqa: PLC0415
 
     vnetsim.export(small_comparison, tensorboard=tmp_path / "events")
@@ -46,7 +45,7 @@ def test_tensorboard_of_a_comparison(small_comparison: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("suffix", [".xml", ".csv", ".parquet"])
-def test_floating_car_data_are_replayed(suffix: str, make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_floating_car_data_are_replayed(suffix, make_run, tmp_path):
     """Same vehicles, places and speeds; a window begins at the first step within the true one and ends at the last."""
     run = make_run(tmp_path / "run", vehicles=30, kind="mobility", vehicle_name='<a&"b {}>')
     record = RunDirectory(run)
@@ -67,7 +66,7 @@ def test_floating_car_data_are_replayed(suffix: str, make_run: Callable[..., Pat
         np.testing.assert_allclose(np.array([new[name] for name in paths]).T, on_time, rtol=0, atol=1e-6)
 
 
-def test_sumos_trace_exporter_reads_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_sumos_trace_exporter_reads_it(make_run, tmp_path):
     spec = find_spec("sumo")
     tool = Path(spec.submodule_search_locations[0]) / "tools" / "traceExporter.py" if spec else None
     if tool is None or not tool.is_file():

@@ -1,8 +1,6 @@
 """Vehicles that meet several RSUs, in a table of windows small enough to count by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +27,7 @@ WINDOWS = pl.DataFrame(
 )
 
 
-def test_successions_tell_gaps_and_overlaps() -> None:
+def test_successions_tell_gaps_and_overlaps():
     assert successions(WINDOWS).rows() == [
         ("a", "north", "south", -2.0),
         ("a", "south", "east", 5.0),
@@ -37,13 +35,13 @@ def test_successions_tell_gaps_and_overlaps() -> None:
     ]
 
 
-def test_the_mean_number_of_discs_is_that_of_the_time_in_coverage() -> None:
+def test_the_mean_number_of_discs_is_that_of_the_time_in_coverage():
     held, covered = 10 + 12 + 5 + 5 + 1 + 2 + 1, 20 + 5 + 5 + 3 + 1
     assert multiplicity(WINDOWS) == pytest.approx(held / covered)
     assert multiplicity(WINDOWS.clear()) == 0
 
 
-def test_one_training_that_reaches_several_rsus_is_told(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+def test_one_training_that_reaches_several_rsus_is_told(tmp_path, make_run):
     rsus = (("north", 500.0, 1500.0, 250.0), ("south", 500.0, 500.0, 250.0))
     run = load(make_run(tmp_path / "run", vehicles=60, rsus=rsus))
     first = run.participations.filter(outcome="committed").head(1)
@@ -55,7 +53,7 @@ def test_one_training_that_reaches_several_rsus_is_told(tmp_path: Path, make_run
     assert again.startswith(f"{number + 1} updates of {number} trainings (handover.policy = multi: ")
 
 
-def test_the_models_of_rsus_are_lines_over_time_beside_the_clouds() -> None:
+def test_the_models_of_rsus_are_lines_over_time_beside_the_clouds():
     rows = [(0, 0.0, "knn", 0.1, "a"), (1, 9.0, "knn", 0.3, "a"), (0, 0.0, "knn", 0.1, "b"), (1, 5.0, "knn", 0.2, "b")]
     rows += [(1, 9.0, "knn", 0.4, "cloud"), (1, 9.0, "spread", 0.05, ""), (2, 12.0, "knn", float("nan"), "b")]
     schema = ["round", "time_s", "name", "value", "aggregator"]

@@ -93,7 +93,7 @@ def test_few_pairs_give_no_interval(count):
     assert math.isnan(found.mean) == (count == 0)
 
 
-def test_power_is_what_simulation_gives() -> None:
+def test_power_is_what_simulation_gives():
     """Cohen's table: d = 0.5 needs 34 pairs for 80 %; a simulated t-test agrees."""
     for student in (True, False):
         assert seeds_needed(0.5, level=LEVEL, student=student) == 34
@@ -103,7 +103,7 @@ def test_power_is_what_simulation_gives() -> None:
     assert np.mean(np.abs(t) > 2.0345) == pytest.approx(power_of_paired_t(0.5, 34, LEVEL), abs=0.01)
 
 
-def test_the_power_of_few_pairs_at_a_strict_level_is_that_of_students_integral() -> None:
+def test_the_power_of_few_pairs_at_a_strict_level_is_that_of_students_integral():
     """SciPy's noncentral t has no number for the lower tail there."""
     critical, shift = stats.t.ppf(1 - LEVEL / 110, 2), 4.32 * math.sqrt(3)
     chi2 = stats.chi2.ppf((np.arange(20_000) + 0.5) / 20_000, 2)
@@ -112,7 +112,7 @@ def test_the_power_of_few_pairs_at_a_strict_level_is_that_of_students_integral()
 
 
 @pytest.mark.parametrize(("count", "level"), [(6, 0.05), (7, 0.05 / 3)])
-def test_where_only_equal_signs_are_rejected_the_power_is_known(count: int, level: float) -> None:
+def test_where_only_equal_signs_are_rejected_the_power_is_known(count, level):
     """All of n normal differences are above 0 with the probability Phi(d)^n."""
     d = optimize.brentq(lambda d: stats.norm.cdf(d) ** count + stats.norm.cdf(-d) ** count - 0.8, 0, 5)
     assert smallest_effect(count, level) == pytest.approx(d, rel=0.03)
@@ -120,7 +120,7 @@ def test_where_only_equal_signs_are_rejected_the_power_is_known(count: int, leve
 
 
 @pytest.mark.parametrize("student", [True, False])
-def test_seeds_needed_are_the_fewest(student: bool) -> None:
+def test_seeds_needed_are_the_fewest(student):
     for effect in (0.07, 0.9, 1.3):
         for level in (0.05, 0.05 / 3):
             needed = seeds_needed(effect, level=level, student=student)
@@ -129,7 +129,7 @@ def test_seeds_needed_are_the_fewest(student: bool) -> None:
             assert power_of(effect, needed - 1, level, student=student) < 0.8
 
 
-def test_what_no_number_of_seeds_resolves_and_what_the_fewest_do() -> None:
+def test_what_no_number_of_seeds_resolves_and_what_the_fewest_do():
     for effect in (0.0, None, 1e-6):
         assert seeds_needed(effect, level=LEVEL) is None
     assert smallest_effect(5, LEVEL) is None, "five pairs of equal sign have p = 1/16"

@@ -38,7 +38,7 @@ WINDOWS = pl.DataFrame(
 )
 
 
-def test_windows_with_their_updates() -> None:
+def test_windows_with_their_updates():
     """a commits twice from one window; e's window has not ended and counts until its participation did."""
     table = windows_with_updates(WINDOWS, PARTICIPATIONS)
     assert table.columns == ["speed_kmh", "approach", "dwell_s", "updates"]
@@ -48,7 +48,7 @@ def test_windows_with_their_updates() -> None:
     assert table["updates"].to_list() == [2, 1, 0, 0, 0]
 
 
-def test_shares_counted_by_hand() -> None:
+def test_shares_counted_by_hand():
     """Two slow windows of 22 s hold all updates; three fast ones of 16.5 s hold none."""
     found = shares(windows_with_updates(WINDOWS, PARTICIPATIONS), np.array([0, 0, 1, 1, 1]), 2)
     assert found["windows"].tolist() == [0.4, 0.6]
@@ -56,7 +56,7 @@ def test_shares_counted_by_hand() -> None:
     assert found["updates"].tolist() == [1.0, 0.0]
 
 
-def test_speed_bins_are_round_and_at_most_eight() -> None:
+def test_speed_bins_are_round_and_at_most_eight():
     assert speed_edges_kmh(np.array([61.0, 149.0])).tolist() == [60, 80, 100, 120, 140, 160]
     assert speed_edges_kmh(np.array([50.0])).tolist() == [50, 55]
     assert speed_edges_kmh(np.array([])).tolist() == [0, 5]
@@ -87,7 +87,7 @@ COVERED = pl.DataFrame(
 )
 
 
-def test_a_run_counted_by_hand() -> None:
+def test_a_run_counted_by_hand():
     """Three commits in 720 s; 24 s of training, 9 of them for nothing; 900 B, 300 for nothing; silo 0 has them all."""
     found = run_measures(PARTS, COVERED, ROUNDS, span_s=720.0, silos=4)
     assert found == {
@@ -99,7 +99,7 @@ def test_a_run_counted_by_hand() -> None:
     assert (short["commits"], short["commits_per_h"]) == (3, None), "an hour is not extrapolated from less than 10 min"
 
 
-def test_without_a_commit_there_is_nothing_to_divide_by() -> None:
+def test_without_a_commit_there_is_nothing_to_divide_by():
     none = run_measures(PARTS.filter(outcome="not_selected"), COVERED, ROUNDS, span_s=720.0, silos=4)
     assert {name for name, value in none.items() if value is not None} == {
         "commits", "commits_per_h", "wasted_train_s", "wasted_bytes",
@@ -110,7 +110,7 @@ def test_without_a_commit_there_is_nothing_to_divide_by() -> None:
 @pytest.mark.parametrize(
     ("counts", "expected"), [([2, 2, 2], 0.0), ([0, 0, 6], 2 / 3), ([1, 3], 0.25), ([3, 1], 0.25), ([0, 0], None)]
 )
-def test_gini(counts: list[int], expected: float | None) -> None:
+def test_gini(counts, expected):
     """Of 1 and 3: the mean absolute difference of two drawn with replacement is 1, over twice the mean, 4."""
     found = gini(np.array(counts))
     assert found == (None if expected is None else pytest.approx(expected))
@@ -134,11 +134,11 @@ def with_vehicle(enter_s: float, exit_s: float) -> pl.DataFrame:
         (9.0, 40.0, 2 / 5),  # a and d again
     ],
 )
-def test_an_invitation_is_contested_where_somebody_stays_behind(enter_s: float, exit_s: float, expected: float) -> None:
+def test_an_invitation_is_contested_where_somebody_stays_behind(enter_s, exit_s, expected):
     assert contested(with_vehicle(enter_s, exit_s)) == pytest.approx(expected)
 
 
-def test_who_was_in_the_round_already_does_not_wait() -> None:
+def test_who_was_in_the_round_already_does_not_wait():
     """a is done at 10 s and inside, but was in the open round: it waits for none of the places that come free in it."""
     later = PARTS.with_columns(start_s=pl.when(pl.col("vehicle_id") == "d").then(pl.lit(12.0)).otherwise("start_s"))
     at_12 = later.filter(round=0)
@@ -146,7 +146,7 @@ def test_who_was_in_the_round_already_does_not_wait() -> None:
     assert contested_share(at_12, COVERED, ROUNDS.with_columns(close_s=pl.lit(11.0))) == pytest.approx(1 / 3)
 
 
-def test_a_vehicle_in_two_discs_waits_once() -> None:
+def test_a_vehicle_in_two_discs_waits_once():
     windows = pl.concat([COVERED, pl.DataFrame({"vehicle_id": ["a"], "enter_s": [2.0], "exit_s": [50.0]})])
     assert contested(windows) == 0.0
     assert contested_share(PARTS.filter(outcome="not_selected"), windows, ROUNDS) is None

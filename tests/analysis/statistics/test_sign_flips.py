@@ -24,7 +24,7 @@ def brute_p(differences: Floats) -> float:
 
 @pytest.mark.parametrize("count", [2, 5, 6, 8, 12])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 3, 0.2])
-def test_the_interval_holds_the_shifts_that_are_not_rejected(count: int, level: float) -> None:
+def test_the_interval_holds_the_shifts_that_are_not_rejected(count, level):
     """Just inside each end the test by its definition does not reject, just outside it does."""
     differences = np.random.default_rng(count).normal(0.4, 1, count)
     found = sign_flips(differences, level=level)
@@ -38,7 +38,7 @@ def test_the_interval_holds_the_shifts_that_are_not_rejected(count: int, level: 
         assert brute_p(differences - (end + out * 1e-6)) <= level
 
 
-def test_many_samples_at_once() -> None:
+def test_many_samples_at_once():
     samples = np.random.default_rng(2).normal(size=(20, 8))
     ends = [sign_flips(sample, level=0.05).low for sample in samples]
     assert lower_limits(samples, 6) == pytest.approx(ends)
@@ -46,7 +46,7 @@ def test_many_samples_at_once() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-8, 8), min_size=2, max_size=9), st.sampled_from([0.05, 0.025, 0.1]))
-def test_zero_is_outside_exactly_when_p_is_at_most_the_level(values: list[int], level: float) -> None:
+def test_zero_is_outside_exactly_when_p_is_at_most_the_level(values, level):
     """Also where differences are tied: sums of tenths are not exact, and must count as what they are."""
     differences = np.array(values) * 0.1
     found = sign_flips(differences, level=level, tolerance=1e-12)
@@ -57,7 +57,7 @@ def test_zero_is_outside_exactly_when_p_is_at_most_the_level(values: list[int], 
 
 
 @pytest.mark.parametrize("count", [4, 9, MOST_EXACT, 25])
-def test_the_p_value_is_that_of_scipy(count: int) -> None:
+def test_the_p_value_is_that_of_scipy(count):
     differences = np.random.default_rng(count).normal(0.5, 1, count)
     theirs = stats.permutation_test(
         (differences,), np.mean, permutation_type="samples", vectorized=True, n_resamples=99_999, rng=1
@@ -66,7 +66,7 @@ def test_the_p_value_is_that_of_scipy(count: int) -> None:
     assert ours == pytest.approx(float(theirs.pvalue), rel=1e-9 if count <= 16 else 0.1)
 
 
-def test_many_pairs_are_split_at_random_and_the_interval_is_near_students() -> None:
+def test_many_pairs_are_split_at_random_and_the_interval_is_near_students():
     differences = np.random.default_rng(5).normal(1.0, 1.0, 40)
     found = sign_flips(differences, level=0.05)
     half = stats.t.ppf(0.975, 39) * differences.std(ddof=1) / math.sqrt(40)
@@ -77,12 +77,12 @@ def test_many_pairs_are_split_at_random_and_the_interval_is_near_students() -> N
     assert shifted.p_value == pytest.approx(0.05, abs=2e-4)
 
 
-def test_attained_levels() -> None:
+def test_attained_levels():
     """Of 2^n patterns so many are rejected at 5 %: 2 of 64, 6 of 128, 12 of 256, 204 of 4096."""
     assert [attained_level(LEVEL, count) for count in (6, 7, 8, 12)] == [2 / 64, 6 / 128, 12 / 256, 204 / 4096]
 
 
-def test_two_groups_are_told_from_one() -> None:
+def test_two_groups_are_told_from_one():
     rng = np.random.default_rng(3)
     for count, most in ((6, 0.06), (8, 0.02), (12, 0.005)):
         assert np.mean([in_two_groups(row) for row in rng.normal(size=(2000, count))]) <= most

@@ -67,7 +67,7 @@ def own(folder: Path, body: str, name: str = "Mine") -> str:
     return f"{path}:{name}"
 
 
-def test_without_flower_it_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_flower_it_is_refused_in_one_line(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "flwr"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)
@@ -82,13 +82,13 @@ class TestWithFlower:
     def _flower(self) -> None:
         pytest.importorskip("flwr")
 
-    def test_fedavg_is_the_weighted_mean_to_rounding(self) -> None:
+    def test_fedavg_is_the_weighted_mean_to_rounding(self):
         found = Flower().aggregate(uploads())
         close(found.state, dict(Sync().aggregate(uploads()).state))
         assert list(found.shares) == list(WEIGHTS)
         assert AGGREGATIONS.find("flower") is Flower
 
-    def test_fedavgm_is_ours_over_rounds_with_its_momentum_in_the_memory(self) -> None:
+    def test_fedavgm_is_ours_over_rounds_with_its_momentum_in_the_memory(self):
         theirs = Flower(strategy="FedAvgM", arguments={"server_learning_rate": 0.5, "server_momentum": 0.8})
         ours = FedAvgM(learning_rate=0.5, momentum=0.8)
         models: list[State] = [state(0), state(0)]
@@ -99,7 +99,7 @@ class TestWithFlower:
             models, memories = [dict(one.state) for one in made], [one.memory for one in made]
             close(models[0], models[1], atol=1e-5)
 
-    def test_fedadam_moves_from_the_model_that_the_round_began_with(self) -> None:
+    def test_fedadam_moves_from_the_model_that_the_round_began_with(self):
         rule = Flower(strategy="FedAdam", arguments={"eta": 0.1, "tau": 0.01})
         first = rule.aggregate(uploads())
         moved = state(50)  # by a cloud, between two rounds
@@ -113,7 +113,7 @@ class TestWithFlower:
             torch.testing.assert_close(second.state[name].double(), moved[name].double() + step, rtol=0, atol=1e-5)
 
     @pytest.mark.parametrize("name", ["FedMedian", "FedTrimmedAvg", "Krum"])
-    def test_robust_strategies_fold_parameters_and_statistics_are_averaged(self, name: str) -> None:
+    def test_robust_strategies_fold_parameters_and_statistics_are_averaged(self, name):
         given = uploads(weights=(0.25, 0.25, 0.25, 0.25))
         found = Flower(strategy=name).aggregate(given).state
         stacked = {key: torch.stack([one.state[key] for one in given.uploads]) for key in ("weight", "bias")}
@@ -127,7 +127,7 @@ class TestWithFlower:
                 assert (found[key] <= sent.amax(0)).all()
         close({"running_var": found["running_var"]}, {"running_var": given.mean()["running_var"]})
 
-    def test_a_strategy_of_a_file_reads_the_metrics_of_each_reply(self, tmp_path: Path) -> None:
+    def test_a_strategy_of_a_file_reads_the_metrics_of_each_reply(self, tmp_path):
         body = (
             "    def __init__(self, path, **kwargs):\n"
             "        super().__init__(**kwargs)\n"
@@ -150,7 +150,7 @@ class TestWithFlower:
                               "speed_mps": 22.0, "stay_s": 32.0, "download_s": 1.0, "train_s": 2.0,
                               "upload_s": 3.0, "examples": 300_000_000}  # fmt: skip
 
-    def test_the_strategy_of_the_page_weighs_by_staleness_and_blur(self, tmp_path: Path) -> None:
+    def test_the_strategy_of_the_page_weighs_by_staleness_and_blur(self, tmp_path):
         code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
         (tmp_path / "fresh.py").write_text(code)
         found = Flower(strategy=f"{tmp_path / 'fresh.py'}:Fresh", arguments={"half_life": 1.0}).aggregate(uploads())
@@ -158,7 +158,7 @@ class TestWithFlower:
         mean = weighted_mean([state(1 + n) for n in range(3)], list(weights / weights.sum()))
         close({"weight": found.state["weight"]}, {"weight": mean["weight"]})
 
-    def test_a_round_that_it_gives_nothing_for_keeps_the_model(self, tmp_path: Path) -> None:
+    def test_a_round_that_it_gives_nothing_for_keeps_the_model(self, tmp_path):
         """Of one that takes no model to begin with, and of a round with one upload."""
         body = (
             "    def __init__(self, least=1):\n"
@@ -175,12 +175,12 @@ class TestWithFlower:
             ("setattr(self, 'past', deque())", "keeps 'past', a deque, which no checkpoint holds"),
         ],
     )
-    def test_what_would_not_be_the_same_when_resumed_is_refused(self, body: str, said: str, tmp_path: Path) -> None:
+    def test_what_would_not_be_the_same_when_resumed_is_refused(self, body, said, tmp_path):
         text = f"    def aggregate_fit(self, *given):\n        {body}\n        return super().aggregate_fit(*given)\n"
         with pytest.raises(RunError, match=said):
             Flower(strategy=own(tmp_path, text)).aggregate(uploads())
 
-    def test_what_is_no_strategy_or_cannot_be_made_is_refused_before_anything_runs(self, tmp_path: Path) -> None:
+    def test_what_is_no_strategy_or_cannot_be_made_is_refused_before_anything_runs(self, tmp_path):
         with pytest.raises(InputError, match=r"aggregation\.strategy: unknown .* 'FedAdm'.*mean 'FedAdam'"):
             Flower(strategy="FedAdm")
         (tmp_path / "other.py").write_text("class Mine:\n    pass\n")
@@ -189,7 +189,7 @@ class TestWithFlower:
         with pytest.raises(InputError, match=r"aggregation\.arguments: 'FedAvg' cannot be made: .*'eta'"):
             Flower(arguments={"eta": 1.0})
 
-    def test_memory_brings_back_what_a_strategy_knew(self) -> None:
+    def test_memory_brings_back_what_a_strategy_knew(self):
         rule = Flower(strategy="FedYogi")
         first = rule.aggregate(uploads())
         saved = {name: tensor.clone() for name, tensor in first.memory.items()}

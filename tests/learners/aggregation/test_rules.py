@@ -73,19 +73,19 @@ def equal(found: State, expected: State) -> None:
         ("polynomial", {0: 1, 3: 0.5, 8: 1 / 3, 99: 0.1}),
     ],
 )
-def test_staleness_functions_at_their_knees(function: Any, weights: dict[int, float]) -> None:
+def test_staleness_functions_at_their_knees(function, weights):
     for tau, expected in weights.items():
         assert FedAsync(staleness=function).staleness_weight(tau) == pytest.approx(expected, rel=1e-12)
 
 
-def test_sync_is_the_mean_to_the_bit() -> None:
+def test_sync_is_the_mean_to_the_bit():
     given = uploads()
     found = Sync().aggregate(given)
     assert all(torch.equal(found.state[name], tensor) for name, tensor in given.mean().items())
     assert list(found.shares) == WEIGHTS
 
 
-def test_fedasync_mixes_upload_by_upload() -> None:
+def test_fedasync_mixes_upload_by_upload():
     w, var, count = MODEL["weight"], MODEL["running_var"], 0.0
     for n, tau in enumerate((0, 2, 7)):
         a, one = 0.7 / math.sqrt(1 + tau), state(1 + n)
@@ -99,7 +99,7 @@ def test_fedasync_mixes_upload_by_upload() -> None:
     assert FedAsync(mixing=0.0).aggregate(uploads()).shares == [0, 0, 0], "the model is kept"
 
 
-def test_fedbuff_adds_the_mean_change() -> None:
+def test_fedbuff_adds_the_mean_change():
     s = [1.0, 1 / math.sqrt(3), 1 / math.sqrt(8)]
     changes = [state(1 + n)["weight"] - state(100 + n)["weight"] for n in range(3)]
     moved = 0.8 * sum(p * scale * change for p, scale, change in zip(WEIGHTS, s, changes, strict=True))
@@ -114,7 +114,7 @@ def test_fedbuff_adds_the_mean_change() -> None:
     torch.testing.assert_close(beyond.state["running_var"], mean, **EXACT)
 
 
-def test_fedbuff_across_rounds_is_one_buffer_of_them_all() -> None:
+def test_fedbuff_across_rounds_is_one_buffer_of_them_all():
     whole = FedBuff().aggregate(uploads((1, 2, 3, 4), [0.25] * 4))
     rule, memory = FedBuff(buffer=4), None
     for n, tau in enumerate((1, 2, 3, 4)):
@@ -127,7 +127,7 @@ def test_fedbuff_across_rounds_is_one_buffer_of_them_all() -> None:
     assert not memory
 
 
-def test_afl_delay() -> None:
+def test_afl_delay():
     w, var = MODEL["weight"], MODEL["running_var"]
     for n in range(3):
         one, a = state(1 + n), 0.7 * 0.9 ** (0.5 + n) * 0.9 ** (n - 0.5)
@@ -141,7 +141,7 @@ def test_afl_delay() -> None:
     assert AflDelay(mixing=1.0).share(quick) == 1, "and not above"
 
 
-def test_fedavgm_and_fedadam_over_three_rounds() -> None:
+def test_fedavgm_and_fedadam_over_three_rounds():
     momentum, adam = FedAvgM(learning_rate=0.7, momentum=0.8), FedAdam(learning_rate=0.3, tau=0.02)
     w_m = w_a = MODEL["weight"]
     v = m = torch.zeros(3, 2, dtype=torch.float64)
@@ -166,7 +166,7 @@ def test_fedavgm_and_fedadam_over_three_rounds() -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_what_holds_for_all(kind: Any) -> None:
+def test_what_holds_for_all(kind):
     given = uploads()
     before = {name: tensor.clone() for name, tensor in MODEL.items()}
     found: NextModel = kind().aggregate(given)
@@ -185,6 +185,6 @@ def test_what_holds_for_all(kind: Any) -> None:
         assert torch.equal(tensor, MODEL[name]), name
 
 
-def test_the_entry_points_are_these() -> None:
+def test_the_entry_points_are_these():
     assert {AGGREGATIONS.find(name) for name in AGGREGATIONS.names()} >= set(ALL)
     assert all(kind.name in AGGREGATIONS.names() and kind.equations and kind.source for kind in ALL)

@@ -34,7 +34,6 @@ from vnetsim.learning import AGGREGATOR, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads
 
 MakeParticipant = Callable[..., Participant]
-MakeContext = Callable[..., Any]
 NO_FLOWER = pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
 RULES = [pytest.param(name, marks=NO_FLOWER if name == "flower" else ()) for name in AGGREGATIONS.names()]
 CHOSEN = {"fedbuff": {"buffer": 3}, "flower": {"strategy": "FedAdam"}}
@@ -55,9 +54,7 @@ def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("rule", RULES)
-def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
-    rule: str, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(rule, new_context, participant):
     settings = AGGREGATIONS.find(rule)(**CHOSEN.get(rule, {}))
 
     def new() -> Any:
@@ -78,9 +75,7 @@ def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
 @pytest.mark.parametrize("kind", LEARNERS)
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.values != ("sync",)])
-def test_every_averaging_learner_takes_every_rule(
-    kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_every_averaging_learner_takes_every_rule(kind, rule, new_context, participant):
     found = []
     for name in ("sync", rule):
         context = new_context(rule=name, exchange=ExchangeSettings(topology="star"))
@@ -97,9 +92,7 @@ def test_every_averaging_learner_takes_every_rule(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_rule_is_told_weights_staleness_times_bases_and_parameters(
-    new_context: MakeContext, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_is_told_weights_staleness_times_bases_and_parameters(new_context, participant, monkeypatch):
     seen: list[RoundUploads] = []
 
     def aggregate(_: FedAsync, given: RoundUploads) -> NextModel:
@@ -131,7 +124,7 @@ def test_a_rule_is_told_weights_staleness_times_bases_and_parameters(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_an_upload_of_weight_0_is_not_mixed_in(new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_an_upload_of_weight_0_is_not_mixed_in(new_context, participant):
     learners = [Discard.create(new_context(rule="fedasync"), Discard.Settings(**QUICK)) for _ in range(2)]
     slow, fast = participant(0, 0, speed_mps=20.0), participant(0, 1, speed_mps=40.0)
     done = learners[0].aggregate(learners[0].train([slow, fast]))
@@ -148,7 +141,7 @@ def test_an_upload_of_weight_0_is_not_mixed_in(new_context: MakeContext, partici
 
 
 @pytest.mark.usefixtures("tiny")
-def test_medians_go_with_rules_of_the_mean_alone(new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_medians_go_with_rules_of_the_mean_alone(new_context, participant):
     settings = FedAvg.Settings(**QUICK, aggregation="median")
     with pytest.raises(InputError, match=r"learning\.aggregation: 'median' .* 'fedasync' takes them one by one"):
         FedAvg.create(new_context(rule="fedasync"), settings)
@@ -165,7 +158,7 @@ def test_medians_go_with_rules_of_the_mean_alone(new_context: MakeContext, parti
         (FedBuff(), lambda w, v, d, tau: w + d / (1 + tau) ** 0.5),  # noqa: ARG005
     ],
 )  # fmt: skip
-def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any, step: Any) -> None:
+def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule, step):
     """Rounds of one upload each, against a line of arithmetic; some come from nobody, and make no version."""
     draw = np.random.default_rng(4)
     server = server_of(rule)
@@ -183,7 +176,7 @@ def test_stale_uploads_are_clipped_around_the_model_they_started_from(rule: Any,
         assert float(server.models.newest()["w"]) == pytest.approx(models[-1], rel=1e-9)
 
 
-def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> None:
+def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered():
     """With a buffer of three, rounds of one upload, and a server restored from its state in between."""
     draw = np.random.default_rng(5)
     rule = FedBuff(buffer=3)
@@ -207,7 +200,7 @@ def test_fedbuff_counts_the_models_it_made_and_not_the_uploads_it_gathered() -> 
         server.load_state_dict(without)
 
 
-def test_what_a_rule_remembers_twice_is_saved_twice() -> None:
+def test_what_a_rule_remembers_twice_is_saved_twice():
     server = server_of(Sync())
     made = NextModel(state={}, shares=[1.0], memory=dict.fromkeys("ab", torch.ones(1)))
     server.rule = SimpleNamespace(name="mine", aggregate=lambda _: made)  # type: ignore[assignment]
@@ -237,7 +230,7 @@ def upload_of(round_: int, base_round: int, value: float) -> Update:
 
 
 @pytest.mark.usefixtures("on_tiny_roads")
-def test_neighbours_that_mix_refuse_a_rule(new_context: MakeContext) -> None:
+def test_neighbours_that_mix_refuse_a_rule(new_context):
     context = new_context(rule="fedavgm", exchange=ExchangeSettings(topology="ring"))
     with pytest.raises(InputError, match="'fedavgm' is for an RSU that averages, and the neighbours of dsgd mix"):
         DecentralisedSgd.create(context, DecentralisedSgd.Settings(**QUICK))
@@ -273,16 +266,14 @@ NONSENSE: list[tuple[Callable[[RoundUploads], Any], str]] = [
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("returns", "message"), NONSENSE)
-def test_nonsense_is_an_error_that_names_the_rule(
-    returns: Any, message: str, new_context: MakeContext, participant: MakeParticipant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nonsense_is_an_error_that_names_the_rule(returns, message, new_context, participant, monkeypatch):
     monkeypatch.setattr(FedBuff, "aggregate", lambda _, given: returns(given))
     learner = ClassificationFedAvg.create(new_context(rule="fedbuff"), ClassificationFedAvg.Settings(**QUICK))
     with pytest.raises(RunError, match=f"aggregation rule 'fedbuff' failed in aggregate.*: .*{message}"):
         play(learner, participant, range(1))
 
 
-def test_shares_are_brought_to_the_sum_1_and_unknown_rules_are_refused(new_context: MakeContext) -> None:
+def test_shares_are_brought_to_the_sum_1_and_unknown_rules_are_refused(new_context):
     with pytest.raises(InputError, match=r"unknown aggregation rule .fedasink.\. Did you mean .fedasync."):
         rule_of(new_context(rule="fedasink"))
     assert rule_of(new_context()).name == "sync"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +63,7 @@ def update(place: int, value: Any, chance: float = 1.0, aggregator: str = AGGREG
 
 
 @pytest.mark.parametrize("places", [1, 2, 3, 5, 6])
-def test_chances_are_proportional_but_for_those_at_1_and_sum_to_the_places(places: int) -> None:
+def test_chances_are_proportional_but_for_those_at_1_and_sum_to_the_places(places):
     chances = inclusion(np.array(NORMS), places)
     assert chances.sum() == pytest.approx(places, rel=1e-12)
     below = chances < 1
@@ -74,7 +73,7 @@ def test_chances_are_proportional_but_for_those_at_1_and_sum_to_the_places(place
     assert inclusion(np.array([0.0, 0.0, 3.0]), 2) == pytest.approx([0.5, 0.5, 1.0])
 
 
-def test_vehicles_are_drawn_with_these_chances_always_as_many_as_there_are_places() -> None:
+def test_vehicles_are_drawn_with_these_chances_always_as_many_as_there_are_places():
     rules, context, drawn, draws = MachSelection(exploration=0.0), moment(), Counter[str](), 5000
     for _ in range(draws):
         chosen = [one.vehicle_id for one in rules.select(waiting([[(norm, 8)] for norm in NORMS]), 3, context)]
@@ -85,7 +84,7 @@ def test_vehicles_are_drawn_with_these_chances_always_as_many_as_there_are_place
     assert [context.chances[f"v{i}"] for i in range(6)] == pytest.approx(expected)
 
 
-def test_the_bound_is_of_updates_since_the_cloud_and_the_untried_have_the_greatest() -> None:
+def test_the_bound_is_of_updates_since_the_cloud_and_the_untried_have_the_greatest():
     candidates = waiting([[(9.0, 3), (1.0, 4), (2.0, 6)], [(4.0, 5)], [], [(50.0, 1)]])
     known = [1.5 + 0.5 * 4 * math.sqrt(2 * math.log(3) / 2), 4 + 0.5 * 4 * math.sqrt(2 * math.log(3))]
     assert MachSelection(exploration=0.5).bounds(candidates, 4) == pytest.approx([*known, known[1], known[1]])
@@ -93,7 +92,7 @@ def test_the_bound_is_of_updates_since_the_cloud_and_the_untried_have_the_greate
 
 
 @pytest.mark.parametrize("places", [2, 3])
-def test_the_expected_aggregate_is_that_of_full_participation(places: int) -> None:
+def test_the_expected_aggregate_is_that_of_full_participation(places):
     """Within four standard errors, whereas weights that sum to 1 in each draw, or equal ones, are off by far more."""
     values = np.array([3.0, -1.0, 0.5, 2.0, -4.0, 10.0])
     rules, context = MachSelection(exploration=0.0), moment(3)
@@ -112,7 +111,7 @@ def test_the_expected_aggregate_is_that_of_full_participation(places: int) -> No
     assert abs(np.mean(equal) - values.mean()) > 5 * error
 
 
-def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean(monkeypatch):
     """By hand: p / chance = 1/2 / 2 and 1/2 / 0.8, together .875."""
     told: list[float] = []
     aggregate = Sync.aggregate
@@ -132,7 +131,7 @@ def test_what_weights_lack_to_1_is_the_models_and_statistics_are_a_mean(monkeypa
             server(**wrong).fold([update(1, [8.0, 0.0], 2.0)])
 
 
-def test_figures_are_those_of_the_papers() -> None:
+def test_figures_are_those_of_the_papers():
     one = update(1, [3.5, 2.0])
     cosine = (0.5 * 3 + -2 * 4) / (math.sqrt(0.25 + 4) * 5)
     assert server(figure=SIMILARITY).figure_of(one.participant, one.state) == max(0, cosine) == 0
@@ -149,7 +148,7 @@ def test_figures_are_those_of_the_papers() -> None:
         server(figure="norm")
 
 
-def test_least_similar_first_and_who_never_took_part_like_one_that_changed_nothing() -> None:
+def test_least_similar_first_and_who_never_took_part_like_one_that_changed_nothing():
     crowd = waiting([[(0.0, 1), (0.7, 2)], [(0.9, 2), (0.1, 3)], [], [(0.0, 2)]])
     orders = [[one.vehicle_id for one in LeastSimilarSelection().select(crowd, 1, moment(seed))] for seed in range(40)]
     assert {tuple(order) for order in orders} == {("v2", "v3", "v1", "v0"), ("v3", "v2", "v1", "v0")}
@@ -158,8 +157,8 @@ def test_least_similar_first_and_who_never_took_part_like_one_that_changed_nothi
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("figure", [SIMILARITY, GRADIENT_NORM])
 def test_a_learner_tells_the_figure_of_every_update_also_where_they_are_averaged_as_they_come(
-    figure: str, new_context: Any, participant: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    figure, new_context, participant, monkeypatch
+):
     quick = ClassificationFedAvg.Settings(batch=4, steps=2)
     learner = ClassificationFedAvg.create(new_context(figure=figure), quick)
     who = [participant(0, 0), participant(0, 1), participant(0, 2)]
@@ -180,7 +179,7 @@ def test_a_learner_tells_the_figure_of_every_update_also_where_they_are_averaged
 
 
 @pytest.mark.usefixtures("on_tiny_roads")
-def test_neighbours_that_mix_have_no_such_figure(new_context: Any) -> None:
+def test_neighbours_that_mix_have_no_such_figure(new_context):
     context = new_context(figure=SIMILARITY, exchange=ExchangeSettings(topology="ring"))
     with pytest.raises(InputError, match=r"selection\.name: its policy chooses by the 'similarity' of updates"):
         DecentralisedSgd.create(context, DecentralisedSgd.Settings(batch=4, steps=1))

@@ -17,7 +17,6 @@ from learners.tasks.steering import SteeringSettings, SteeringTask
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, DataSettings
 from vnetsim.experiment.camera import Camera
-from vnetsim.learning import LearnerContext
 
 TRAIN, LABELS, TEST, DEALT, BLUR = "training images", "their labels", "test images", "silos", "blur"
 ALL = {TRAIN, LABELS, TEST, DEALT}
@@ -85,9 +84,7 @@ ELSEWHERE = {
 
 
 @pytest.fixture
-def observe(
-    tmp_path: Path, new_context: Callable[..., LearnerContext], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Found]:
+def observe(tmp_path, new_context, monkeypatch) -> Callable[..., Found]:
     """Return what a learner's task has of the data."""
     labels = np.arange(150) % 3
     images = np.random.default_rng(0).integers(0, 256, size=(150, 32, 32), dtype=np.uint8)
@@ -121,7 +118,7 @@ def same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
 
 
-def test_every_setting_is_looked_at() -> None:
+def test_every_setting_is_looked_at():
     assert {one.name for one in fields(DataSettings) if not one.metadata} == {
         one.name for one in CHANGES
     } | ELSEWHERE.keys()
@@ -131,14 +128,14 @@ def test_every_setting_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: f"{one.base.name} {one.name} {one.value}")
-def test_a_setting_changes_what_it_is_for(change: Change, observe: Callable[..., Found]) -> None:
+def test_a_setting_changes_what_it_is_for(change, observe):
     before, after = observe(change.base), observe(replace(change.base, **{change.name: change.value}))
     assert {what for what in before if not same(before[what], after[what])} == change.changes
     assert change.amounts_to(before, after)
 
 
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "approach", "label-skew", "drive", "block", "sign"])
-def test_every_partition_keeps_the_minimum_or_says_that_it_cannot(kind: Any, observe: Callable[..., Found]) -> None:
+def test_every_partition_keeps_the_minimum_or_says_that_it_cannot(kind, observe):
     base = replace(ROADS if kind in {"drive", "block", "sign"} else SIGNS, partition=kind)
     least = min(sizes(observe(base)))
     assert min(sizes(observe(replace(base, min_images=least)))) == least
@@ -158,20 +155,13 @@ BLURS: list[tuple[str, BlurSettings, Camera, list[float], float]] = [
 ]
 
 
-def test_every_setting_of_the_blur_is_looked_at() -> None:
+def test_every_setting_of_the_blur_is_looked_at():
     named = {one.name for kind in (BlurSettings, Camera) for one in fields(kind)}
     assert named == {name for name, *_ in BLURS[1:]}
 
 
 @pytest.mark.parametrize(("name", "blur", "camera", "kernels_px", "share"), BLURS)
-def test_images_blur_by_what_blur_and_camera_say(
-    name: str,  # noqa: ARG001  names the test
-    blur: BlurSettings,
-    camera: Camera,
-    kernels_px: list[float],
-    share: float,
-    new_context: Callable[..., LearnerContext],
-) -> None:
+def test_images_blur_by_what_blur_and_camera_say(name, blur, camera, kernels_px, share, new_context):  # noqa: ARG001  names the test
     """A vehicle of 108 km/h blurs the first so many images of its silo, all alike."""
     task = ClassificationTask(new_context(data=SIGNS, blur=blur, camera=camera), ClassificationSettings())
     training = task.local_training(0, speed_mps=30.0, learning_rate=0.1, seed=0, steps=1)

@@ -84,7 +84,7 @@ def golden() -> Arrays:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pictures_are_those_that_results_were_measured_on(kind: Callable[[], Arrays]) -> None:
+def test_pictures_are_those_that_results_were_measured_on(kind):
     """Half a level of 255 is what other arithmetic may change in a block; no other numbers change."""
     pictures = kind()
     assert pictures.keys() == KINDS[kind]
@@ -100,7 +100,7 @@ def test_pictures_are_those_that_results_were_measured_on(kind: Callable[[], Arr
             )
 
 
-def test_nothing_is_left_out() -> None:
+def test_nothing_is_left_out():
     assert golden().keys() == set().union(*KINDS.values())
 
 

@@ -40,13 +40,13 @@ LABELS = np.array([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(("images", "fault"), [(2_000_000, "is damaged"), (2**50, "more than there is memory for")])
-def test_a_header_that_declares_more_than_there_is(images: int, fault: str, tmp_path: Path) -> None:
+def test_a_header_that_declares_more_than_there_is(images, fault, tmp_path):
     path = archive(tmp_path / "a.npz", images=member(IMAGES, (images, 8, 8, 3)), labels=member(LABELS))
     with pytest.raises(InputError, match=rf"a\.npz' .*{fault}"):
         Npz().load(DataSettings(name="npz", root=str(path)), Streams(seed=0))
 
 
-def test_labels_beyond_all_classes(tmp_path: Path) -> None:
+def test_labels_beyond_all_classes(tmp_path):
     labels = np.array([0, 1, 2**63 + 1, 1], dtype=np.uint64)
     path = archive(tmp_path / "a.npz", images=member(IMAGES), labels=member(labels))
     with pytest.raises(InputError, match=r"label 9223372036854775809 at 2 is no class"):
@@ -62,7 +62,7 @@ def test_labels_beyond_all_classes(tmp_path: Path) -> None:
         ("folder", [f"pictures/{label}/{number}.png" for label in "ab" for number in range(3)]),
     ],
 )
-def test_pointers_of_git_lfs_are_named_as_that(name: str, files: list[str], tmp_path: Path) -> None:
+def test_pointers_of_git_lfs_are_named_as_that(name, files, tmp_path):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n")
@@ -72,7 +72,7 @@ def test_pointers_of_git_lfs_are_named_as_that(name: str, files: list[str], tmp_
         load(settings, streams=streams)
 
 
-def test_a_partition_that_is_a_pointer_of_git_lfs(tmp_path: Path) -> None:
+def test_a_partition_that_is_a_pointer_of_git_lfs(tmp_path):
     path = tmp_path / "partition.csv"
     path.write_text("version https://git-lfs.github.com/spec/v1\n")
     data = load_images(DataSettings(train_images=20, test_images=4), streams=Streams(seed=0), pictures=False)
@@ -80,7 +80,7 @@ def test_a_partition_that_is_a_pointer_of_git_lfs(tmp_path: Path) -> None:
         read_partition(path, data, silos=2, min_images=0)
 
 
-def test_a_log_opens_nothing_outside_its_folder(tmp_path: Path) -> None:
+def test_a_log_opens_nothing_outside_its_folder(tmp_path):
     folder, outside = tmp_path / "drive", tmp_path / "private.png"
     (folder / "IMG").mkdir(parents=True)
     Image.new("L", (8, 8)).save(outside)

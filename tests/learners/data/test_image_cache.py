@@ -22,7 +22,7 @@ IMAGES = np.arange(6 * 48, dtype=np.uint16).astype(np.uint8).reshape(SHAPE)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(image_cache, "LEAST_IMAGES", 5)
     return tmp_path / "vnetsim" / "images"
@@ -38,7 +38,7 @@ def get(draw: Callable[[], np.ndarray] = IMAGES.copy, *key: object, code: str = 
     return found
 
 
-def test_signs_are_the_same_drawn_and_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signs_are_the_same_drawn_and_read(folder, monkeypatch):
     def load(seed: int, scatter: float = 1.0) -> list[torch.Tensor]:
         data = DataSettings(train_images=40, test_images=20)
         found = load_images(data, streams=Streams(seed=seed), settings=Signs(scatter=scatter))
@@ -57,7 +57,7 @@ def test_signs_are_the_same_drawn_and_read(folder: Path, monkeypatch: pytest.Mon
     assert not any(torch.equal(images, other[0]) for other in others)
 
 
-def test_other_keys_and_other_code_are_drawn_anew_and_few_images_are_not_stored(folder: Path, tmp_path: Path) -> None:
+def test_other_keys_and_other_code_are_drawn_anew_and_few_images_are_not_stored(folder, tmp_path):
     code = tmp_path / "draws.py"
     code.write_text("1")
     get(IMAGES.copy, "key", code=str(code))
@@ -73,7 +73,7 @@ def test_other_keys_and_other_code_are_drawn_anew_and_few_images_are_not_stored(
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "altered", "renamed", "empty", "folder", "unreadable"])
-def test_a_broken_file_is_drawn_anew(damage: str, folder: Path) -> None:
+def test_a_broken_file_is_drawn_anew(damage, folder):
     get()
     (file,) = folder.iterdir()
     content = bytearray(file.read_bytes())
@@ -99,7 +99,7 @@ def test_a_broken_file_is_drawn_anew(damage: str, folder: Path) -> None:
         get(never)
 
 
-def test_without_a_folder_that_can_be_written_images_are_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_that_can_be_written_images_are_drawn(folder, monkeypatch):
     folder.parent.write_text("a file where the folder should be")
     get()
     get()
@@ -108,13 +108,13 @@ def test_without_a_folder_that_can_be_written_images_are_drawn(folder: Path, mon
     get()
 
 
-def test_a_write_that_fails_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_nothing(folder, monkeypatch):
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     get()
     assert not list(folder.iterdir())
 
 
-def test_several_writers_at_a_time(folder: Path) -> None:
+def test_several_writers_at_a_time(folder):
     with ThreadPoolExecutor(8) as pool:
         for found in pool.map(lambda _: get(), range(64)):
             np.testing.assert_array_equal(found, IMAGES)
@@ -123,7 +123,7 @@ def test_several_writers_at_a_time(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_files_not_used_for_longest_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_not_used_for_longest_are_removed(monkeypatch):
     times, utime = iter(range(1, 100)), os.utime
     monkeypatch.setattr(os, "utime", lambda path: utime(path, (now := next(times), now)))
     monkeypatch.setattr(image_cache, "LIMIT_BYTES", 3 * (IMAGES.size + 32))

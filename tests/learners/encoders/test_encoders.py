@@ -14,7 +14,7 @@ from learners.encoders import ResidualBlock, create_classifier, create_encoder, 
 from vnetsim.errors import RunError
 
 
-def test_resnet18_has_the_published_size() -> None:
+def test_resnet18_has_the_published_size():
     encoder = create_encoder("resnet18", seed=0)
     assert sum(one.numel() for one in encoder.parameters()) == 11_234_496
     floats = sum(t.numel() for t in encoder.state_dict().values() if t.is_floating_point())
@@ -22,7 +22,7 @@ def test_resnet18_has_the_published_size() -> None:
 
 
 @pytest.mark.parametrize(("name", "dense"), [("small", (64, 4, 4)), ("resnet18", (512, 4, 4))])
-def test_shapes_and_unit_length(name: str, dense: tuple[int, int, int]) -> None:
+def test_shapes_and_unit_length(name, dense):
     encoder = create_encoder(name, seed=0).eval()
     images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -71,7 +71,7 @@ NETWORKS: dict[str, tuple[Callable[[int], Any], tuple[int, int, int], int]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_weights_follow_from_the_seed_operations_equal_the_sum_by_hand_and_all_is_trained(name: str) -> None:
+def test_weights_follow_from_the_seed_operations_equal_the_sum_by_hand_and_all_is_trained(name):
     make, shape, macs = NETWORKS[name]
     rng = torch.random.get_rng_state()
     network, state = make(3), make(3).state_dict()
@@ -93,7 +93,7 @@ def test_weights_follow_from_the_seed_operations_equal_the_sum_by_hand_and_all_i
     assert not missing
 
 
-def test_initial_scale() -> None:
+def test_initial_scale():
     state = create_encoder("resnet18", seed=0).state_dict()
     weight = state["trunk.layer4.1.conv2.weight"]
     assert float(weight.std()) == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.01)
@@ -104,7 +104,7 @@ def test_initial_scale() -> None:
     assert state["trunk.bn1.num_batches_tracked"].item() == 0
 
 
-def test_weights_depend_on_the_seed_alone() -> None:
+def test_weights_depend_on_the_seed_alone():
     torch.manual_seed(1)
     first = create_encoder("small", seed=0).state_dict()
     torch.manual_seed(2)
@@ -115,7 +115,7 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert not torch.equal(first["fc.weight"], other["fc.weight"])
 
 
-def test_a_block_computes_what_torchvisions_does() -> None:
+def test_a_block_computes_what_torchvisions_does():
     ours, theirs = ResidualBlock(64, 128), create_encoder("resnet18", seed=0).get_submodule("trunk.layer2.0")
     ours.load_state_dict({n.replace("downsample", "shortcut"): t for n, t in theirs.state_dict().items()})
     images = torch.rand(4, 64, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -139,7 +139,7 @@ class Own:
         return torch.nn.Conv2d(3, self.width, 3, stride=2), self.claims
 
 
-def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_of_ones_own_is_seeded_and_looked_at(monkeypatch):
     own = SimpleNamespace(name="encoder", names=lambda: ["own"], find={"own": Own}.__getitem__)
     monkeypatch.setattr("learners.encoders.ENCODERS", own)
     before = torch.random.get_rng_state()

@@ -16,7 +16,6 @@ from learners.fedco import FedCo
 from learners.fedefm import FedEFM
 from learners.flsimco import FLSimCo
 from vnetsim.errors import InputError
-from vnetsim.learning import LearnerContext, Participant
 
 LEARNERS: list[tuple[Any, dict[str, Any]]] = [
     (FLSimCo, {"batch": 8, "steps": 2}),
@@ -32,7 +31,7 @@ NETWORKS: list[Callable[[], Encoder | Classifier | ResNet8]] = [
 
 
 @pytest.mark.parametrize("make", NETWORKS, ids=["encoder", "resnet18", "classifier", "resnet8"])
-def test_only_the_trunk_computes_in_less_and_only_in_training(make: Callable[[], Any]) -> None:
+def test_only_the_trunk_computes_in_less_and_only_in_training(make):
     full, lowered = make(), make()
     set_precision(lowered, "bfloat16", (3, 32, 32))
     images = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -60,7 +59,7 @@ def test_only_the_trunk_computes_in_less_and_only_in_training(make: Callable[[],
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (16, 64), (64, 16)])
-def test_images_too_small_for_right_gradients_are_refused(height: int, width: int) -> None:
+def test_images_too_small_for_right_gradients_are_refused(height, width):
     network = create_resnet8((1, height, width), seed=3)
     message = rf"learning\.precision = bfloat16: images of {width} x {height} pixels are too small"
     with pytest.raises(InputError, match=message):
@@ -69,14 +68,14 @@ def test_images_too_small_for_right_gradients_are_refused(height: int, width: in
     assert network.training
 
 
-def test_one_pixel_is_too_little_for_a_strided_kernel_of_several_alone() -> None:
+def test_one_pixel_is_too_little_for_a_strided_kernel_of_several_alone():
     for kernel, stride in ((1, 2), ((1, 3), 1)):
         set_precision(torch.nn.Conv2d(3, 2, kernel, stride), "bfloat16", (3, 1, 8))
     with pytest.raises(InputError, match="images of 8 x 1 pixels are too small"):
         set_precision(torch.nn.Conv2d(3, 2, (1, 2), (1, 2)), "bfloat16", (3, 1, 8))
 
 
-def test_double_precision_is_not_lowered() -> None:
+def test_double_precision_is_not_lowered():
     images = torch.rand(4, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     full, lowered = (create_encoder("small", seed=3) for _ in range(2))
     set_precision(lowered, "bfloat16", (3, 16, 16))
@@ -101,9 +100,7 @@ class Recorder:
 
 @pytest.mark.parametrize(("kind", "settings"), LEARNERS, ids=[kind.name for kind, _ in LEARNERS])
 @pytest.mark.usefixtures("tiny")
-def test_learners_learn_about_the_same(
-    kind: Any, settings: dict[str, Any], context: LearnerContext, participant: Callable[..., Participant]
-) -> None:
+def test_learners_learn_about_the_same(kind, settings, context, participant):
     """bfloat16 goes about the same way, the same to the bit on one core or three."""
 
     def trained(engine: Engine, precision: str) -> tuple[Recorder, list[float]]:

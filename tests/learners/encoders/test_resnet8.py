@@ -10,7 +10,7 @@ from learners.encoders import create_resnet8
 from vnetsim.errors import InputError
 
 
-def test_published_size() -> None:
+def test_published_size():
     network = create_resnet8((1, 200, 200), seed=0)
     assert sum(one.numel() for one in network.parameters()) == 314_657
     assert network.width == 6272
@@ -18,7 +18,7 @@ def test_published_size() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 200, 200), (1, 64, 64), (3, 100, 160), (1, 33, 47), (1, 5, 5), (1, 6, 9)])
-def test_shapes_follow_from_the_image(shape: tuple[int, int, int]) -> None:
+def test_shapes_follow_from_the_image(shape):
     network = create_resnet8(shape, seed=0).eval()
     images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -31,12 +31,12 @@ def test_shapes_follow_from_the_image(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 40), (1, 40, 4)])
-def test_images_of_less_than_five_pixels_a_side_are_refused(shape: tuple[int, int, int]) -> None:
+def test_images_of_less_than_five_pixels_a_side_are_refused(shape):
     with pytest.raises(InputError, match="too small for ResNet-8: it takes 5 x 5 at least"):
         create_resnet8(shape, seed=0)
 
 
-def test_images_are_scaled_to_minus_one_to_one() -> None:
+def test_images_are_scaled_to_minus_one_to_one():
     network = create_resnet8((1, 16, 16), seed=0)
     seen: list[torch.Tensor] = []
     network.trunk.conv1.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
@@ -45,7 +45,7 @@ def test_images_are_scaled_to_minus_one_to_one() -> None:
     assert seen[0][1].eq(1).all()
 
 
-def test_a_stage_normalises_before_it_convolves() -> None:
+def test_a_stage_normalises_before_it_convolves():
     stage = create_resnet8((1, 16, 16), seed=0).trunk.stage2
     kinds = [type(module) for module in stage.residual]
     assert kinds == [nn.BatchNorm2d, nn.ReLU, nn.Conv2d] * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from learners.engines.optimizers import Adam, CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import remove_prefix
 
 SHAPES = {"matrix": (3, 2), "vector": (4,), "unused": (1,)}
-Make = Callable[..., Optimizer]
 
 
 def sgd(parameters: Mapping[str, Tensor], rate: Rate, state: Mapping[str, Tensor]) -> Optimizer:
@@ -49,7 +48,7 @@ def step(optimizer: Any, of: Mapping[str, nn.Parameter], gradients: Mapping[str,
     ],
     ids=["sgd", "adam"],
 )
-def test_equals_torch(make: Make, theirs: Callable[..., torch.optim.Optimizer]) -> None:
+def test_equals_torch(make, theirs):
     small = {"vector": torch.full(SHAPES["vector"], 1e-8)}  # as small as Adam's epsilon
     ours, reference = (parameters({**start(0), "vector": torch.zeros(SHAPES["vector"])}) for _ in range(2))
     optimizer, other = make(ours, 0.06, {}), theirs(reference.values())
@@ -69,7 +68,7 @@ def both(parameters: Mapping[str, Tensor], rate: Rate, state: Mapping[str, Tenso
 
 
 @pytest.mark.parametrize("make", [sgd, adam, both])
-def test_an_optimizer_that_restarts_is_a_new_one(make: Make) -> None:
+def test_an_optimizer_that_restarts_is_a_new_one(make):
     before = parameters(start(9))
     earlier = make(before, 0.3, {})
     for i in range(3):
@@ -93,7 +92,7 @@ def test_an_optimizer_that_restarts_is_a_new_one(make: Make) -> None:
         assert places == {name: tensor.data_ptr() for name, tensor in used.state().items()}
 
 
-def test_a_state_that_an_optimizer_continues_from_is_not_changed() -> None:
+def test_a_state_that_an_optimizer_continues_from_is_not_changed():
     ours = parameters(start(0))
     optimizer = adam(ours, 0.06, {})
     step(optimizer, ours, start(1))

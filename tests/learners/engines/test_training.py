@@ -52,14 +52,14 @@ def indices(images: torch.Tensor) -> list[int]:
     return sorted((images[:, 0, 0, 0] * 255).round().int().tolist())
 
 
-def test_draws_without_replacement_from_its_own_silo() -> None:
+def test_draws_without_replacement_from_its_own_silo():
     drawn = indices(draw(1, 6))
     assert len(set(drawn)) == 6
     assert set(drawn) <= set(range(5, 15))
     assert drawn != indices(draw(1, 6, seed=1))
 
 
-def test_a_vehicle_that_was_elsewhere_holds_a_part_of_that() -> None:
+def test_a_vehicle_that_was_elsewhere_holds_a_part_of_that():
     """As many images as its silo has; of each silo the first, the first share of which blurs."""
     dealt = silos(5, 10, 5)
     training = replace(TRAINING, silo=1, kernel_px=3.0, blurred_fraction=0.5, earlier=((0, 0.4), (2, 0.2)))
@@ -72,7 +72,7 @@ def test_a_vehicle_that_was_elsewhere_holds_a_part_of_that() -> None:
         assert sorted(more["rows"].tolist()) == [*others, *range(15, 20)], "no silo gives more than it has"
 
 
-def test_the_first_images_of_a_silo_blur() -> None:
+def test_the_first_images_of_a_silo_blur():
     sharp, blurred = draw(1, 10), draw(1, 10, kernel_px=1.5, fraction=0.3)
     expected = motion_blur(sharp, torch.full((10,), 1.5))
     for before, after, full in zip(sharp, blurred, expected, strict=True):
@@ -134,7 +134,7 @@ def train(what: Program, base: Tensors, training: LocalTraining = TRAINING, **mo
     return SequentialEngine().train([TrainingJob(program=what, training=training, base=base, **more)])[0]
 
 
-def test_one_step_by_hand() -> None:
+def test_one_step_by_hand():
     def loss(model: nn.Module, *_: object) -> tuple[torch.Tensor, Tensors]:
         value = (model.weight**2).sum()  # type: ignore[operator]
         return value, {"loss": value, "weight": model.weight[0].detach().clone()}  # type: ignore[index]
@@ -148,18 +148,18 @@ def test_one_step_by_hand() -> None:
     assert not any(tensor.requires_grad for tensor in (*trained.state.values(), *trained.figures.values()))
 
 
-def test_a_loss_that_is_not_one_number_is_told() -> None:
+def test_a_loss_that_is_not_one_number_is_told():
     for found, what in ((torch.ones(2), r"a tensor of shape \(2,\)"), (0.5, "a float")):
         with pytest.raises(TypeError, match=rf"^loss returned {what}, expected a tensor of shape \(\), such as"):
             step_of(lambda *_, found=found: found)(Line(), {}, {})
 
 
-def test_the_loss_of_a_round_is_the_mean_over_its_updates() -> None:
+def test_the_loss_of_a_round_is_the_mean_over_its_updates():
     updates: Any = [SimpleNamespace(loss=loss) for loss in (1.0, 2.0, 6.0)]
     assert (mean_loss(updates), mean_loss([])) == ({"loss": 3.0}, {})
 
 
-def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:
+def test_a_copy_lies_plainly_in_memory_of_its_own():
     """Whatever the layout of the original: layouts decide in which order is added, and so about the last bits."""
     of = {"w": torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_(), "t": torch.rand(3, 4).T}
     copied = copy_state(of)
@@ -171,7 +171,7 @@ def test_a_copy_lies_plainly_in_memory_of_its_own() -> None:
 
 @pytest.mark.parametrize("part", ["state", "optimizer", "figures"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_one_value_in_any_part_makes_a_visit_not_finite(part: str, value: float) -> None:
+def test_one_value_in_any_part_makes_a_visit_not_finite(part, value):
     trained = train(program(Line(), optimizer=adam), Line().state_dict())
     assert trained.finite
     name = {"state": "weight", "optimizer": "square.weight", "figures": "loss"}[part]
@@ -182,7 +182,7 @@ def test_one_value_in_any_part_makes_a_visit_not_finite(part: str, value: float)
     ]
 
 
-def test_a_pool_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_does_not_fit_says_so(monkeypatch):
     def no_room(*_: object) -> torch.Tensor:
         raise torch.OutOfMemoryError
 

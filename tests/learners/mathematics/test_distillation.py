@@ -15,7 +15,7 @@ def logits(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_gradient_on_the_students_logits(temperature: float) -> None:
+def test_gradient_on_the_students_logits(temperature):
     beta, weights = 0.4, torch.tensor([0.9, 0.2, 0.5], dtype=torch.float64)
     student, teachers, labels = logits(6, 5).requires_grad_(), logits(3, 6, 5, seed=1), torch.arange(6) % 5
     loss = (1 - beta) * cross_entropy(student, labels)
@@ -28,7 +28,7 @@ def test_gradient_on_the_students_logits(temperature: float) -> None:
     torch.testing.assert_close(student.grad, expected / 6, rtol=1e-12, atol=1e-15)
 
 
-def test_similarity_is_the_mean_over_images_of_each_teacher() -> None:
+def test_similarity_is_the_mean_over_images_of_each_teacher():
     u, v = logits(3, 8, 2, 3), logits(2, 3, 8, 2, 3, seed=1)
     flat = u.flatten(2).mT
     expected = torch.stack([1 - solve(*emd_problem(flat, teacher.flatten(2).mT))[0].mean() for teacher in v])
@@ -39,7 +39,7 @@ def test_similarity_is_the_mean_over_images_of_each_teacher() -> None:
     assert part == pytest.approx(dense_similarity(u[1:], v[:1, 1:]).tolist(), rel=1e-12)
 
 
-def test_large_maps_are_pooled_to_seven_by_seven() -> None:
+def test_large_maps_are_pooled_to_seven_by_seven():
     u, v = logits(2, 4, 14, 9), logits(1, 2, 4, 14, 9, seed=1)
     pooled = dense_similarity(adaptive_avg_pool2d(u, (7, 7)), adaptive_avg_pool2d(v[0], (7, 7))[None])
     torch.testing.assert_close(dense_similarity(u, v), pooled, rtol=1e-12, atol=1e-12)

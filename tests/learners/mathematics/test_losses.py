@@ -47,7 +47,7 @@ def projections(seed: int, batch: int = 6, dtype: torch.dtype = torch.float64) -
     return normalize(q, dim=1), normalize(k, dim=1)
 
 
-def test_published_example() -> None:
+def test_published_example():
     rows = dual_temperature_rows(EXAMPLE, t_alpha=0.1, t_beta=1.0)
     assert rows.tolist() == pytest.approx([0.438973, 0.702620, 0.533119], abs=5e-7)
     columns = dual_temperature_rows(EXAMPLE.T, t_alpha=0.1, t_beta=1.0)
@@ -55,13 +55,13 @@ def test_published_example() -> None:
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(2, math.log(2)), (512, 6.238325)])
-def test_constant_similarities_give_log_batch(batch: int, expected: float) -> None:
+def test_constant_similarities_give_log_batch(batch, expected):
     similarity = torch.full((batch, batch), 0.37, dtype=torch.float64)
     rows = dual_temperature_rows(similarity, t_alpha=0.1, t_beta=1.0)
     assert rows.tolist() == pytest.approx([expected] * batch, abs=5e-7)
 
 
-def test_aligned_orthonormal_projections() -> None:
+def test_aligned_orthonormal_projections():
     q = torch.eye(512, dtype=torch.float64)
     assert float(dual_temperature_loss(q, q)) == pytest.approx(1.006159, abs=5e-7)
 
@@ -73,12 +73,12 @@ def test_aligned_orthonormal_projections() -> None:
     st.sampled_from([0.05, 0.1, 0.5, 1.0]),
     st.sampled_from([0.1, 1.0, 3.0]),
 )
-def test_equals_the_slow_port(similarity: list[list[float]], t_alpha: float, t_beta: float) -> None:
+def test_equals_the_slow_port(similarity, t_alpha, t_beta):
     rows = dual_temperature_rows(torch.tensor(similarity, dtype=torch.float64), t_alpha=t_alpha, t_beta=t_beta)
     assert rows.tolist() == pytest.approx(slow_rows(similarity, t_alpha, t_beta), rel=1e-12)
 
 
-def test_keeps_its_digits_when_the_positive_dominates() -> None:
+def test_keeps_its_digits_when_the_positive_dominates():
     similarity = [[1.0, -1.0, -0.9], [-0.8, 1.0, -1.0], [-1.0, -0.7, 1.0]]
     rows = dual_temperature_rows(torch.tensor(similarity, dtype=torch.float64), t_alpha=0.02, t_beta=0.05)
     expected = slow_rows(similarity, 0.02, 0.05)
@@ -86,7 +86,7 @@ def test_keeps_its_digits_when_the_positive_dominates() -> None:
     assert rows.tolist() == pytest.approx(expected, rel=1e-12, abs=0)
 
 
-def test_gradient_with_the_weight_held_fixed() -> None:
+def test_gradient_with_the_weight_held_fixed():
     """Finite differences of the loss whose weight is a constant, which is what the stop-gradient means."""
     q, k = projections(0)
     with torch.no_grad():
@@ -113,14 +113,14 @@ def test_gradient_with_the_weight_held_fixed() -> None:
 
 
 @given(st.integers(0, 2**32), st.floats(0.05, 2.0))
-def test_equal_temperatures_give_info_nce(seed: int, temperature: float) -> None:
+def test_equal_temperatures_give_info_nce(seed, temperature):
     q, k = projections(seed)
     ways = (info_nce_rows(similarity, temperature=temperature).mean() for similarity in (q @ k.T, k @ q.T))
     torch.testing.assert_close(dual_temperature_loss(q, k, t_alpha=temperature, t_beta=temperature), sum(ways) / 2)
 
 
 @given(st.integers(0, 2**32), st.permutations(range(6)))
-def test_unchanged_by_reordering_the_batch_and_by_swapping_the_views(seed: int, order: list[int]) -> None:
+def test_unchanged_by_reordering_the_batch_and_by_swapping_the_views(seed, order):
     q, k = projections(seed)
     loss = dual_temperature_loss(q, k)
     torch.testing.assert_close(dual_temperature_loss(q[order], k[order]), loss)
@@ -128,7 +128,7 @@ def test_unchanged_by_reordering_the_batch_and_by_swapping_the_views(seed: int, 
 
 
 @pytest.mark.parametrize(("t_alpha", "t_beta"), [(0.1, 1.0), (0.3, 0.2)])
-def test_plain_negatives_are_eq_5_to_8_as_printed(t_alpha: float, t_beta: float) -> None:
+def test_plain_negatives_are_eq_5_to_8_as_printed(t_alpha, t_beta):
     """Term by term: one positive k_i, and the un-augmented k_j of the other images."""
     q, k = projections(3)
     plain, _ = projections(4)
@@ -155,7 +155,7 @@ def test_plain_negatives_are_eq_5_to_8_as_printed(t_alpha: float, t_beta: float)
     assert plain.grad.abs().max() > 1e-3  # Eq. 5 has no stop-gradient
 
 
-def test_finite_in_single_precision_at_a_tiny_temperature() -> None:
+def test_finite_in_single_precision_at_a_tiny_temperature():
     q, _ = projections(1, dtype=torch.float32)
     q.requires_grad_()
     loss = dual_temperature_loss(q, q.detach(), t_alpha=1e-3)
@@ -182,7 +182,7 @@ def slow_divergence(z: list[float], other: list[float], tau: float) -> float:
 
 
 @given(FEATURES, st.sampled_from([0.3, 1.0, 4.0]))
-def test_divergence_equals_the_slow_port(rows: list[list[float]], tau: float) -> None:
+def test_divergence_equals_the_slow_port(rows, tau):
     z, other = torch.tensor(rows, dtype=torch.float64)[:, None].unbind()
     expected = slow_divergence(*rows, tau)
     assert float(divergence_rows(z, other, tau=tau)) == pytest.approx(expected, rel=1e-11, abs=1e-13)
@@ -190,7 +190,7 @@ def test_divergence_equals_the_slow_port(rows: list[list[float]], tau: float) ->
 
 
 @given(FEATURES)
-def test_divergence_of_a_distribution_from_itself_is_0(rows: list[list[float]]) -> None:
+def test_divergence_of_a_distribution_from_itself_is_0(rows):
     z = torch.tensor(rows, dtype=torch.float64)
     assert divergence_rows(z, z, tau=1.0).tolist() == [0.0, 0.0]
     # a common shift changes no softmax

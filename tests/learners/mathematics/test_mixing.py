@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ def graphs(draw: st.DrawFn, *, directed: bool) -> Graph:
 
 
 @given(graphs(directed=False))
-def test_metropolis_hastings_is_symmetric_and_doubly_stochastic(graph: Graph) -> None:
+def test_metropolis_hastings_is_symmetric_and_doubly_stochastic(graph):
     weights = metropolis_hastings(graph)
     np.testing.assert_array_equal(weights, weights.T)
     np.testing.assert_allclose(weights.sum(axis=0), 1, rtol=0, atol=1e-15)
@@ -45,7 +44,7 @@ def test_metropolis_hastings_is_symmetric_and_doubly_stochastic(graph: Graph) ->
 
 
 @given(graphs(directed=False), st.randoms(use_true_random=False))
-def test_rows_from_what_a_vehicle_knows_are_doubly_stochastic_when_exchanges_were_cut(graph: Graph, rnd: Any) -> None:
+def test_rows_from_what_a_vehicle_knows_are_doubly_stochastic_when_exchanges_were_cut(graph, rnd):
     begun = graph & ~np.eye(len(graph), dtype=bool)
     completed = begun.copy()
     for i, j in zip(*begun.nonzero(), strict=True):
@@ -64,7 +63,7 @@ def test_rows_from_what_a_vehicle_knows_are_doubly_stochastic_when_exchanges_wer
 
 
 @given(graphs(directed=True))
-def test_half_received_rows_sum_to_one(graph: Graph) -> None:
+def test_half_received_rows_sum_to_one(graph):
     weights = half_received(graph)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=1e-15)
     assert (weights >= 0).all()
@@ -73,7 +72,7 @@ def test_half_received_rows_sum_to_one(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 11, 12])
-def test_ring_eigenvalue(count: int) -> None:
+def test_ring_eigenvalue(count):
     weights = half_received(ring(count))
     np.testing.assert_array_equal(weights, (np.eye(count) + ring(count)) / 2)
     np.testing.assert_allclose(weights.sum(axis=0), 1)
@@ -84,7 +83,7 @@ def test_ring_eigenvalue(count: int) -> None:
         assert moduli[1] == pytest.approx(0.959493, abs=5e-7)
 
 
-def test_all_mix_from_the_same_snapshot() -> None:
+def test_all_mix_from_the_same_snapshot():
     generator = torch.Generator().manual_seed(0)
     states = [{"w": torch.randn(3, 2, generator=generator), "n": torch.tensor(i)} for i in range(4)]
     before = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
@@ -95,7 +94,7 @@ def test_all_mix_from_the_same_snapshot() -> None:
     assert all(torch.equal(a[name], b[name]) for a, b in zip(states, before, strict=True) for name in a)
 
 
-def test_a_model_that_vanishes_resembles_none() -> None:
+def test_a_model_that_vanishes_resembles_none():
     one, none = {"w": torch.full((3,), 0.25)}, {"w": torch.zeros(3)}
     assert mixing.similarity(one, none, ["w"]) == mixing.similarity(none, one, ["w"]) == 0
     assert mixing.similarity(one, one, ["w"]) == 1, "however small both are"

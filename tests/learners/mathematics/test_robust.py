@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def equal(a: State, b: State) -> bool:
 
 
 @pytest.mark.parametrize("attack", [scaled, flipped])
-def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack: Callable[[State, State], State]) -> None:
+def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack):
     base, honest = uploads()
     everybody = [*honest[:2], attack(base, honest[0]), *honest[2:]]
     weights = equal_weights(len(everybody))
@@ -87,7 +86,7 @@ def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack: Call
 
 
 @pytest.mark.parametrize("settings", ROBUST, ids=lambda s: s.aggregation)
-def test_a_large_weight_gives_no_power(settings: AveragingSettings) -> None:
+def test_a_large_weight_gives_no_power(settings):
     base, honest = uploads()
     everybody = [*honest, scaled(base, honest[0])]
     heavy = combined(everybody, [1e-3] * HONEST + [1.0], base, settings)
@@ -95,7 +94,7 @@ def test_a_large_weight_gives_no_power(settings: AveragingSettings) -> None:
 
 
 @pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=1e9)], ids=str)
-def test_identical_models_come_back_bit_for_bit(settings: AveragingSettings) -> None:
+def test_identical_models_come_back_bit_for_bit(settings):
     model = dict(create_encoder("small", seed=0).state_dict())
     model["zero"] = torch.tensor([-0.0, 0.0])
     base = {name: tensor * 2 for name, tensor in model.items()}
@@ -106,14 +105,14 @@ def test_identical_models_come_back_bit_for_bit(settings: AveragingSettings) -> 
 
 
 @given(order=st.permutations(range(5)), rule=st.sampled_from(ROBUST), seed=st.integers(0, 99))
-def test_the_order_of_the_uploads_is_immaterial(order: list[int], rule: AveragingSettings, seed: int) -> None:
+def test_the_order_of_the_uploads_is_immaterial(order, rule, seed):
     base, states = uploads(5, seed=seed)
     weights = equal_weights(5)
     assert equal(combined([states[i] for i in order], weights, base, rule), combined(states, weights, base, rule))
 
 
 @given(count=st.integers(1, 9), seed=st.integers(0, 99))
-def test_median_and_trimmed_mean_are_those_of_numpy_and_scipy(count: int, seed: int) -> None:
+def test_median_and_trimmed_mean_are_those_of_numpy_and_scipy(count, seed):
     base, states = uploads(count, seed=seed)
     values = np.stack([state["weight"].numpy().astype(np.float64) for state in states])
     median = combined(states, equal_weights(count), base, AveragingSettings(aggregation="median"))
@@ -127,13 +126,13 @@ def test_median_and_trimmed_mean_are_those_of_numpy_and_scipy(count: int, seed: 
     ("count", "trim", "cut"),
     [(5, 0.1, 1), (10, 0.1, 1), (11, 0.1, 2), (100, 0.07, 7), (2, 0.4, 0), (4, 0.49, 1), (9, 0.0, 0)],
 )
-def test_the_share_to_cut_is_rounded_up_and_leaves_a_value(count: int, trim: float, cut: int) -> None:
+def test_the_share_to_cut_is_rounded_up_and_leaves_a_value(count, trim, cut):
     states = [{"x": torch.tensor([float(4**i)], dtype=torch.float64)} for i in range(count)]
     result = combined(states, equal_weights(count), {}, AveragingSettings(aggregation="trimmed-mean", trim=trim))
     assert float(result["x"]) == pytest.approx(np.mean([4.0**i for i in range(cut, count - cut)]), rel=1e-12)
 
 
-def test_the_mean_is_the_weighted_mean_bit_for_bit() -> None:
+def test_the_mean_is_the_weighted_mean_bit_for_bit():
     base, states = uploads()
     weights = [0.1, 0.2, 0.3, 0.4]
     expected = weighted_mean(states, weights)
@@ -142,14 +141,14 @@ def test_the_mean_is_the_weighted_mean_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=0.01)], ids=str)
-def test_uploads_of_weight_0_stay_out(settings: AveragingSettings) -> None:
+def test_uploads_of_weight_0_stay_out(settings):
     base, states = uploads()
     spoilt = {name: torch.full_like(tensor, 9e9) for name, tensor in states[0].items()}
     some = combined([states[0], spoilt, *states[1:]], [0.25, 0, 0.25, 0.25, 0.25], base, settings)
     assert equal(some, combined(states, equal_weights(HONEST), base, settings))
 
 
-def test_clipping_is_per_upload_and_keeps_its_direction() -> None:
+def test_clipping_is_per_upload_and_keeps_its_direction():
     base = {"a": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)}
     states = [
         {"a": torch.tensor([31.0, 42.0]), "n": torch.tensor(5)},
@@ -163,7 +162,7 @@ def test_clipping_is_per_upload_and_keeps_its_direction() -> None:
 
 
 @pytest.mark.parametrize("settings", [*ALL, AveragingSettings(clip_norm=0.05)], ids=str)
-def test_variances_stay_variances_and_counters_whole(settings: AveragingSettings) -> None:
+def test_variances_stay_variances_and_counters_whole(settings):
     base, states = uploads()
     states[0]["bn.running_var"] = torch.zeros(6)
     result = combined(states, equal_weights(HONEST), base, settings)
@@ -172,7 +171,7 @@ def test_variances_stay_variances_and_counters_whole(settings: AveragingSettings
     assert result["bn.num_batches_tracked"] == 42, "40, 41, 42, 43: 41.5 rounded to even"
 
 
-def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_make_no_difference(monkeypatch):
     base, states = uploads()
     whole = [combined(states, equal_weights(HONEST), base, settings) for settings in ROBUST]
     monkeypatch.setattr(robust, "CHUNK", 13)
@@ -182,7 +181,7 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     assert combined([{"none": torch.empty(0, 3)}] * 3, equal_weights(3), {}, ROBUST[0])["none"].shape == (0, 3)
 
 
-def test_the_weights_that_count() -> None:
+def test_the_weights_that_count():
     weights = np.array([0.5, 0.0, 0.3, 0.2])
     assert used_weights(weights, AveragingSettings()) is weights
     for settings in ROBUST:

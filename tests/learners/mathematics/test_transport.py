@@ -22,7 +22,7 @@ SOLVERS: tuple[Solver, ...] = ("pot", "interior-point")
 
 
 @pytest.fixture(params=SOLVERS)
-def solver(request: pytest.FixtureRequest) -> Solver:
+def solver(request) -> Solver:
     named: Solver = request.param
     return named
 
@@ -66,7 +66,7 @@ FEATURES: dict[str, Callable[[torch.Generator, int, int], Features]] = {
 
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 49])
 @pytest.mark.parametrize("kind", FEATURES)
-def test_plans_are_feasible_and_values_those_of_highs_and_of_the_other_solver(kind: str, n: int) -> None:
+def test_plans_are_feasible_and_values_those_of_highs_and_of_the_other_solver(kind, n):
     cost, a, b = emd_problem(*FEATURES[kind](torch.Generator().manual_seed(n), 30, n))
     values = []
     for solver in SOLVERS:
@@ -87,13 +87,13 @@ def uniform_problem(n: int, m: int) -> Problem:
     return cost, a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
 
 
-def test_one_row_sends_every_column_its_share(solver: Solver) -> None:
+def test_one_row_sends_every_column_its_share(solver):
     cost, a, b = uniform_problem(1, 6)
     torch.testing.assert_close(solve(cost, a, b, solver)[1], b[:, None], rtol=0, atol=1e-15)
     torch.testing.assert_close(solve(cost.mT, b, a, solver)[1], b[..., None], rtol=0, atol=1e-15)
 
 
-def test_a_batch_gives_what_single_problems_give(solver: Solver) -> None:
+def test_a_batch_gives_what_single_problems_give(solver):
     """To the last bit with POT; the interior-point method rounds otherwise in another batch."""
     problems = [emd_problem(*sample(torch.Generator().manual_seed(6), 3, 9)) for sample in FEATURES.values()]
     cost, a, b = (torch.cat(parts) for parts in zip(*problems, strict=True))
@@ -103,7 +103,7 @@ def test_a_batch_gives_what_single_problems_give(solver: Solver) -> None:
     assert torch.equal(solve(cost, a, b, solver)[0], together)
 
 
-def test_ties_are_the_same_plan_every_time(solver: Solver) -> None:
+def test_ties_are_the_same_plan_every_time(solver):
     """Where every plan is optimal both solvers keep to one, and to its value."""
     cost, (_, a, b) = torch.ones(12, 5, 6, dtype=torch.float64), uniform_problem(5, 6)
     first, again = solve(cost, a, b, solver), solve(cost, a, b, solver)
@@ -111,7 +111,7 @@ def test_ties_are_the_same_plan_every_time(solver: Solver) -> None:
     torch.testing.assert_close(first[0], torch.ones(12).double(), rtol=0, atol=1e-12)
 
 
-def test_what_is_not_finite_spoils_no_other_problem(solver: Solver) -> None:
+def test_what_is_not_finite_spoils_no_other_problem(solver):
     u, v = FEATURES["unrelated"](torch.Generator().manual_seed(8), 3, 4)
     expected = emd_similarity(u, v, solver)
     u[1, 2, 3] = torch.inf
@@ -124,7 +124,7 @@ def test_what_is_not_finite_spoils_no_other_problem(solver: Solver) -> None:
         assert solve(cost, a, b, solver)[0].isnan().tolist() == [False, True, *[False] * 10]
 
 
-def test_plans_get_their_marginals_by_factors_or_else_by_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_get_their_marginals_by_factors_or_else_by_shrinking(monkeypatch):
     factorise, info = transport._laplacian, torch.tensor([1, 0])  # the first fails
     monkeypatch.setattr(transport, "_laplacian", lambda d, ground: (factorise(d, ground)[0], info))
     plan = torch.tensor([[[0.4, 0.2], [0.2, 0.1]], [[0.25, 0.25], [0.25, 0.25]]]).double()
@@ -134,7 +134,7 @@ def test_plans_get_their_marginals_by_factors_or_else_by_shrinking(monkeypatch: 
     torch.testing.assert_close(transport._with_marginals(plan, a, b), expected)
 
 
-def test_problems_that_are_not_solved_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_that_are_not_solved_are_told(monkeypatch):
     monkeypatch.setattr(transport, "LOOKS", 0)
     cost, a, b = uniform_problem(5, 6)
     cost[3:] = 0.5  # any plan is optimal
@@ -142,7 +142,7 @@ def test_problems_that_are_not_solved_are_told(monkeypatch: pytest.MonkeyPatch) 
         solve(cost, a, b, "interior-point")
 
 
-def test_what_cannot_be_factorised_is_tried_again_with_more_damping(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_factorised_is_tried_again_with_more_damping(monkeypatch):
     cost, a, b = uniform_problem(5, 6)
     factorise = transport._laplacian
     dampings: list[Tensor] = []
@@ -174,7 +174,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("kind", STEPS)
-def test_the_interior_point_is_as_few_steps_away_as_it_was(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interior_point_is_as_few_steps_away_as_it_was(kind, monkeypatch):
     factorise, ratios = transport._laplacian, list[Tensor]()
     monkeypatch.setattr(transport, "_laplacian", lambda d, ground: (ratios.append(d), factorise(d, ground))[1])
     for n, most in zip((2, 5, 16, 49), STEPS[kind], strict=True):
@@ -185,7 +185,7 @@ def test_the_interior_point_is_as_few_steps_away_as_it_was(kind: str, monkeypatc
         assert most - 0.3 < steps <= most, n
 
 
-def test_the_similarity_and_its_laws(solver: Solver) -> None:
+def test_the_similarity_and_its_laws(solver):
     u, v = FEATURES["unrelated"](torch.Generator().manual_seed(13), 5, 9)
     close = {"rtol": 0, "atol": 1e-9}
     one, similarity = torch.ones(5).double(), emd_similarity(u, v, solver)
@@ -201,14 +201,14 @@ def test_the_similarity_and_its_laws(solver: Solver) -> None:
     torch.testing.assert_close(emd_similarity(line, 0 * line, solver), 0 * one, **close)
 
 
-def test_weights_are_those_of_deepemd() -> None:
+def test_weights_are_those_of_deepemd():
     u = torch.tensor([[[1.0, 0.0], [0.0, -1.0], [2.0, 2.0]]])
     v = torch.tensor([[[1.0, 0.0], [1.0, 2.0]]])  # mean (1, 1): products 1, -1, 4
     torch.testing.assert_close(marginals(u, v), torch.tensor([[1.001, 0.001, 4.001]]) / 5.003)
     torch.testing.assert_close(marginals(0 * u, v), torch.full((1, 3), 1 / 3))
 
 
-def test_a_machine_without_pot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_pot(monkeypatch):
     assert resolve_solver("auto", CPU) == "pot"
     assert resolve_solver("auto", torch.device("cuda")) == "interior-point"
     monkeypatch.setattr("learners.mathematics.transport.find_spec", lambda _: None)

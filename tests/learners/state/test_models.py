@@ -26,7 +26,7 @@ def history(rounds: int, max_staleness: int) -> Models:
 
 
 @pytest.mark.parametrize("max_staleness", [0, 2])
-def test_keeps_what_staleness_needs(max_staleness: int) -> None:
+def test_keeps_what_staleness_needs(max_staleness):
     models = history(5, max_staleness)
     for base_round in range(5 - max_staleness, 6):
         assert models[key(base_round)]["layer.count"].item() == base_round
@@ -36,7 +36,7 @@ def test_keeps_what_staleness_needs(max_staleness: int) -> None:
             models[key(version)]
 
 
-def test_restores_what_it_saved_through_safetensors() -> None:
+def test_restores_what_it_saved_through_safetensors():
     models = history(3, 1)
     models.add(models.newest())  # a kept model is the same object twice; the file must not share memory
     saved = load(save(models.state_dict()))
@@ -63,7 +63,7 @@ def test_restores_what_it_saved_through_safetensors() -> None:
         {"round": None},
     ],
 )
-def test_refuses_another_model(change: dict[str, torch.Tensor | None]) -> None:
+def test_refuses_another_model(change):
     models = history(1, 0)
     saved = {key: tensor for key, tensor in (models.state_dict() | change).items() if tensor is not None}
     with pytest.raises((KeyError, ValueError)):  # which a run reports as a checkpoint of another learner
@@ -72,7 +72,7 @@ def test_refuses_another_model(change: dict[str, torch.Tensor | None]) -> None:
     assert models.newest()["layer.weight"].eq(1).all()
 
 
-def test_aggregators_have_versions_of_their_own() -> None:
+def test_aggregators_have_versions_of_their_own():
     names = [AGGREGATOR, "RSU 2", "new"]
     models, restored = (Models(model(0), max_staleness=1, aggregators=names) for _ in range(2))
     for r in range(3):

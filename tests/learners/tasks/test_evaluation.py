@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
 from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 from torch.optim.swa_utils import update_bn
 
-from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.tasks import evaluation
 from learners.tasks.contrastive import ContrastiveSettings, ContrastiveTask
@@ -26,7 +25,6 @@ from learners.tasks.evaluation import (
     knn_predict,
     linear_probe_accuracy,
 )
-from vnetsim.learning import LearnerContext
 from vnetsim.learning.global_generators import seeded
 
 LINEAR = {"knn_accuracy", "linear_accuracy"}
@@ -55,7 +53,7 @@ def slow_knn(
 
 
 @given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from([0.002, 0.1, 1.0]))
-def test_knn_equals_the_slow_version(seed: int, k: int, temperature: float) -> None:
+def test_knn_equals_the_slow_version(seed, k, temperature):
     bank, labels = blobs(seed, 40)
     queries, _ = blobs(seed + 1, 15)
     predicted = knn_predict(queries.double(), bank.double(), labels, classes=3, k=k, temperature=temperature)
@@ -63,7 +61,7 @@ def test_knn_equals_the_slow_version(seed: int, k: int, temperature: float) -> N
     assert predicted.tolist() == expected
 
 
-def test_no_more_similarities_are_held_at_once_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_similarities_are_held_at_once_than_a_chunk_has(monkeypatch):
     bank, labels = blobs(0, 50)
     whole = knn_predict(blobs(1, 33)[0], bank, labels, classes=3, k=7, temperature=0.1)
     held = []
@@ -74,12 +72,12 @@ def test_no_more_similarities_are_held_at_once_than_a_chunk_has(monkeypatch: pyt
     assert held == [(10, 50)] * 3 + [(3, 50)]
 
 
-def test_of_equal_votes_the_lowest_label_wins() -> None:
+def test_of_equal_votes_the_lowest_label_wins():
     bank = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     assert knn_predict(bank, bank, torch.tensor([2, 1]), classes=3, k=2, temperature=0.1).tolist() == [1, 1]
 
 
-def test_linear_probe_equals_scikit_learn() -> None:
+def test_linear_probe_equals_scikit_learn():
     features, labels = blobs(3, 200)
     weights, biases = fit_linear_probe(features.double(), labels, classes=3)
     reference = LogisticRegression(C=1 / (1e-3 * 200), tol=1e-8, max_iter=1000).fit(features.numpy(), labels.numpy())
@@ -88,7 +86,7 @@ def test_linear_probe_equals_scikit_learn() -> None:
     np.testing.assert_allclose(centred, reference.intercept_ - reference.intercept_.mean(), atol=1e-3)
 
 
-def test_linear_probe_is_unchanged_by_scaling_shifts_and_constant_features() -> None:
+def test_linear_probe_is_unchanged_by_scaling_shifts_and_constant_features():
     parts = blobs(4, 60), blobs(6, 60, classes=1)  # most have label 0: biases matter
     bank, bank_labels = (torch.cat(rows) for rows in zip(*parts, strict=True))
     queries, labels = blobs(5, 100)
@@ -104,11 +102,7 @@ def test_linear_probe_is_unchanged_by_scaling_shifts_and_constant_features() -> 
 
 
 @pytest.mark.parametrize("batchnorm", ["average", "local"])
-def test_measures_the_given_state_reproducibly(
-    tiny: ImageSet,  # noqa: ARG001  the images
-    context: LearnerContext,
-    batchnorm: Any,
-) -> None:
+def test_measures_the_given_state_reproducibly(tiny, context, batchnorm):  # noqa: ARG001  the images
     for probe, names in (("final", {"knn_accuracy"}), ("every", LINEAR), ("never", {"knn_accuracy"})):
         task = ContrastiveTask(context, ContrastiveSettings(batchnorm=batchnorm, linear_probe=probe))
         assert set(task.evaluate(task.initial_state(), final=False)) == names
@@ -128,9 +122,7 @@ def test_measures_the_given_state_reproducibly(
     assert torch.equal(torch.random.get_rng_state(), rng)
 
 
-def test_recalibrated_statistics_are_those_of_the_bank(
-    tiny: ImageSet, context: LearnerContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recalibrated_statistics_are_those_of_the_bank(tiny, context, monkeypatch):
     monkeypatch.setattr("learners.tasks.contrastive.PASS", 48)
     task: Any = ContrastiveTask(context, ContrastiveSettings(batchnorm="local"))
     task.evaluate(task.initial_state(), final=False)
@@ -142,7 +134,7 @@ def test_recalibrated_statistics_are_those_of_the_bank(
     assert norm.momentum == 0.1
 
 
-def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch):
     encoder = create_encoder("small", seed=0).eval()
     images = torch.randint(0, 256, (70, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     threads = torch.get_num_threads()
@@ -165,7 +157,7 @@ def test_passes_go_side_by_side_on_a_core_each_to_the_same_bits(monkeypatch: pyt
     assert torch.get_num_threads() == threads
 
 
-def test_passes_that_draw_are_made_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_that_draw_are_made_in_order(monkeypatch):
     images = torch.zeros(70, 3, 8, 8, dtype=torch.uint8)
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 10)
     found = []
@@ -179,14 +171,14 @@ def test_passes_that_draw_are_made_in_order(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("side", "sizes"), [(32, [2048, 952]), (2000, [128] * 2 + [44])])
-def test_passes_on_another_device_are_large_and_one_after_the_other(side: int, sizes: list[int]) -> None:
+def test_passes_on_another_device_are_large_and_one_after_the_other(side, sizes):
     images = torch.empty(sum(sizes), 1, side, side, dtype=torch.uint8, device="meta")
     seen: list[tuple[int, int]] = []
     forward_all(lambda part: seen.append((threading.get_ident(), len(part))) or part[:, 0, 0, 0], images)
     assert seen == [(threading.get_ident(), size) for size in sizes]
 
 
-def test_estimated_statistics_are_those_of_torch_to_the_bit() -> None:
+def test_estimated_statistics_are_those_of_torch_to_the_bit():
     ours, theirs = (create_encoder("small", seed=0) for _ in range(2))
     batches = torch.rand(7, 3, 16, 16, generator=torch.Generator().manual_seed(1)).split(3)
     estimate_statistics(ours, batches)

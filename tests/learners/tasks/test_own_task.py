@@ -50,13 +50,13 @@ def task(new_context: NewContext, **attributes: Any) -> OwnTask:
     return kind(new_context(), OwnTaskSettings())  # type: ignore[no-any-return]
 
 
-def test_what_is_right_is_taken_and_measured(new_context: NewContext) -> None:
+def test_what_is_right_is_taken_and_measured(new_context):
     own = task(new_context)
     assert set(own.evaluate(own.initial_state(), final=True)) == {"mae"}
 
 
 @pytest.mark.parametrize("labelled", [False, True])
-def test_the_record_says_what_it_is_made_of(labelled: bool, new_context: NewContext) -> None:
+def test_the_record_says_what_it_is_made_of(labelled, new_context):
     frames = torch.zeros(12, 2, 4, 6, dtype=torch.uint8)
     labels = {"labels": torch.arange(12) % 2, "class_names": ("dark", "light")} if labelled else {}
     changes = {"train": frames, "test": frames[:5], **labels}
@@ -91,13 +91,13 @@ def test_the_record_says_what_it_is_made_of(labelled: bool, new_context: NewCont
         ({"silos": [np.array([-1, 3])] * 6}, "silos hold rows -1 to 3 of"),
     ],
 )
-def test_data_that_do_not_fit_are_refused(changes: Mapping[str, Any], message: str, new_context: NewContext) -> None:
+def test_data_that_do_not_fit_are_refused(changes, message, new_context):
     with pytest.raises(InputError) as refused:
         task(new_context, changes=changes)
     assert str(refused.value).startswith(f"task Own: {message}")
 
 
-def test_a_measure_and_its_series_have_one_name(new_context: NewContext) -> None:
+def test_a_measure_and_its_series_have_one_name(new_context):
     with pytest.raises(InputError, match=r"^task Own: it lacks metrics, a vnetsim\.learning\.Series for each"):
         task(new_context, metrics=())
     own = task(new_context, measured="mean_error")

@@ -32,9 +32,7 @@ def play(scene: Any, windows: list[Any], *, cost: Cost = COST, pace: dict[str, A
         (3.2, 1, "left_upload"),  # one step at least
     ],
 )
-def test_a_vehicle_does_the_steps_that_leave_time_for_the_upload(
-    dwell_s: float, steps: int, outcome: str, scene: Any
-) -> None:
+def test_a_vehicle_does_the_steps_that_leave_time_for_the_upload(dwell_s, steps, outcome, scene):
     log, learning = play(scene, [scene.window("a", 0, dwell_s)])
     (record,) = log.participations
     assert (record.outcome, record.work_share) == (outcome, steps / 8)
@@ -43,12 +41,12 @@ def test_a_vehicle_does_the_steps_that_leave_time_for_the_upload(
     assert told == ([steps / 8] if outcome == "committed" else [])
 
 
-def test_who_has_nothing_to_train_uploads_at_once(scene: Any) -> None:
+def test_who_has_nothing_to_train_uploads_at_once(scene):
     (record,) = play(scene, [scene.window("a", 0, 2.5)], cost=replace(COST, work_flop=0.0))[0].participations
     assert (record.outcome, record.train_s, record.end_s) == ("left_upload", 0.0, 2.5)
 
 
-def test_margin_and_predictor_are_those_of_the_settings(scene: Any) -> None:
+def test_margin_and_predictor_are_those_of_the_settings(scene):
     window = [scene.window("a", 0, 6.1)]
     assert play(scene, window)[0].participations[0].work_share == 6 / 8
     # half of 2 s kept besides: two steps less
@@ -59,7 +57,7 @@ def test_margin_and_predictor_are_those_of_the_settings(scene: Any) -> None:
     )
 
 
-def test_what_was_history_is_a_prediction_later(scene: Any) -> None:
+def test_what_was_history_is_a_prediction_later(scene):
     # the first is covered for 6.6 s; the second, from the same approach, is thought to
     windows = [scene.window("a", 0, 6.6), scene.window("b", 10, 17)]
     log, _ = play(scene, windows, pace={"name": "early-upload", "predictor": "history"})
@@ -69,7 +67,7 @@ def test_what_was_history_is_a_prediction_later(scene: Any) -> None:
     ]
 
 
-def test_more_vehicles_commit_than_with_the_whole_training(scene: Any) -> None:
+def test_more_vehicles_commit_than_with_the_whole_training(scene):
     windows = [scene.window(f"v{i}", 10 * i, 10 * i + 4.6) for i in range(4)]
     early, _ = play(scene, windows, quorum=4)
     learning = scene.learning(cost_of=dict.fromkeys(range(95), COST))

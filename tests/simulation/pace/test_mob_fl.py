@@ -17,7 +17,7 @@ COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, ste
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_other_round_is_better(seed: int) -> None:
+def test_no_other_round_is_better(seed):
     draw = np.random.default_rng(seed)
     count, steps, longest_s = int(draw.integers(1, 9)), int(draw.integers(1, 12)), 12.0
     transfer_s, train_s, rest_s = (draw.uniform(0.1, most, count) for most in (3, 8, 12))
@@ -36,7 +36,7 @@ def test_no_other_round_is_better(seed: int) -> None:
     assert 0.1 <= planned.length_s <= longest_s
 
 
-def test_many_steps_are_looked_at_in_part_and_instant_participations_do_no_harm() -> None:
+def test_many_steps_are_looked_at_in_part_and_instant_participations_do_no_harm():
     """A fixed part pays off best over the most steps that end in time, of 1, 11, 21, ..., 596, 606, ..., 1000."""
     planned = best_round([1.0], [1000.0], [601.0], steps=1000, longest_s=1500.0)
     assert planned == PlannedRound(length_s=597.0, share=0.596)
@@ -54,7 +54,7 @@ def play(scene: Any, windows: list[Any], *, margin: float = 0.01, predictor: str
     return scene.simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log
 
 
-def test_length_and_steps_are_the_plans(scene: Any) -> None:
+def test_length_and_steps_are_the_plans(scene):
     # alone one takes 3 s and half a second a step, times 1.01; in 5.6 s it does 5 of 8: E / T = 5 / 5.555
     log = play(scene, [scene.window("a", 2, 7.6), scene.window("late", 2.05, 60)])
     (first,) = log.rounds
@@ -65,7 +65,7 @@ def test_length_and_steps_are_the_plans(scene: Any) -> None:
     assert records["late"].outcome == "not_selected", "it would not have been done by the end of the round"
 
 
-def test_the_round_ends_after_its_length_though_somebody_is_at_work(scene: Any) -> None:
+def test_the_round_ends_after_its_length_though_somebody_is_at_work(scene):
     # two share the channel, which the plan does not know: 2 + 4 + 4 s where 1.01 x 7 s are planned
     log = play(scene, [scene.window(name, 0, 60) for name in "ab"])
     (first,) = log.rounds
@@ -75,7 +75,7 @@ def test_the_round_ends_after_its_length_though_somebody_is_at_work(scene: Any) 
     assert [(one.closed_by, one.close_s) for one in roomy.rounds] == [("everyone", 10.0)]
 
 
-def test_who_has_no_time_is_not_invited_and_a_round_of_nobody_is_not_planned(scene: Any) -> None:
+def test_who_has_no_time_is_not_invited_and_a_round_of_nobody_is_not_planned(scene):
     log = play(scene, [scene.window("short", 0, 3.2), scene.window("long", 20, 60)], rounds=1)
     records = {record.vehicle_id: record for record in log.participations}
     assert records["short"].outcome == "not_selected"
@@ -87,7 +87,7 @@ def test_who_has_no_time_is_not_invited_and_a_round_of_nobody_is_not_planned(sce
     assert [(one.closed_by, one.close_s) for one in empty.rounds] == [("deadline", 30.0)]
 
 
-def test_no_more_than_invited_and_a_plan_of_what_is_left(scene: Any) -> None:
+def test_no_more_than_invited_and_a_plan_of_what_is_left(scene):
     windows = [scene.window(f"v{i}", 0, 60) for i in range(5)]
     log = play(scene, windows, invited=2, margin=1.0)
     taken = [record for record in log.participations if record.outcome != "not_selected"]
@@ -97,7 +97,7 @@ def test_no_more_than_invited_and_a_plan_of_what_is_left(scene: Any) -> None:
     assert late.participations[0].work_share == 3 / 8
 
 
-def test_the_predictor_is_that_of_the_settings(scene: Any) -> None:
+def test_the_predictor_is_that_of_the_settings(scene):
     # 5 s in truth; straight on at 10 m/s more than 20 s
     told = {
         predictor: play(scene, [scene.window("a", 0, 5)], predictor=predictor).participations[0]

@@ -45,14 +45,14 @@ def invitations(**answers: Any) -> tuple[Invitations, Any]:
     ("given", "share"),
     [(1.0, 1.0), (0.0, 1 / 8), (0.3, 2 / 8), (3 / 8, 3 / 8), (0.1 + 0.2 + 0.075, 3 / 8), (0.99, 7 / 8)],
 )
-def test_a_share_is_of_whole_steps_and_at_least_one(given: float, share: float) -> None:
+def test_a_share_is_of_whole_steps_and_at_least_one(given, share):
     made, window = invitations(share=given)
     assert made.share(window, STATE) == share
     made, window = invitations(share=given, steps=0)
     assert made.share(window, STATE) == 1
 
 
-def test_without_answers_of_its_own_it_changes_nothing() -> None:
+def test_without_answers_of_its_own_it_changes_nothing():
     made, window = invitations()
     assert (made.share(window, STATE), made.plan_length_s(STATE), [*made.select(1, STATE)]) == (1.0, None, [])
     made, _ = invitations(plan=PlannedRound(length_s=5.0))
@@ -79,7 +79,7 @@ def test_without_answers_of_its_own_it_changes_nothing() -> None:
         ),
     ],
 )
-def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], words: str) -> None:
+def test_an_answer_outside_its_bounds_is_told_by_name(answers, words):
     made, window = invitations(**answers)
     with pytest.raises(RunError) as error:
         _ = (made.share(window, STATE), made.plan_length_s(STATE), [*made.select(1, STATE)])
@@ -99,9 +99,7 @@ def test_an_answer_outside_its_bounds_is_told_by_name(answers: dict[str, Any], w
         ({}, {"exchange": True}, ""),
     ],
 )
-def test_a_learner_that_does_not_suit_is_refused_by_name(
-    rules: dict[str, Any], cost: dict[str, Any], words: str, scene: Any
-) -> None:
+def test_a_learner_that_does_not_suit_is_refused_by_name(rules, cost, words, scene):
     settings = scene.experiment(**rules)
     exchange = Exchange(before_training=True, mutual=False, send_bytes=1) if cost.get("exchange") else None
     asked = Cost(download_bytes=1, upload_bytes=1, work_flop=1.0, steps=cost.get("steps", 0), exchange=exchange)

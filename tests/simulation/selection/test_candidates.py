@@ -23,9 +23,7 @@ def rim_s(x: float, y: float, u: float, v: float, radius: float) -> float:
 
 
 @given(radius=st.floats(0, 240), bearing=st.floats(0, 6.28), heading=st.floats(0, 6.28), speed=st.floats(0.5, 60))
-def test_straight_is_where_the_line_meets_the_rim(
-    make: Any, radius: float, bearing: float, heading: float, speed: float
-) -> None:
+def test_straight_is_where_the_line_meets_the_rim(make, radius, bearing, heading, speed):
     x, y = radius * math.cos(bearing), radius * math.sin(bearing)
     u, v = speed * math.cos(heading), speed * math.sin(heading)
     rsu = make.rsu
@@ -37,7 +35,7 @@ def test_straight_is_where_the_line_meets_the_rim(
     assert candidate.remaining_s() == candidate.remaining_s("straight")
 
 
-def test_straight_at_the_rim_in_the_middle_and_for_one_that_stands(make: Any) -> None:
+def test_straight_at_the_rim_in_the_middle_and_for_one_that_stands(make):
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     entering = make.window([(0.0, x - radius, y, 25.0)])
     assert make.candidate(entering, 0.0).remaining_s() == pytest.approx(2 * radius / 25)
@@ -49,7 +47,7 @@ def test_straight_at_the_rim_in_the_middle_and_for_one_that_stands(make: Any) ->
     assert make.candidate(standing, 10.0).remaining_s() == math.inf
 
 
-def test_straight_between_points_is_from_the_last_one(make: Any) -> None:
+def test_straight_between_points_is_from_the_last_one(make):
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     points = [(0.0, x - radius, y, 25.0), (5.0, x - 150, y, 20.0), (10.0, x - 150, y + 50, 12.5), (99.0, x, y, 1.0)]
     window = make.window(points)
@@ -62,7 +60,7 @@ def test_straight_between_points_is_from_the_last_one(make: Any) -> None:
     assert asked[12.0] == pytest.approx(asked[10.0] - 2)
 
 
-def test_oracle_is_the_recorded_exit_and_refused_where_it_is_not_known(make: Any) -> None:
+def test_oracle_is_the_recorded_exit_and_refused_where_it_is_not_known(make):
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     window = make.window([(2.0, x - radius, y, 20.0), (5.0, x, y, 0.0), (77.5, x, y + radius, 5.0)])
     assert make.candidate(window, 5.0).remaining_s("oracle") == 72.5
@@ -73,7 +71,7 @@ def test_oracle_is_the_recorded_exit_and_refused_where_it_is_not_known(make: Any
     assert live.remaining_s("straight") == math.inf
 
 
-def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make: Any, scene: Any) -> None:
+def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make, scene):
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     dwells: dict[tuple[str, int], tuple[int, float]] = {}
     windows = {approach: make.window([(100.0, x - radius, y, 25.0)], approach=approach) for approach in (0, 1)}
@@ -90,7 +88,7 @@ def test_history_is_the_mean_of_the_same_approach_less_what_is_over(make: Any, s
 
 
 @pytest.mark.parametrize(("update_s", "asked"), [(None, 1), (0.1, 3)])
-def test_rates_that_never_change_are_looked_up_once_in_a_window(make: Any, update_s: float | None, asked: int) -> None:
+def test_rates_that_never_change_are_looked_up_once_in_a_window(make, update_s, asked):
     rates_bps = iter((8e6, 4e6, 2e6))
     link = SimpleNamespace(update_s=update_s, downlink_bps=lambda _: next(rates_bps), uplink_bps=lambda _: 4e6)
     window = make.window([(0.0, 0.0, 0.0, 25.0)])
@@ -98,7 +96,7 @@ def test_rates_that_never_change_are_looked_up_once_in_a_window(make: Any, updat
     assert times_s == [1.0, 2.0, 4.0] if asked == 3 else [1.0] * 3
 
 
-def test_times_and_what_earlier_rounds_told(make: Any) -> None:
+def test_times_and_what_earlier_rounds_told(make):
     x, y, radius = make.rsu.x_m, make.rsu.y_m, make.rsu.range_m
     window = make.window([(0.0, x - radius, y, 25.0)])
     fresh = make.candidate(window, 0.0)
@@ -113,14 +111,14 @@ def test_times_and_what_earlier_rounds_told(make: Any) -> None:
         known.loss = 1.0
 
 
-def test_the_clouds_last_model_came_with_the_first_of_so_many_rounds() -> None:
+def test_the_clouds_last_model_came_with_the_first_of_so_many_rounds():
     topology = SimpleNamespace(kind="hierarchical", edge_rounds=3)
     world: Any = SimpleNamespace(experiment=SimpleNamespace(topology=topology))
     known = SelectionState(world=world, whole_paths=True)
     assert [known.cloud_round(number) for number in range(7)] == [0, 0, 0, 3, 3, 3, 6]
 
 
-def test_a_candidate_shows_what_its_participation_would_take(make: Any) -> None:
+def test_a_candidate_shows_what_its_participation_would_take(make):
     window = make.window([(0.0, -100.0, 0.0, 10.0), (1.0, -90.0, 0.0, 10.0)])
     assert make.candidate(window, 0.0).energy_j is None
     window.vehicle.computer = Computer(1e9, None)

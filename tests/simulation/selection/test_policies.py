@@ -58,13 +58,13 @@ def crowd(make: Any, seed: int, count: int = 7, **given: Any) -> list[Any]:
     ]
 
 
-def test_fastest(make: Any) -> None:
+def test_fastest(make):
     times = {"a": (1, 9, 1), "b": (5, 1, 1), "c": (1, 1, 8), "d": (2, 4, 1)}
     crowd = [make.figures(vehicle_id=name, download_s=d, train_s=t, upload_s=u) for name, (d, t, u) in times.items()]
     assert names(policy("fastest").select(crowd, 1, make.context())) == ["b", "d", "c", "a"]
 
 
-def test_feasible(make: Any) -> None:
+def test_feasible(make):
     remaining = {"a": 7.0, "b": 6.0 * 1.2, "c": 100.0, "d": 8.0, "e": math.inf}
     crowd = [
         make.figures(
@@ -79,7 +79,7 @@ def test_feasible(make: Any) -> None:
     assert names(policy("feasible").select([short], 1, make.context())) == ["short"]
 
 
-def test_feasible_counts_the_transfers_that_share_the_airtime(make: Any) -> None:
+def test_feasible_counts_the_transfers_that_share_the_airtime(make):
     """Alone it takes 3 s of training and 3 s of airtime, which is shared with what is under way and begins with it."""
     have_s = {"a": 8.0, "b": 11.0, "c": 14.0, "d": 17.0}
     moments = {(0, 1): "abcd", (1, 1): "bcd", (0, 2): "bcd", (0, 3): "bc", (1, 2): "cd", (1, 4): "cd", (9, 1): ""}
@@ -92,7 +92,7 @@ def test_feasible_counts_the_transfers_that_share_the_airtime(make: Any) -> None
         assert "".join(chosen) == expected, (transfers, free)
 
 
-def test_age(make: Any) -> None:
+def test_age(make):
     crowd = [make.figures(vehicle_id=f"v{silo}", silo=silo) for silo in (1, 2, 3, 1)]
     age = policy("age")
     age.after_round([ended(1, 0), ended(2, 0), ended(3, 0, "stale")])
@@ -100,13 +100,13 @@ def test_age(make: Any) -> None:
     assert names(age.select(crowd, 1, make.context(round=2))) == ["v3", "v2", "v1", "v1"]
 
 
-def test_sharpest(make: Any) -> None:
+def test_sharpest(make):
     crowd = [make.figures(vehicle_id=name, level_px=level) for name, level in (("a", 3.0), ("b", 0.5), ("c", 2.0))]
     assert names(policy("sharpest").select(crowd, 1, make.context())) == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize("name", sorted({*SELECTIONS.names()} - {"arrival"}))
-def test_equals_are_drawn_and_so_nobody_is_arrival_while_nobody_has_a_history(make: Any, name: str) -> None:
+def test_equals_are_drawn_and_so_nobody_is_arrival_while_nobody_has_a_history(make, name):
     """Of four alike each goes first as often; in order of entry the first would always."""
     alike = [make.figures(vehicle_id=f"v{i}", silo=i, remaining={"straight": math.inf}) for i in range(4)]
     generator, chosen = np.random.default_rng(5), policy(name)
@@ -116,7 +116,7 @@ def test_equals_are_drawn_and_so_nobody_is_arrival_while_nobody_has_a_history(ma
     assert again[0] == again[1], "from the selection's own stream alone"
 
 
-def test_one_place_goes_to_the_fastest_by_fedcs_too(make: Any) -> None:
+def test_one_place_goes_to_the_fastest_by_fedcs_too(make):
     """What both pages say; with several places the next is not the second fastest."""
     alone = policy("fedcs").select([make.figures(vehicle_id="a")], 1, make.context(deadline_s=6.0))
     assert names(alone) == ["a"], "1 + 3 + 2 s end with the deadline"
@@ -131,7 +131,7 @@ def test_one_place_goes_to_the_fastest_by_fedcs_too(make: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_power_of_choice_keeps_the_largest_losses_of_those_drawn(make: Any, seed: int) -> None:
+def test_power_of_choice_keeps_the_largest_losses_of_those_drawn(make, seed):
     waiting = crowd(make, seed)
     waiting[4].loss = None
     chosen = policy("power-of-choice", drawn=4).select(waiting, 2, make.context(generator=np.random.default_rng(seed)))
@@ -140,7 +140,7 @@ def test_power_of_choice_keeps_the_largest_losses_of_those_drawn(make: Any, seed
     assert losses == sorted(losses, reverse=True)
 
 
-def test_power_of_choice_draws_by_size_without_replacement(make: Any) -> None:
+def test_power_of_choice_draws_by_size_without_replacement(make):
     sizes = (60, 30, 10)
     waiting = [make.figures(vehicle_id=f"v{i}", images=size) for i, size in enumerate(sizes)]
     generator, chosen = np.random.default_rng(2), policy("power-of-choice", drawn=2)
@@ -150,7 +150,7 @@ def test_power_of_choice_draws_by_size_without_replacement(make: Any) -> None:
         assert pairs.count((f"v{one}", f"v{other}")) / 4000 == pytest.approx(expected, abs=0.025)
 
 
-def test_power_of_choice_draws_by_size_and_never_fewer_than_places(make: Any) -> None:
+def test_power_of_choice_draws_by_size_and_never_fewer_than_places(make):
     waiting = [make.figures(vehicle_id=f"v{i}", images=size) for i, size in enumerate((900, 100, 0, None))]
     assert len(policy("power-of-choice", drawn=1).select(waiting, 3, make.context())) == 3
     assert len(policy("power-of-choice", drawn=9).select(waiting, 1, make.context())) == 4
@@ -161,7 +161,7 @@ def test_power_of_choice_draws_by_size_and_never_fewer_than_places(make: Any) ->
 
 
 @pytest.fixture
-def unexplored(monkeypatch: pytest.MonkeyPatch) -> None:
+def unexplored(monkeypatch) -> None:
     """Every place is exploited: what a draw among utilities does can be counted."""
     for name in ("EXPLORED", "EXPLORED_LEAST"):
         monkeypatch.setattr(oort, name, 0.0)
@@ -181,7 +181,7 @@ def oort_utilities(waiting: Any, round_index: int, percentile: int, alpha: float
 
 @pytest.mark.usefixtures("unexplored")
 @pytest.mark.parametrize("seed", range(5))
-def test_oort_scores_and_draws_among_the_greatest(make: Any, seed: int) -> None:
+def test_oort_scores_and_draws_among_the_greatest(make, seed):
     waiting = crowd(make, seed, count=30)
     chooser = policy("oort", alpha=1.5)
     expected = oort_utilities(waiting, 9, 30, 1.5)
@@ -198,7 +198,7 @@ def test_oort_scores_and_draws_among_the_greatest(make: Any, seed: int) -> None:
     assert sorted(names(chooser.select(waiting, 3, make.context(round=9)))) == sorted(names(waiting)), "each once"
 
 
-def test_oort_explores_a_share_that_falls_and_prefers_fast_ones(make: Any) -> None:
+def test_oort_explores_a_share_that_falls_and_prefers_fast_ones(make):
     fresh = [make.figures(vehicle_id="slow", train_s=27.0), make.figures(vehicle_id="fast", train_s=0.0)]
     waiting = [make.figures(vehicle_id="known", loss=1.0, loss_round=0), *fresh]
     generator, chooser = np.random.default_rng(3), policy("oort")
@@ -217,7 +217,7 @@ def test_oort_explores_a_share_that_falls_and_prefers_fast_ones(make: Any) -> No
 
 
 @pytest.mark.usefixtures("unexplored")
-def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_where_much_is(make: Any) -> None:
+def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_where_much_is(make):
     """Against the sums by hand: windows of 20 rounds, over what was exploited and committed alone."""
     chooser = policy("oort")
 
@@ -246,7 +246,7 @@ def test_the_pacer_of_oort_allows_more_time_where_nothing_is_gained_and_less_whe
     assert oort.percentile_s(durations, 100) == math.inf
 
 
-def test_a_silo_that_oort_tried_in_vain_is_taken_for_the_rounds_mean_and_is_untried_no_more(make: Any) -> None:
+def test_a_silo_that_oort_tried_in_vain_is_taken_for_the_rounds_mean_and_is_untried_no_more(make):
     chooser = policy("oort")
     waiting = [make.figures(vehicle_id=f"v{silo}", silo=silo, images=20 * silo or None) for silo in range(3)]
     assert len(names(chooser.select(waiting, 3, make.context()))) == 3
@@ -262,7 +262,7 @@ def test_a_silo_that_oort_tried_in_vain_is_taken_for_the_rounds_mean_and_is_untr
     assert chooser.memory.reported(waiting[2]) is None
 
 
-def test_the_highest_draw_of_mach_is_the_last_who_waits(make: Any) -> None:
+def test_the_highest_draw_of_mach_is_the_last_who_waits(make):
     generator = SimpleNamespace(permutation=np.arange, random=lambda: math.nextafter(1, 0))
     waiting = [make.figures(vehicle_id=f"v{i}") for i in range(4)]
     assert names(policy("mach").select(waiting, 3, make.context(generator=generator))) == ["v1", "v2", "v3"]
@@ -277,7 +277,7 @@ def length_s(chosen: Any) -> float:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_fedcs_adds_what_lengthens_the_round_least(make: Any, seed: int) -> None:
+def test_fedcs_adds_what_lengthens_the_round_least(make, seed):
     waiting, deadline_s = crowd(make, seed), 22.0
     chosen: list[Any] = []
     left = list(waiting)
@@ -292,6 +292,6 @@ def test_fedcs_adds_what_lengthens_the_round_least(make: Any, seed: int) -> None
     assert length_s(found) <= deadline_s
 
 
-def test_those_that_look_at_losses_say_so() -> None:
+def test_those_that_look_at_losses_say_so():
     says = {name for name in SELECTIONS.names() if getattr(SELECTIONS.find(name), "uses_losses", False)}
     assert says == {"oort", "power-of-choice", "least-similar", "mach"}

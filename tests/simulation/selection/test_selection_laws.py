@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -91,7 +91,7 @@ def every_policy_and_pace() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("rules", list(every_policy_and_pace()))
-def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules: Mapping[str, Any]) -> None:
+def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules):
     settings = experiment(**rules)
     result = played(settings)
     log = result.log
@@ -139,7 +139,7 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules:
         assert [record.loss for record in other.rounds] != [record.loss for record in log.rounds], "only what is learnt"
 
 
-def test_settings_of_both_reach_what_is_made_and_the_record() -> None:
+def test_settings_of_both_reach_what_is_made_and_the_record():
     record = {table: plugin.record for table, plugin in simulation_plugins(experiment()).chosen.items()}
     assert {kind: (record[kind]["name"], record[kind]["settings"]) for kind in ("selection", "pace")} == {
         "selection": ("random", {}),
@@ -178,7 +178,7 @@ class Spy:
         self.told |= committed
 
 
-def test_a_policy_is_told_the_recorded_exit_and_every_participation_once() -> None:
+def test_a_policy_is_told_the_recorded_exit_and_every_participation_once():
     settings, spy = experiment(), Spy()
     log = played(settings, replace(simulation_plugins(settings), selection=spy)).log
     ended = {(w.vehicle_id, w.enter_s): w.exit_s for w in log.windows if w.exit_cause == "crossing"}
@@ -198,7 +198,7 @@ def test_a_policy_is_told_the_recorded_exit_and_every_participation_once() -> No
 
 
 @pytest.mark.parametrize("wrong", ["one twice", "one of another round", "a name"])
-def test_a_policy_that_returns_what_is_no_candidate_is_at_fault(wrong: str) -> None:
+def test_a_policy_that_returns_what_is_no_candidate_is_at_fault(wrong):
     settings, before = experiment(), []
 
     def select(candidates: Sequence[Candidate], free: int, context: Any) -> Iterator[Any]:  # noqa: ARG001
