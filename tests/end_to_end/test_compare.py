@@ -351,20 +351,6 @@ def test_wrong_input_leaves_nothing(scenario, learners, message, refused, tmp_pa
     assert not (tmp_path / "all").exists()
 
 
-@pytest.mark.slow
-def test_real_learners_on_sumo(cli, small, scenarios, tmp_path):
-    """FedCo alone knows a queue, and its loss is not that of FLSimCo."""
-    options = ("--learners", "flsimco,fedco", "--seeds", "0:3", *small, "--set", "learning.queue=64")
-    done = cli("compare", scenarios / "intersection.sumocfg", *options, "--out", tmp_path / "all")
-    assert done.status == 0, done.err
-    table = pl.read_parquet(tmp_path / "all" / "comparison.parquet")
-    assert set(table["metric"]) == {"knn_accuracy"}
-    assert table.height == 6
-    page = (tmp_path / "all" / "comparison.html").read_text()
-    assert "because learners measure it differently: Training loss." in page
-    assert "at every seed: Learning rate." in page
-
-
 @pytest.mark.usefixtures("toys")
 def test_other_traffic_in_the_same_folder_runs_anew(cli, tmp_path):
     folder = tmp_path / "all"

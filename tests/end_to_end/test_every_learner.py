@@ -53,14 +53,3 @@ def test_it_runs_and_interrupted_it_goes_on_to_the_same_bits(learner, scenario, 
         assert cli(*command, "--out", tmp_path / "broken").status == 130
     assert cli("resume", tmp_path / "broken").status == 0
     assert results_of(tmp_path / "broken") == results_of(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("learner", [name for name in LEARNERS.names() if name != "flsimco"])
-def test_it_takes_over_recorded_traffic(learner, small_run, cli, tmp_path):
-    """A run of FLSimCo, replayed: the same vehicles come, whoever learns."""
-    recorded = small_run("gaussian.toml")[0]
-    done = cli("run", recorded, "--learner", learner, *quick(learner)[-6:], "--out", tmp_path / "run")
-    assert done.status == 0, done.err
-    seen, again = (RunDirectory(folder).read("windows") for folder in (recorded, tmp_path / "run"))
-    both = seen.join(again, on=["vehicle_id", "rsu_id", "enter_s"])
-    assert both.height == min(seen.height, again.height)

@@ -35,9 +35,8 @@ def both(recording: Path, learner: str, folder: Path, **given: Any) -> tuple[vne
 @pytest.mark.parametrize(
     "learner",
     [
-        "fedco",
         "fedefm",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted({*LEARNERS.names()} - {"fedco", "fedefm"})),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted({*LEARNERS.names()} - {"fedefm"})),
     ],
 )
 def test_timing_is_the_same_at_both_scales(learner, recording, tmp_path):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +124,7 @@ def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed, s
 
 def test_the_recipe_of_the_documentation_replays_it(timed, tmp_path):
     schedule = tmp_path / "schedule.csv"
-    pl.read_csv(timed / "schedule.csv").filter(pl.col("round") < 40).write_csv(schedule)
+    pl.read_csv(timed / "schedule.csv").filter(pl.col("round") < 12).write_csv(schedule)
     page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
     recipe = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
     names: dict[str, Any] = {}
@@ -140,57 +137,8 @@ def test_the_recipe_of_the_documentation_replays_it(timed, tmp_path):
     kept = names["replay"](schedule, start, silos, lr=0.0)
     assert torch.allclose(kept["weight"], start.weight, atol=1e-6), "weights sum to 1 in every round"
     model = torch.nn.Linear(3, 3)
-    model.load_state_dict(names["replay"](schedule, model, silos))
+    model.load_state_dict(names["replay"](schedule, model, silos, lr=0.5))
     assert (model(images).argmax(1) == labels).float().mean() > 0.95
-
-
-FLOWER = os.environ.get("VNETSIM_FLOWER_PYTHON", "")
-IN_FLOWER = """
-import json, re, sys
-import numpy as np, torch
-from flwr.client import ClientApp, NumPyClient
-from flwr.server import ServerApp, ServerAppComponents, ServerConfig
-from flwr.simulation import run_simulation
-page, strategy, schedule, out = sys.argv[1:]
-exec(re.findall(r"```python\\n(.*?)```", open(page).read(), re.DOTALL)[-1])
-exec(open(strategy).read())
-silos = {s: (torch.randn(9, 3, generator=torch.Generator().manual_seed(s)), torch.arange(9) % 3) for s in range(10)}
-def linear():
-    torch.manual_seed(0)
-    return torch.nn.Linear(3, 3)
-class Client(NumPyClient):
-    def fit(self, parameters, config):
-        model = linear()
-        model.load_state_dict(dict(zip(model.state_dict(), map(torch.as_tensor, parameters))))
-        optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        images, labels = silos[int(config["silo"])]
-        for _ in range(round(8 * config["work_share"])):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-        return [v.detach().numpy() for v in model.state_dict().values()], 1, {"weight": config["weight"]}
-strategy = Scheduled(schedule, [v.numpy() for v in linear().state_dict().values()])
-config = ServerConfig(num_rounds=len(strategy.rounds))
-run_simulation(
-    server_app=ServerApp(server_fn=lambda _: ServerAppComponents(strategy=strategy, config=config)),
-    client_app=ClientApp(client_fn=lambda _: Client().to_client()),
-    num_supernodes=max(len(rows) for _, rows in strategy.rounds),
-    backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
-)
-ours = replay(schedule, linear(), silos)
-theirs = strategy.versions[max(strategy.versions)]
-json.dump([float(np.abs(a.numpy() - b).max()) for a, b in zip(ours.values(), theirs)], open(out, "w"))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not FLOWER, reason="VNETSIM_FLOWER_PYTHON names no Python with Flower and torch")
-def test_flower_replays_it_to_the_same_model(timed, tmp_path):
-    (tmp_path / "replay.py").write_text(IN_FLOWER)
-    pages = [Path(__file__).parents[2] / name for name in ("docs/how-to/timing.md", "scenarios/flower_schedule.py")]
-    out = tmp_path / "apart.json"
-    subprocess.run([FLOWER, tmp_path / "replay.py", *pages, timed / "schedule.csv", out], check=True, cwd=tmp_path)
-    assert max(json.loads(out.read_text())) < 1e-5
 
 
 def test_who_could_take_part_by_hand(timed):

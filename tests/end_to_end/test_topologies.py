@@ -73,7 +73,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(topology, method, call, cli, sma
     assert ("models is the cloud" in page) == (topology is HIERARCHICAL)
 
 
-@pytest.mark.parametrize("kind", ["single", "per-rsu", "hierarchical", "peers"])
+@pytest.mark.parametrize("kind", ["per-rsu", "hierarchical", "peers"])
 def test_rounds_without_training_know_every_topology(kind, cli, small_timing, scenarios, tmp_path):
     wires = () if kind == "per-rsu" else ("--set", "backhaul.preset=metro-fibre")
     done = cli(
@@ -84,7 +84,7 @@ def test_rounds_without_training_know_every_topology(kind, cli, small_timing, sc
     schedule = pl.read_csv(tmp_path / kind / "schedule.csv")
     of_round = schedule.group_by("aggregator", "round").agg(pl.col("weight").sum())
     assert of_round["weight"].to_list() == pytest.approx([1.0] * of_round.height)
-    assert of_round.height == (3 if kind == "single" else 6)
+    assert of_round.height == 6
     assert (tmp_path / kind / "merges.parquet").exists() == (kind in ("hierarchical", "peers"))
 
 

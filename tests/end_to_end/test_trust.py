@@ -128,15 +128,6 @@ def test_resume_starts_no_sumo_on_what_came_with_the_folder(way, received, refus
     assert "the folder wants SUMO to be started on" in refused("resume", "received")
 
 
-def test_ones_own_live_run_is_resumed_without_a_word(small_run, tmp_path, scenarios, cli):
-    run, _ = small_run("intersection.sumocfg", "--set", "rounds=1")
-    received = Received(run, tmp_path)
-    assert tomllib.loads((run / "experiment.toml").read_text())["scenario"] == str(scenarios / "intersection.sumocfg")
-    received.unfinish()
-    done = cli("resume", received.path)
-    assert (done.status, done.err) == (0, "")
-
-
 def test_a_received_folder_fetches_nothing(received, refused, tmp_path, monkeypatch):
     def fetched(*_: object, **options: Any) -> None:
         assert not options["download"], "it was fetched"
