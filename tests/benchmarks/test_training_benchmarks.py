@@ -13,6 +13,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -130,7 +131,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 @pytest.mark.benchmark
-def test_training(benchmark):
+def test_training(benchmark: Any) -> None:
     benchmark.pedantic(main, args=(["--quick"] if os.environ.get("VNETSIM_QUICK") else [],), rounds=1, iterations=1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def one_thread() -> Iterator[None]:
         for kind, name in BUILT_IN
     ],
 )
-def test_a_built_in_plugin_keeps_every_law(kind, name):
+def test_a_built_in_plugin_keeps_every_law(kind: Any, name: str) -> None:
     if name in NEEDS_DATA:
         with pytest.raises(InputError, match=r"source\.file|data\.root|needs the package flwr"):
             check_plugin(kind.find(name))
@@ -63,7 +64,7 @@ def test_a_built_in_plugin_keeps_every_law(kind, name):
     assert len(check_plugin(kind.find(name))) >= 4
 
 
-def test_every_example_is_checked():
+def test_every_example_is_checked() -> None:
     files = {
         str(path.relative_to(SCENARIOS)) for path in [*SCENARIOS.glob("*.py"), *(SCENARIOS / "plugins").glob("*.py")]
     }
@@ -71,7 +72,7 @@ def test_every_example_is_checked():
 
 
 @pytest.mark.parametrize(("name", "settings"), EXAMPLES.items(), ids=EXAMPLES)
-def test_an_example_keeps_every_law(name, settings):
+def test_an_example_keeps_every_law(name: str, settings: dict[str, str]) -> None:
     assert len(check_plugin(f"{SCENARIOS / name}", settings)) >= 4
 
 
@@ -127,7 +128,9 @@ FORGETFUL = (SCENARIOS / "plugins" / "rotation.py").read_text() + (
         (RADIO.format("-1", *["return 1e6"] * 3), "update_s is -1"),
     ],
 )
-def test_a_broken_law_is_one_line_with_call_answer_and_cure(text, words, tmp_path, capsys):
+def test_a_broken_law_is_one_line_with_call_answer_and_cure(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text)
     with pytest.raises(SystemExit) as stopped:
@@ -149,7 +152,9 @@ def test_a_broken_law_is_one_line_with_call_answer_and_cure(text, words, tmp_pat
         ("nothing", "unknown plug-in 'nothing'"),
     ],
 )
-def test_what_is_no_plugin_is_refused_in_one_line(name, words, tmp_path, monkeypatch, capsys):
+def test_what_is_no_plugin_is_refused_in_one_line(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("class Mine:\n    name = source = 'mine'\n\n\ndef function():\n    pass\n")
     with pytest.raises(SystemExit) as stopped:
@@ -159,7 +164,7 @@ def test_what_is_no_plugin_is_refused_in_one_line(name, words, tmp_path, monkeyp
     assert words in said.err
 
 
-def test_what_was_checked_is_printed(capsys):
+def test_what_was_checked_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["check", f"{SCENARIOS / 'plugins' / 'growing_rounds.py'}:GrowingRounds", "--set", "pace.every=1"])
     said = capsys.readouterr()

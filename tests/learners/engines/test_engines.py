@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from learners.engines.recorded import RecordedEngine
 from learners.engines.side_by_side import SideBySideEngine, create_engine, step_bytes
 from learners.engines.silo_images import SiloImages
 from vnetsim.errors import RunError
-from vnetsim.learning import Participant
+from vnetsim.learning import LearnerContext, Participant
 from vnetsim.learning.global_generators import GlobalGenerators
 
 VARIANTS = [(name, {}) for name in sorted(registered())] + [
@@ -51,7 +52,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 
 @pytest.fixture(params=VARIANTS, ids=lambda variant: " ".join([variant[0], *map(str, variant[1].values())]))
-def learner(request, new_context) -> Any:
+def learner(request: pytest.FixtureRequest, new_context: Callable[..., LearnerContext]) -> Any:
     name, settings = request.param
     kind = learner_class(name)
     request.getfixturevalue("on_tiny_roads" if kind.task == "steering" else "tiny")
@@ -99,7 +100,7 @@ def rounds(learner: Any, participant: Callable[..., Participant], count: int = 2
     return losses
 
 
-def test_engines_agree_in_double_precision(learner, participant):
+def test_engines_agree_in_double_precision(learner: Any, participant: Callable[..., Participant]) -> None:
     in_double, reference = Doubled("cpu"), SequentialEngine()
     engines = {name: ENGINES[name]() for name in ("three workers", "recorded")}
 
@@ -121,7 +122,7 @@ def test_engines_agree_in_double_precision(learner, participant):
 @pytest.mark.parametrize(
     "learner", [("flsimco", {}), ("fedco", {}), ("cdl", {"optimizer": "sgd"}), ("fedefm", {})], indirect=True
 )
-def test_engines_round_as_the_sequential_one_does(learner, participant):
+def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Callable[..., Participant]) -> None:
     """Single precision: each is about as near to the result in double precision; one core or three give the same."""
     in_double, reference = Doubled("cpu"), SequentialEngine()
     engines = {name: ENGINES[name]() for name in ("one worker", "three workers")}
@@ -143,7 +144,7 @@ def test_engines_round_as_the_sequential_one_does(learner, participant):
     assert compared.jobs >= 6
 
 
-def test_the_engine_of_a_setting(monkeypatch):
+def test_the_engine_of_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VNETSIM_CORES", "3")
     on_cpu = [create_engine(name, torch.device("cpu")) for name in ("auto", "sequential")]
     assert [getattr(engine, "_workers", 0) for engine in on_cpu] == [3, 1]
@@ -200,7 +201,7 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
 
 
 @pytest.mark.parametrize("make", [SideBySideEngine, lambda: SideBySideEngine(workers=1), ENGINES["recorded"]])
-def test_programs_with_networks_of_their_own_are_kept_apart(make):
+def test_programs_with_networks_of_their_own_are_kept_apart(make: Callable[[], Engine]) -> None:
     """Jobs of two learners in one round, and again in another."""
 
     class Named(nn.Module):
@@ -224,7 +225,7 @@ def test_programs_with_networks_of_their_own_are_kept_apart(make):
 @pytest.mark.parametrize(
     "engine", [SideBySideEngine(workers=3), ENGINES["recorded"]()], ids=["side by side", "recorded"]
 )
-def test_silos_of_different_sizes_and_step_sizes(engine):
+def test_silos_of_different_sizes_and_step_sizes(engine: Engine) -> None:
     jobs = toy_jobs(2, 9, 3, 2, 8)
     expected = SequentialEngine().train(jobs)
     for ours, theirs in zip(engine.train(jobs), expected, strict=True):
@@ -248,7 +249,9 @@ RANDOM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("draw", RANDOM.values(), ids=RANDOM)
-def test_what_a_network_draws_follows_from_the_jobs_seed_alone(draw, caplog):
+def test_what_a_network_draws_follows_from_the_jobs_seed_alone(
+    draw: Callable[[torch.Tensor], torch.Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
     class Random(Slope):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return draw(super().forward(images))
@@ -289,7 +292,7 @@ def equal(engine: Engine, jobs: Sequence[TrainingJob]) -> bool:
     return all(torch.equal(flat(one), flat(other)) for one, other in zip(engine.train(jobs), expected, strict=True))
 
 
-def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog):
+def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     recorded = toy_jobs(5, 5, 5)
     reads = with_loss(toy_jobs(5, 5, 5), lambda value: value * float(value > 0))
     engine = RecordedEngine(OperationsLane, lanes=2)
@@ -309,7 +312,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog):
     assert "random draws whose shapes change" in caplog.text
 
 
-def test_a_step_that_depends_on_more_than_its_arguments_is_found(caplog):
+def test_a_step_that_depends_on_more_than_its_arguments_is_found(caplog: pytest.LogCaptureFixture) -> None:
     factors = [1.0]
     jobs = with_loss(toy_jobs(5, 5), lambda value: value * factors[0])
     engine = RecordedEngine(OperationsLane)
@@ -324,7 +327,7 @@ def test_a_step_that_depends_on_more_than_its_arguments_is_found(caplog):
     assert "a replayed step differs from the step itself" in caplog.text
 
 
-def test_a_step_that_differs_from_itself_is_recorded_all_the_same():
+def test_a_step_that_differs_from_itself_is_recorded_all_the_same() -> None:
     """As on a GPU, where sums depend on the order of threads."""
     noise = iter(1 + 1e-7 * (i % 3) for i in range(9999))
     engine = RecordedEngine(CallingLane)
@@ -336,7 +339,9 @@ def test_a_step_that_differs_from_itself_is_recorded_all_the_same():
     ("fills_at", "free", "jobs", "lanes"),
     [(4, 10**6, 9, 4), (1, 10**6, 9, 1), (99, 10**6, 9, 8), (99, 5500, 9, 2), (99, 10**6, 3, 3)],
 )
-def test_lanes_are_those_that_are_faster_and_fit(fills_at, free, jobs, lanes, monkeypatch):
+def test_lanes_are_those_that_are_faster_and_fit(
+    fills_at: int, free: int, jobs: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a device that ``fills_at`` vehicles fill; a recording takes 1000 bytes."""
     now_s, recorded, beside = [0.0], [0], [0]
 
@@ -363,7 +368,7 @@ def test_lanes_are_those_that_are_faster_and_fit(fills_at, free, jobs, lanes, mo
     assert sorted(len(recordings) for recordings in engine._recordings.values()) == [1, lanes]
 
 
-def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch):
+def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory may be short for more lanes, and for a plain step beside them."""
     fails = False
 
@@ -387,7 +392,7 @@ def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch):
     assert engine.remark == "recorded steps, 1 at a time"
 
 
-def test_nothing_is_recorded_after_a_recording_that_broke_off(caplog):
+def test_nothing_is_recorded_after_a_recording_that_broke_off(caplog: pytest.LogCaptureFixture) -> None:
     class Breaks(CallingLane):
         def record(self, call: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
             self.usable = False
@@ -400,7 +405,7 @@ def test_nothing_is_recorded_after_a_recording_that_broke_off(caplog):
     assert len(caplog.messages) == 1
 
 
-def test_a_training_that_ran_out_of_memory_leaves_nothing_to_the_next():
+def test_a_training_that_ran_out_of_memory_leaves_nothing_to_the_next() -> None:
     [job] = toy_jobs(5)
     left = [1]
 
@@ -427,7 +432,9 @@ def raiser(error: Exception) -> Callable[..., Any]:
     return call
 
 
-def test_shapes_beyond_the_most_are_not_recorded(monkeypatch, caplog):
+def test_shapes_beyond_the_most_are_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("learners.engines.recorded.MOST_RECORDINGS", 2)
     engine = RecordedEngine(OperationsLane)
     for _ in range(2):
@@ -437,7 +444,7 @@ def test_shapes_beyond_the_most_are_not_recorded(monkeypatch, caplog):
 
 
 @pytest.fixture
-def at_once(monkeypatch) -> list[int]:
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many vehicles were trained at a time, call by call."""
     sizes: list[int] = []
     real = side_by_side.side_by_side
@@ -450,7 +457,9 @@ def at_once(monkeypatch) -> list[int]:
     return sizes
 
 
-def test_how_many_do_not_fit_at_a_time_is_halved_and_remembered(at_once, caplog):
+def test_how_many_do_not_fit_at_a_time_is_halved_and_remembered(
+    at_once: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
     def fails(_: int) -> None:
         if at_once[-1:] > [2]:
             raise torch.OutOfMemoryError("out of memory")
@@ -466,7 +475,9 @@ def test_how_many_do_not_fit_at_a_time_is_halved_and_remembered(at_once, caplog)
         torch.testing.assert_close(ours.state, theirs.state, rtol=1e-6, atol=0.0)
 
 
-def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(at_once, monkeypatch):
+def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(
+    at_once: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = toy_jobs(*[5] * 4)
     program, network = jobs[0].program, Slope()
     # four times the parameter, and of each image what the square and the parameter's gradient are made of
@@ -484,7 +495,7 @@ def test_vehicles_at_a_time_are_those_that_cores_and_half_the_memory_hold(at_onc
     assert at_once[5:] == [3], "but not where torch has one thread"
 
 
-def test_other_work_on_vehicles_keeps_to_the_cores(at_once, monkeypatch):
+def test_other_work_on_vehicles_keeps_to_the_cores(at_once: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VNETSIM_CORES", "2")
     for device, count in (("cpu", 3), ("cpu", 1), ("cpu", 0), ("cuda", 3)):
         assert side_by_side.run_each([partial(int, i) for i in range(count)], torch.device(device)) == list(
@@ -494,7 +505,9 @@ def test_other_work_on_vehicles_keeps_to_the_cores(at_once, monkeypatch):
     assert at_once == [2, 1, 1]
 
 
-def test_free_memory_is_that_of_the_machine_or_of_the_containers_limit(tmp_path, monkeypatch):
+def test_free_memory_is_that_of_the_machine_or_of_the_containers_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(side_by_side, "Path", lambda _: tmp_path)
     monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 5, "SC_PAGE_SIZE": 100}.__getitem__)
     found = [side_by_side.available_bytes()]
@@ -506,7 +519,7 @@ def test_free_memory_is_that_of_the_machine_or_of_the_containers_limit(tmp_path,
 
 
 @pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
-def test_a_visit_that_never_fits_is_the_users_to_mend(make):
+def test_a_visit_that_never_fits_is_the_users_to_mend(make: Callable[[], Engine]) -> None:
     def fails(silo: int) -> None:
         if silo == 1 and begun:
             raise torch.OutOfMemoryError("out of memory")

@@ -40,7 +40,7 @@ class WatchedLane(CallingLane):
         return call
 
 
-def test_what_is_mixed_up_shows():
+def test_what_is_mixed_up_shows() -> None:
     with other_device() as device:
         there = torch.arange(6.0).reshape(2, 3).to(device)
         assert (there.device.type, (there @ there.T).sum().item()) == (device, 83.0)
@@ -52,7 +52,7 @@ def test_what_is_mixed_up_shows():
 
 @pytest.mark.parametrize("engine", ["sequential", "recorded"])
 @pytest.mark.parametrize("name", sorted(registered()))
-def test_a_learner_keeps_to_its_device(name, engine):
+def test_a_learner_keeps_to_its_device(name: str, engine: str) -> None:
     host = tiny_learner(name, "cpu", engine="sequential")
     expected = [update.loss for update in host.train(joined(0))]
     with other_device() as device:
@@ -77,7 +77,7 @@ def test_a_learner_keeps_to_its_device(name, engine):
         learner.sample_images([0.0, 2.0], 3)
 
 
-def test_tensors_of_every_kind_cross_and_come_back():
+def test_tensors_of_every_kind_cross_and_come_back() -> None:
     tensors = {
         "plain": torch.rand(3, 5),
         "last": torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
@@ -102,7 +102,7 @@ def test_tensors_of_every_kind_cross_and_come_back():
 
 
 @pytest.mark.parametrize("name", ["flsimco", "fedavg-classification", "dsgd"])
-def test_networks_and_batches_are_laid_out_channels_last(name):
+def test_networks_and_batches_are_laid_out_channels_last(name: str) -> None:
     """As convolutions want them; a layout is lost without a trace."""
     learner = tiny_learner(name, "cpu", encoder="small") if name != "dsgd" else tiny_learner(name, "cpu")
     program, task = learner._local._program, learner._task

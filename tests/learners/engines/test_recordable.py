@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from device_checks.training_work import context
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.data.moving import fixed_shapes
-from learners.engines.programs import SequentialEngine
+from learners.engines.programs import SequentialEngine, Tensors
 from learners.engines.recorded import RecordedEngine
 
 FEDPROX = Path(__file__).parents[3] / "scenarios" / "fedprox.py"
@@ -60,7 +61,7 @@ def kind_of(name: str) -> Any:
         for name, settings in VARIANTS
     ],
 )
-def test_replayed_steps_are_those_of_the_sequential_engine(name, settings):
+def test_replayed_steps_are_those_of_the_sequential_engine(name: str, settings: dict[str, Any]) -> None:
     kind = kind_of(name)
     with tiny_data():
         learner = kind.create(context("cpu", SILOS, rounds=4), kind.Settings(**(SETTINGS[kind.task] | settings)))
@@ -79,7 +80,7 @@ def test_replayed_steps_are_those_of_the_sequential_engine(name, settings):
 
 @pytest.mark.parametrize("draw", [draw_view_one, draw_view_two])
 @pytest.mark.parametrize("count", [3, 64])
-def test_views_of_fixed_shapes_are_the_others_to_the_bit(draw, count):
+def test_views_of_fixed_shapes_are_the_others_to_the_bit(draw: Callable[..., Tensors], count: int) -> None:
     generator = torch.Generator().manual_seed(count)
     images = torch.rand(count, 3, 32, 32, generator=generator)
     drawn = draw(count, (32, 32), generator)
@@ -93,7 +94,7 @@ def test_views_of_fixed_shapes_are_the_others_to_the_bit(draw, count):
     assert torch.equal(plain, found)
 
 
-def test_what_cannot_be_recorded_fails():
+def test_what_cannot_be_recorded_fails() -> None:
     for call in (lambda one: one[one > 0], lambda one: one * float(one.sum())):
         with pytest.raises(RuntimeError, match="synchronizing"):
             Operations(partial(call, torch.arange(3.0)))

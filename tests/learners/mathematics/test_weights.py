@@ -13,7 +13,7 @@ from learners.mathematics.weights import RunningMean, blur_weights, discard_weig
 LEVELS = st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=20)
 
 
-def test_published_blur_weights():
+def test_published_blur_weights() -> None:
     expected = [0.220588, 0.210784, 0.200980, 0.191176, 0.176471]
     assert blur_weights([60, 80, 100, 120, 150]).tolist() == pytest.approx(expected, abs=5e-7)
     assert blur_weights([1, 3]).tolist() == [0.75, 0.25]
@@ -23,12 +23,12 @@ def test_published_blur_weights():
     ("levels", "expected"),
     [([], []), ([2.0], [1.0]), ([0.0], [1.0]), ([0.0, 0.0], [0.5, 0.5]), ([7.0] * 4, [0.25] * 4)],
 )
-def test_degenerate_levels_give_equal_weights(levels, expected):
+def test_degenerate_levels_give_equal_weights(levels: list[float], expected: list[float]) -> None:
     assert blur_weights(levels).tolist() == pytest.approx(expected, rel=1e-15)
 
 
 @given(LEVELS)
-def test_blur_weights_are_shares_bounded_and_equivariant(levels):
+def test_blur_weights_are_shares_bounded_and_equivariant(levels: list[float]) -> None:
     weights = blur_weights(levels)
     assert weights.sum() == pytest.approx(1, rel=1e-12)
     assert (weights >= 0).all()
@@ -39,7 +39,7 @@ def test_blur_weights_are_shares_bounded_and_equivariant(levels):
     np.testing.assert_allclose(blur_weights([17.5 * level for level in levels]), weights, rtol=1e-12)
 
 
-def test_discard_weights():
+def test_discard_weights() -> None:
     limit = 100 / 3.6
     assert discard_weights([20.0, limit, limit + 1e-9, 40.0], limit_mps=limit).tolist() == [0.5, 0.5, 0, 0]
     assert discard_weights([30.0, 40.0], limit_mps=limit).tolist() == [0, 0]
@@ -56,7 +56,7 @@ def random_state(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, tor
 
 
 @given(st.lists(st.floats(1e-9, 1), min_size=1, max_size=8), st.integers(0, 2**32), st.booleans())
-def test_identical_models_come_back_bit_for_bit(weights, seed, double):
+def test_identical_models_come_back_bit_for_bit(weights: list[float], seed: int, double: bool) -> None:
     state = random_state(seed, torch.float64 if double else torch.float32)
     state["weight"][0, 0] = -0.0
     mean = weighted_mean([state] * len(weights), weights)
@@ -66,7 +66,7 @@ def test_identical_models_come_back_bit_for_bit(weights, seed, double):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8).filter(lambda w: sum(w) > 1e-3), st.integers(0, 2**32))
-def test_equals_the_plain_weighted_sum_in_any_order(weights, seed):
+def test_equals_the_plain_weighted_sum_in_any_order(weights: list[float], seed: int) -> None:
     states = [random_state(seed + i) for i in range(len(weights))]
     mean = weighted_mean(states, weights)
     shares = np.asarray(weights) / np.sum(weights)
@@ -80,7 +80,7 @@ def test_equals_the_plain_weighted_sum_in_any_order(weights, seed):
         torch.testing.assert_close(backwards[name], tensor, rtol=3e-7, atol=1e-9)
 
 
-def test_states_of_weight_zero_are_not_read():
+def test_states_of_weight_zero_are_not_read() -> None:
     broken = {"w": torch.full((2,), torch.nan)}
     mean = weighted_mean([broken, {"w": torch.tensor([1.0, 2.0])}], [0.0, 0.3])
     assert mean["w"].tolist() == [1.0, 2.0]
@@ -95,12 +95,12 @@ def test_states_of_weight_zero_are_not_read():
         ([{"a": torch.ones(1)}, {"b": torch.ones(1)}], [1.0, 1.0], "differ in their tensors"),
     ],
 )
-def test_refuses_what_does_not_fit(states, weights, message):
+def test_refuses_what_does_not_fit(states: list[dict[str, torch.Tensor]], weights: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         weighted_mean(states, weights)
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.inf, -np.inf, np.nan])
-def test_a_weight_that_is_none_is_refused(weight):
+def test_a_weight_that_is_none_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match=rf"^weights must be finite and at least 0, got {weight}$"):
         RunningMean().add({"w": torch.ones(2)}, weight)
