@@ -142,31 +142,3 @@ def test_what_is_not_as_the_protocol_says_is_told(method, change, message, toy, 
     spoil(toy, monkeypatch, method, change)
     line = refused(*RUN, "--set", "round.quorum=5", "--out", tmp_path / "run", status=1)
     assert re.match(f"vnetsim: learner 'toy' failed .*{message}", line), line
-
-
-RAISES = """
-from dataclasses import dataclass
-from toy_learner import Toy
-
-class Bad(Toy):
-    name = "bad"
-    def {learner}(self, *_, **__): return {{}}["no such key"]
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    name = source = "bad"
-    def select(self, candidates, free, context): return {choice}
-"""
-
-
-@pytest.mark.parametrize("method", ["create", "describe", "cost", "state_dict", "evaluate", "aggregate", "select"])
-def test_what_a_plugin_raises_names_plugin_method_and_line(method, refused, tmp_path):
-    file = tmp_path / "bad.py"
-    of_learner, choice = (method, "candidates") if method != "select" else ("unused", "candidates[1000]")
-    file.write_text(RAISES.format(learner=of_learner, choice=choice))
-    options = ("--learner", f"{file}:Bad", "--set", f"selection.name={file}:Choice", *RUN[4:])
-    line = refused("run", "gaussian", *options, "--out", tmp_path / "run", status=1)
-    kind, error, number = ("learner", "KeyError", 7) if method != "select" else ("selection policy", "IndexError", 12)
-    assert re.match(rf"vnetsim: {kind} 'bad' failed in {method}( in round 0)?: {error}: ", line), line
-    assert f" See line {number} of {file}." in line
-    assert ("go on with: vnetsim resume" in line) == (method not in ("create", "describe", "cost"))

@@ -1,6 +1,5 @@
 """The examples in ``scenarios/plugins``: short, and each runs from its file; what is wrong with others is one line."""
 
-import json
 import random
 import re
 import shutil
@@ -42,23 +41,6 @@ def test_each_kind_has_a_row_and_a_page_that_names_its_protocol_and_key(kind):
     text = (FOLDER / page).read_text()
     assert re.search(rf"\b{kind.protocol.__name__}\b", text)
     assert kind.key in text or f"--{kind.key}" in text or kind.key == "scenario"
-
-
-def test_a_learner_with_a_task_of_its_own(cli, scenarios, tmp_path, results_of):
-    command = ("run", scenarios / "gaussian.toml", "--learner", f"{FOLDER / 'rotation.py'}:RotNet", *QUICK)
-    done = cli(*command, "--out", tmp_path / "run")
-    assert (done.status, done.err) == (0, "")
-    run = RunDirectory(tmp_path / "run")
-    metrics = run.read("metrics")
-    assert set(metrics["name"]) == {"loss", "learning_rate", "rotation_accuracy"}
-    told = metrics.filter(metrics["name"] == "rotation_accuracy")["value"].to_list()
-    assert len(told) == 4
-    assert all(round(40 * value) == pytest.approx(40 * value) for value in told), "a share of 40 test images"
-    learner = run.manifest()["learner"]
-    assert (learner["name"], learner["task"], learner["settings"]["momentum"]) == ("rotnet", "rotation", 0.9)
-    assert cli(*command, "--out", tmp_path / "again").status == 0
-    first, again = results_of(tmp_path / "run"), results_of(tmp_path / "again")
-    assert {name for name in first if first[name] != again[name]} == set()
 
 
 GRATINGS = ("--set", f"data.name={FOLDER / 'gratings.py'}:Gratings")
@@ -139,37 +121,3 @@ def test_an_encoder_that_draws_gives_the_same_bits_for_a_seed_wherever_it_lies_a
     assert {name for name in first if first[name] != again[name]} == set()
     assert not any(str(tmp_path).encode() in content for content in first.values()), "nobody's folders"
     assert b'\\"encoder\\": \\"mine.py:Random\\"' in first["model.safetensors"]
-
-
-def test_a_selection_policy(cli, scenarios, small, tmp_path):
-    policy = f"selection.name={FOLDER / 'least_served.py'}:LeastServed"
-    command = ("run", scenarios / "gaussian.toml", "--learner", "discard", *small, "--set", policy)
-    done = cli(*command, "--set", "selection.margin=0.5", "--out", tmp_path / "run")
-    assert (done.status, done.err) == (0, "")
-    run = RunDirectory(tmp_path / "run")
-    assert '"margin": 0.5' in json.dumps(run.manifest())
-    participations = run.read("participations")
-    assert participations.filter(participations["outcome"] == "committed").height >= 3
-    refused = cli(*command, "--set", "selection.margin=-1", "--out", tmp_path / "refused")
-    assert refused.status == 2
-    assert "selection.margin must be between 0 and 10" in refused.err
-
-
-def test_a_pace(cli, scenarios, small, tmp_path):
-    pace = f"pace.name={FOLDER / 'growing_rounds.py'}:GrowingRounds"
-    command = (
-        "run",
-        scenarios / "gaussian.toml",
-        "--learner",
-        "discard",
-        *small,
-        "--set",
-        "round.quorum=3",
-        "--set",
-        pace,
-    )
-    done = cli(*command, "--set", "pace.every=1", "--out", tmp_path / "run")
-    assert (done.status, done.err) == (0, "")
-    rounds = RunDirectory(tmp_path / "run").read("rounds")
-    assert rounds["committed"].to_list() == [1, 2, 3]
-    assert set(rounds["closed_by"]) == {"quorum"}
