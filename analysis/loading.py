@@ -95,6 +95,15 @@ class RunData:
         return max(self.rounds["aggregator"].n_unique(), 1)
 
     @cached_property
+    def equipped(self) -> pl.DataFrame:
+        """The windows of equipped vehicles (``traffic.equipped``)."""
+        given, ids = self.experiment.traffic, self.windows["vehicle_id"].unique()
+        if given.equipped >= 1:
+            return self.windows
+        equipped = [name for name in ids if given.equips(name, self.manifest.traffic.seed)]
+        return self.windows.filter(pl.col("vehicle_id").is_in(equipped))
+
+    @cached_property
     def rsus(self) -> tuple[Rsu, ...]:
         """The RSUs; at least one."""
         return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in self.manifest.rsus)

@@ -43,7 +43,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
     settings = flat({key: value for key, value in experiment.items() if key not in _NOT_GENERAL})
     begin_s = manifest.traffic.begin_s
     silos = int(settings.get("silos.count", 0))
-    figures = run_measures(parts, run.windows, run.rounds, span_s=run.simulated_s, silos=silos)
+    figures = run_measures(parts, run.equipped, run.rounds, span_s=run.simulated_s, silos=silos)
     figures |= timing_figures(run) if timed else {}
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
@@ -81,7 +81,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
         invitations=invitations_of(run),
         vehicles=run.windows["vehicle_id"].n_unique(),
         spent=run.spent.with_columns(since_begin),
-        windows=windows_with_updates(run.windows, parts),
+        windows=windows_with_updates(run.equipped, parts),
         series={metric.name: metric for metric in series},
         settings={key: value for key, value in settings.items() if key not in own}
         | flat(experiment.get("learning") or {}, "learning."),

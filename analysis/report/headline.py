@@ -36,8 +36,11 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
         nobody = "none" if run.manifest.status == "finished" else "no window ended yet"
         return [*rows, ("Vehicles in coverage", nobody)]
     vehicles = count(windows["vehicle_id"].n_unique())
+    rows.append(("Vehicles in coverage", f"{vehicles} ({plural(windows.height, 'window')})"))
+    if (share := run.experiment.traffic.equipped) < 1:
+        equipped = count(run.equipped["vehicle_id"].n_unique())
+        rows.append(("Equipped vehicles", f"{equipped} of {vehicles} (traffic.equipped = {share:g})"))
     rows += [
-        ("Vehicles in coverage", f"{vehicles} ({plural(windows.height, 'window')})"),
         ("Most vehicles at once", count(in_coverage(merged_windows(windows)).peak)),
         ("Median dwell", dwell(windows).brief),
     ]
@@ -187,6 +190,8 @@ def finding(run: RunData) -> str:
         return ""
     passed = plural(windows["vehicle_id"].n_unique(), "vehicle")
     words = [f"{passed} drove past, in range for {dwell(windows).median} in the median."]
+    if run.experiment.traffic.equipped < 1:
+        words.append(f"Equipped of them: {count(run.equipped['vehicle_id'].n_unique())}.")
     if could := dict(_reach(run)):
         takes = could["A participation takes"].replace(" (median)", "")
         words.append(f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation.")

@@ -59,14 +59,14 @@ def needed(run: RunData) -> Needed | None:
 
 
 def vehicles(run: RunData) -> pl.DataFrame:
-    """Return one row per vehicle: its longest window, and whether it was invited and committed.
+    """Return one row per equipped vehicle: its longest window, and whether it was invited and committed.
 
     Returns:
         ``vehicle_id``; ``longest_s``, and ``cut``, whether the end cut one of its windows off, both null if no window
         of it was seen from its beginning; ``invited`` and ``committed``; and for groups ``rsu_id``, ``vehicle_type``,
         ``approach`` and ``speed_mps`` of its first window.
     """
-    windows = run.windows.sort("enter_s", maintain_order=True)
+    windows = run.equipped.sort("enter_s", maintain_order=True)
     seen = windows.group_by("vehicle_id", maintain_order=True).agg(
         pl.col("rsu_id", "vehicle_type").first(),
         speed_mps=pl.col("entry_speed_mps").first(),
@@ -100,7 +100,7 @@ def tables(run: RunData) -> list[Table]:
     participation takes.
     """
     found = needed(run)
-    if found is None or run.windows.is_empty():
+    if found is None or run.equipped.is_empty():
         return []
     one_each = vehicles(run)
     speed = (pl.col("speed_mps") * 3.6 // 20 * 20).cast(pl.Int64)
@@ -143,7 +143,7 @@ def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, 
 def headline(run: RunData) -> list[tuple[str, str]]:
     """Return headline numbers on who could take part; empty if the duration of a participation is not known."""
     found = needed(run)
-    if found is None or run.windows.is_empty():
+    if found is None or run.equipped.is_empty():
         return []
     one_each = vehicles(run)
     covered, committed = plural(one_each.height, "vehicle"), int(one_each["committed"].sum())

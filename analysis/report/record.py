@@ -101,6 +101,7 @@ def _traffic(run: RunData) -> list[Row]:
         ("its command", clean(" ".join(traffic.command), 2000), True),
         ("traffic seed", None if traffic.seed is None else str(traffic.seed)),
         ("vehicles", clean(traffic.vehicles, 400)),
+        ("equipped share", f"{traffic.equipped:g}" if traffic.equipped < 1 else None),
         ("step", f"{traffic.step_s:g} s" if traffic.step_s else "none: exact times"),
         ("simulated time", None if end is None else f"{_seconds(traffic.begin_s)} to {_seconds(end)}"),
     ]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.bounds import Acts, Within, check_bounds, require
 from vnetsim.errors.paths import is_rsu_file
+from vnetsim.random_streams import Streams
 
 SimulatedS = Annotated[float, Within(0, 1e9, "s", "thirty years, beyond any recording")]
 REACH_M = 250.0
@@ -58,6 +59,9 @@ class TrafficSettings:
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
         vehicle_types: vehicles that take part, by vType id or vClass; ``motor`` are those with a motor that drive on
             roads, ``all`` are all. All vehicles of a recording without types take part.
+        equipped: share of these vehicles that are equipped, and so can take part. Drawn for each vehicle by its id and
+            the seed of the traffic; those of a smaller share are among those of a larger one. The others drive, are
+            recorded and block links.
         longest_gap_s: longest time between two rows of one vehicle in a recording (s), whatever rows other vehicles
             have in between; a longer gap ends its window. None is three times the recording's step; if the recording
             samples all vehicles at the same instants, a vehicle that is missing at one of them is then gone.
@@ -76,6 +80,7 @@ class TrafficSettings:
     end_s: SimulatedS | None = None
     warmup_s: SimulatedS = 0.0
     vehicle_types: tuple[str, ...] = ("motor",)
+    equipped: Annotated[float, Within(1e-6, 1, "", "a share of the vehicles; without any nobody takes part")] = 1.0
     longest_gap_s: Annotated[float | None, Within(1e-3, 1e6, "s", "more than a week is no path")] = None
     columns: Mapping[str, str] = field(default_factory=dict)
     time_unit: str = "s"
@@ -113,6 +118,11 @@ class TrafficSettings:
             ) from None
         _TIME_UNIT.check("traffic.time_unit", unit_s)
         return unit_s
+
+    def equips(self, vehicle_id: str, traffic_seed: int | None) -> bool:
+        """Return whether a vehicle is equipped; ``traffic_seed`` is ``TrafficInfo.seed``."""
+        drawn = Streams(seed=0, path=("equipped", str(traffic_seed)))
+        return self.equipped >= 1 or drawn.integer(vehicle_id) < self.equipped * 2**63
 
     @property
     def rsu_files(self) -> tuple[str, ...]:

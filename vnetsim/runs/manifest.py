@@ -98,9 +98,10 @@ def relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def traffic_record(info: TrafficInfo) -> dict[str, Any]:
-    """Return the manifest's entry on the traffic."""
-    entries = {one.name: getattr(info, one.name) for one in fields(TrafficEntry)}
+def traffic_record(info: TrafficInfo, equipped: float) -> dict[str, Any]:
+    """Return the manifest's entry on the traffic, of which the share ``equipped`` is equipped."""
+    entries = {one.name: getattr(info, one.name) for one in fields(TrafficEntry) if one.name != "equipped"}
+    entries |= {"equipped": equipped}
     return {name: value for name, value in entries.items() if name != "plugin" or value}
 
 
@@ -149,7 +150,7 @@ class Manifest:
         others: Mapping[str, bytes] | None = None,
     ) -> None:
         self._run = run
-        self._traffic = traffic
+        self._traffic, self._equipped = traffic, experiment.traffic.equipped
         # the folders of plug-ins depend on the machine: only the manifest has them, not experiment.toml
         named = {key: name for key, name in experiment.plugins().items() if _is_absolute(name)}
         plugin_files = {key: str(code_file(name)) for key, name in named.items()}
@@ -163,7 +164,7 @@ class Manifest:
             "status": "running",
             "ended_by": None,
             "seed": experiment.seed,
-            "traffic": traffic_record(traffic.info),
+            "traffic": traffic_record(traffic.info, experiment.traffic.equipped),
             "rsus": [asdict(rsu) for rsu in traffic.rsus],
             "inputs": input_hashes(traffic.info.inputs),
             "plugin_files": plugin_files,
@@ -199,7 +200,8 @@ class Manifest:
         }
         ending["peak_memory_bytes"] = peak_memory()
         learner = {"learner": {**self._record["learner"], "facts": dict(facts)}} if facts else {}
-        record = {**self._record, "traffic": traffic_record(self._traffic.info), **learner, **ending}
+        traffic = traffic_record(self._traffic.info, self._equipped)
+        record = {**self._record, "traffic": traffic, **learner, **ending}
         self._run.write_json("manifest.json", record)
         self._run.settle()
 

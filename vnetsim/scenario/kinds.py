@@ -125,10 +125,10 @@ class TrafficKind:
 def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
     """Return the dotted keys of settings of ``traffic`` that differ from their defaults and are not in ``reads``.
 
-    ``repeat`` and ``vehicle_types = ["all"]`` are never returned: all traffic can obey them.
+    ``repeat``, ``equipped`` and ``vehicle_types = ["all"]`` are never returned: all traffic can obey them.
     """
     asked, default = experiment.traffic, TrafficSettings()
-    names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat"}]
+    names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat", "equipped"}]
     found = [f"traffic.{name}" for name in names if getattr(asked, name) != getattr(default, name)]
     if asked.vehicle_types == ("all",) and "traffic.vehicle_types" in found:
         found.remove("traffic.vehicle_types")

@@ -22,7 +22,10 @@ from vnetsim.simulation.vehicle import OpenWindow, SiloBinder, Vehicle
 class Fleet:
     """Follows vehicles through the discs of the RSUs.
 
+    Vehicles that are not equipped have windows and block links, but no participations.
+
     Args:
+        equips: returns whether the vehicle of an id is equipped.
         by_rsu: the aggregator of each RSU, by the RSU's id.
         on_first_entry: called with the type of every vehicle when it enters coverage for the first time.
     """
@@ -33,6 +36,7 @@ class Fleet:
     by_rsu: Mapping[str, Aggregator]
     handover: Handover
     on_first_entry: Callable[[str], None]
+    equips: Callable[[str], bool]
 
     def __post_init__(self) -> None:
         self._rsus = {rsu.id: rsu for rsu in self.rsus}
@@ -48,8 +52,10 @@ class Fleet:
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
             self.on_first_entry(path.vehicle_type)
-            silo, approach = self._binder.bind(path.x_m[0], path.y_m[0], rsu)
-            vehicle = self._vehicles[path.vehicle_id] = Vehicle(id=path.vehicle_id, silo=silo, approach=approach)
+            equipped = self.equips(path.vehicle_id)
+            silo, approach = self._binder.bind(path.x_m[0], path.y_m[0], rsu) if equipped else (-1, -1)
+            vehicle = Vehicle(id=path.vehicle_id, silo=silo, approach=approach, equipped=equipped)
+            self._vehicles[path.vehicle_id] = vehicle
         earlier = vehicle.entries.get(rsu.id, 0)
         vehicle.entries[rsu.id] = earlier + 1
         window = OpenWindow(index=self._entered, vehicle=vehicle, rsu=rsu, path=path, earlier_windows=earlier)
@@ -83,6 +89,8 @@ class Fleet:
         vehicle.windows.remove(window)
         aggregator = self.by_rsu[window.rsu.id]
         self.recorder.log.windows.append(event.window)
+        if not vehicle.equipped:
+            return
         aggregator.invitations.forget(window, event.window)
         if vehicle.serving is window:
             vehicle.serving = None
@@ -98,9 +106,10 @@ class Fleet:
         With ``silos.by = "place"`` its data may change.
 
         Returns:
-            whether it may be invited in the open round; False if it takes part or no RSU serves it.
+            whether it may be invited in the open round; False if it takes part, no RSU serves it, or it is not
+            equipped.
         """
-        if vehicle.served_by or vehicle.serving is None:
+        if not vehicle.equipped or vehicle.served_by or vehicle.serving is None:
             return False
         self._binder.move(vehicle, vehicle.serving.rsu)
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
@@ -111,7 +120,7 @@ class Fleet:
         Those without an invitation are recorded as ``not_selected``, too.
         """
         for window in self._windows.values():
-            if not window.invited:
+            if window.vehicle.equipped and not window.invited:
                 self.recorder.record_participation(
                     window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s
                 )

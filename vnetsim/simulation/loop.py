@@ -11,6 +11,7 @@ of updates may affect later events, through a selection policy. A resumed run re
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,8 @@ def simulate(
     belongs = by_rsu(experiment.topology, traffic.rsus)
     all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
     aggregators |= {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
-    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, handover, radio.enter)
+    equips = functools.partial(experiment.traffic.equips, traffic_seed=traffic.info.seed)
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, handover, radio.enter, equips)
     mixer = mixer_class(experiment.topology, traffic.rsus)(
         world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
     )

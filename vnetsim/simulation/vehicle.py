@@ -35,11 +35,13 @@ class Vehicle:
         windows: its open windows, in order of entry.
         served_by: names of the aggregators for which it takes part; empty while it is idle.
         computer: on board; None until it is needed.
+        equipped: whether it can take part; if not, ``silo`` and ``approach`` are -1.
     """
 
     id: str
     silo: int
     approach: int
+    equipped: bool = True
     entries: dict[str, int] = field(default_factory=dict)
     serving: OpenWindow | None = None
     windows: list[OpenWindow] = field(default_factory=list)

@@ -64,7 +64,7 @@ class PluginEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficEntry:
-    """The traffic in ``manifest.json``; for its fields see ``vnetsim.coverage.windows.TrafficInfo``."""
+    """The traffic in ``manifest.json``; see ``vnetsim.coverage.windows.TrafficInfo``; ``equipped`` is the setting."""
 
     kind: str
     begin_s: float
@@ -79,6 +79,7 @@ class TrafficEntry:
     heights_m: dict[str, float] = field(default_factory=dict)
     plugin: PluginEntry | None = None
     left_out: int = 0
+    equipped: float = 1.0
     silences: int = 0
     glimpsed: dict[str, int] = field(default_factory=dict)
 

@@ -176,6 +176,7 @@ def _record(
         if folder.exists():  # an earlier call was interrupted
             run.remove(name)
         try:
+            traffic = traffic.with_values({"traffic.equipped": 1.0})  # each cell has a share of its own
             record_mobility(traffic, folder, command=command, progress=progress, go_on=shlex.join(command))
         except KeyboardInterrupt:
             raise KeyboardInterrupt from None  # compare adds how to continue
@@ -202,8 +203,8 @@ def deciding_settings(traffic: Experiment) -> dict[str, Any]:
     chosen = {key: plain[key] for key in ("seed", *DECIDING) if key != "source"}
     if names_source(traffic.scenario) and "source" in plain:
         chosen["source"] = plain["source"]
-    # with or without a window the traffic is the same
-    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key != "gui"}
+    # with or without a window, and whoever is equipped, the traffic is the same
+    chosen["traffic"] = {key: value for key, value in chosen["traffic"].items() if key not in {"gui", "equipped"}}
     return {"scenario": located, **chosen}
 
 

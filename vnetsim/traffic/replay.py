@@ -72,11 +72,14 @@ class ReplayTraffic(PathTraffic):
             asked, made, default = (
                 _by_names(getattr(one, field.name)) for one in (settings, recorded_with, TrafficSettings())
             )
-            if field.name != "repeat" and asked not in (made, default):
+            if field.name not in {"repeat", "equipped"} and asked not in (made, default):
                 raise InputError(
                     f"{path}: traffic.{field.name}: a replay is the whole recording, made with {made}; record again "
                     "with vnetsim mobility."
                 )
+        if recorded_with.equipped not in {1.0, settings.equipped}:
+            note = f"Recorded with traffic.equipped = {recorded_with.equipped:g}; here it is {settings.equipped:g}."
+            self._info = dataclasses.replace(self._info, notes=(*self._info.notes, note))
         self.time_s = self._info.begin_s
 
     def _windows(self) -> Iterator[tuple[VehiclePath, Window]]:
