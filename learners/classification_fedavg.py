@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from learners.federated import FederatedLearner, Parts, federated_averaging
+from learners.federated import FederatedLearner, Parts, WeightSettings, federated_averaging
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationSettings, ClassificationTask
 from vnetsim.learning import LearnerContext
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClassificationAveragingSettings(WeightSettings, ClassificationSettings):
+    """Local training on labelled images, weights of the uploads, averaging and evaluation."""
+
+
 class ClassificationFedAvg(FederatedLearner):
-    """Local SGD on the cross-entropy; all uploads have equal weights."""
+    """Local SGD on the cross-entropy; uploads weigh by their silos' images."""
 
     name: ClassVar[str] = "fedavg-classification"
     task: ClassVar[str] = "classification"
@@ -21,13 +27,14 @@ class ClassificationFedAvg(FederatedLearner):
     )
     equations: ClassVar[tuple[str, ...]] = (
         "loss: L_i = CE(Q, y) over the union of labels, steps of SGD from Theta",
-        "average: Theta = 1 / N sum_i theta_i  (McMahan et al., Algorithm 1, with silos of one size)",
+        "average: Theta = sum_i n_i / n theta_i, n_i images in silo i, n = sum_i n_i  (McMahan et al., Algorithm 1)",
+        "with learning.weights = equal: Theta = 1 / N sum_i theta_i, as in FedEFM",
     )
     defaults: ClassVar[Mapping[str, object]] = DEFAULTS
     scales: ClassVar[Mapping[str, Mapping[str, object]]] = SCALES
-    Settings: ClassVar[type] = ClassificationSettings
+    Settings: ClassVar[type] = ClassificationAveragingSettings
 
     @staticmethod
-    def parts(context: LearnerContext, settings: ClassificationSettings) -> Parts:
-        """Return the classification task, local steps on its cross-entropy, and weights 1 / N for N uploads."""
+    def parts(context: LearnerContext, settings: ClassificationAveragingSettings) -> Parts:
+        """Return the classification task, local steps on its cross-entropy, and an RSU that averages."""
         return federated_averaging(context, settings, ClassificationTask(context, settings))

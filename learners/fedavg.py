@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from learners.federated import FederatedLearner, Parts, federated_averaging
+from learners.federated import FederatedLearner, Parts, WeightSettings, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
-from learners.state.server import WeightFunction, equally
+from learners.state.server import WeightFunction
 from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings, ContrastiveTask
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Participant
@@ -25,14 +25,28 @@ NEGATIVES = {
 }
 
 
-def contrastive_averaging(context: LearnerContext, settings: ContrastiveSettings, weights: WeightFunction) -> Parts:
+def contrastive_averaging(
+    context: LearnerContext, settings: ContrastiveSettings, weights: WeightFunction | None = None
+) -> Parts:
     """Return federated averaging on the contrastive task; ``weights`` returns the weight of each upload."""
     task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
     return federated_averaging(context, settings, task, weights=weights, facts=facts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FedAvgSettings(WeightSettings, ContrastiveSettings):
+    """Settings of contrastive learning and of the average.
+
+    Args:
+        weights: ``equal``: 1 / N, as FLSimCo's baseline has them, whose own weights ignore the number of images;
+            ``images``: n_k / n (McMahan et al. 2017, Algorithm 1).
+    """
+
+    weights: Annotated[Literal["images", "equal"], TRAINS] = "equal"
+
+
 class FedAvg(FederatedLearner):
-    """Every committed vehicle has the same weight."""
+    """Every committed vehicle has the same weight, unless ``learning.weights`` is ``images``."""
 
     name: ClassVar[str] = "fedavg"
     task: ClassVar[str] = "contrastive"
@@ -43,14 +57,15 @@ class FedAvg(FederatedLearner):
     equations: ClassVar[tuple[str, ...]] = (
         *DUAL_TEMPERATURE,
         "average: theta^(r+1) = 1 / N sum_n theta_n  (McMahan et al., Algorithm 1, with silos of one size)",
+        "with learning.weights = images: sum_k n_k / n theta_k, n_k images in silo k, n = sum_k n_k  (Algorithm 1)",
     )
     scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
-    Settings: ClassVar[type] = ContrastiveSettings
+    Settings: ClassVar[type] = FedAvgSettings
 
     @staticmethod
-    def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
-        """Return the contrastive task, local steps, and weights 1 / N for N uploads."""
-        return contrastive_averaging(context, settings, equally)
+    def parts(context: LearnerContext, settings: FedAvgSettings) -> Parts:
+        """Return the contrastive task, local steps, and an RSU that averages."""
+        return contrastive_averaging(context, settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,14 +16,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, final
+from typing import Annotated, Any, ClassVar, Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learners.engines.programs import State
 from learners.local_training import Local, LocalSteps, Start
-from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
+from learners.mathematics.weights import equal_weights, image_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.rules import rule_of
 from learners.state.server import Server, WeightFunction, equally
@@ -31,6 +31,7 @@ from learners.state.silos import SILO, OwnModels, SiloStates
 from learners.tasks.task import StepLoss, Task, payload_bytes
 from learners.transmission import Transmission, without_memories
 from vnetsim.errors import InputError
+from vnetsim.errors.bounds import TRAINS
 from vnetsim.learning import (
     AGGREGATOR,
     Aggregation,
@@ -44,6 +45,18 @@ from vnetsim.learning import (
     Series,
     Update,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSettings:
+    """How much an upload weighs in the average; a base class of a learner's settings.
+
+    Args:
+        weights: ``images``: n_k / n, the share of its silo in the images of the round's uploads (McMahan et al. 2017,
+            Algorithm 1); ``equal``: 1 / N.
+    """
+
+    weights: Annotated[Literal["images", "equal"], TRAINS] = "images"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -320,13 +333,14 @@ def federated_averaging(
     settings: Any,
     task: Task,
     *,
-    weights: WeightFunction = equally,
+    weights: WeightFunction | None = None,
     loss: StepLoss | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> Parts:
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
-    ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default 1 / N each.
+    ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default see
+    ``weights_of``.
     ``loss`` is the loss of a local step, by default the task's; ``facts`` are further lines of the run's record, by
     title.
     """
@@ -339,20 +353,27 @@ def federated_averaging(
     )
 
 
+def weights_of(task: Task, settings: Any) -> WeightFunction:
+    """Return the weights that ``settings`` choose, see ``WeightSettings``; equal ones if they have no such choice."""
+    if getattr(settings, "weights", "equal") == "equal":
+        return equally
+    return lambda participants: image_weights([task.silos.size(one.silo) for one in participants])
+
+
 def averaging_server(
     context: LearnerContext,
     settings: Any,
     task: Task,
     initial: State,
     *,
-    weights: WeightFunction = equally,
+    weights: WeightFunction | None = None,
     not_of_model: tuple[str, ...] = (),
     **more: Any,
 ) -> Server:
     """Return an RSU that averages by the run's aggregation rule; see ``Server``.
 
-    ``not_of_model``: prefixes of tensors in a state that do not belong to the model. ``more`` are arguments of
-    ``Server``; they replace ``parameters`` and ``sent`` of the task.
+    ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
+    the model. ``more`` are arguments of ``Server``; they replace ``parameters`` and ``sent`` of the task.
     """
     return Server(
         Models(
@@ -363,7 +384,7 @@ def averaging_server(
         ),
         settings,
         rule_of(context),
-        weigh=weights,
+        weigh=weights or weights_of(task, settings),
         figure=context.figure,
         travel=lambda who: task.learning_rate(who.passed) * who.steps_of(task.settings.steps),
         **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},

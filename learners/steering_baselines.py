@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from learners.federated import FederatedLearner, Parts, averaging_server
+from learners.federated import FederatedLearner, Parts, WeightSettings, averaging_server
 from learners.local_training import Local, LocalSteps
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
@@ -62,7 +63,8 @@ def steering_parts(
     parameters = [name for name, _ in task.network.named_parameters()]
     server: Server | OwnModels
     if star:
-        how = "the RSU averages with equal weights"
+        by_images = getattr(settings, "weights", "equal") == "images"
+        how = f"the RSU averages with {'weights n_k / n, by frames' if by_images else 'equal weights'}"
         server = averaging_server(context, settings, task, first)
     else:
         how = "Metropolis-Hastings weights on the graph of the exchanges that completed both ways"
@@ -124,8 +126,13 @@ class DecentralisedSgd(FederatedLearner):
         return plain_steering(context, settings, DecentralisedSgd.name, context.experiment.exchange.topology)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SteeringAveragingSettings(WeightSettings, SteeringSettings):
+    """Local training on road frames, weights of the uploads, averaging and evaluation."""
+
+
 class FedAvgSteering(FederatedLearner):
-    """The RSU sends its model and averages the uploads with equal weights, whatever the topology."""
+    """The RSU sends its model and averages the uploads by their silos' frames, whatever the topology."""
 
     name: ClassVar[str] = "fedavg-steering"
     task: ClassVar[str] = "steering"
@@ -136,13 +143,14 @@ class FedAvgSteering(FederatedLearner):
     payload: ClassVar[str] = "the model down and up"
     equations: ClassVar[tuple[str, ...]] = (
         "theta_n <- u local steps of Adam on the steering error from theta",
-        "theta <- (1 / N) sum_n theta_n at the RSU",
+        "theta <- sum_k n_k / n theta_k at the RSU, n_k frames in silo k, n = sum_k n_k  (McMahan et al., Algorithm 1)",
+        "with learning.weights = equal: theta <- (1 / N) sum_k theta_k",
     )
     defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
     scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
-    Settings: ClassVar[type] = SteeringSettings
+    Settings: ClassVar[type] = SteeringAveragingSettings
 
     @staticmethod
-    def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
-        """Return local steps on the steering error, and an RSU that averages with equal weights."""
+    def parts(context: LearnerContext, settings: SteeringAveragingSettings) -> Parts:
+        """Return local steps on the steering error, and an RSU that averages."""
         return plain_steering(context, settings, FedAvgSteering.name, "star")

@@ -20,6 +20,11 @@ def equal_weights(count: int) -> Weights:
     return np.full(count, 1.0 / count) if count else np.empty(0)
 
 
+def image_weights(images: Sequence[int]) -> Weights:
+    """Return FedAvg's weights n_k / n for silos of ``images`` images, each at least 1; empty for none."""
+    return np.array(images, dtype=np.float64) / sum(images) if images else np.empty(0)
+
+
 def blur_weights(levels_px: Sequence[float]) -> Weights:
     """Return FLSimCo's aggregation weights w_n = (S - L_n) / ((N - 1) S), Eq. 11, with S = sum of L.
 

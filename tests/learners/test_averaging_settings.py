@@ -89,3 +89,29 @@ def test_the_model_is_what_the_settings_say(
         model = model_of(learner)
         for name, values in expected(uploads, base, list(done.weights), **rule).items():
             np.testing.assert_allclose(model[name].numpy(), values, rtol=2e-6, atol=1e-7, err_msg=f"{rule} {name}")
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedavg-classification", "fedavg-steering"])
+def test_fedavg_weighs_by_images_or_equally(
+    name: str,
+    tiny: ImageSet,  # noqa: ARG001  the images
+    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
+    new_context: Callable[..., LearnerContext],
+    participant: Callable[..., Participant],
+) -> None:
+    cls: Any = learner_class(name)
+
+    def weights(**settings: str) -> list[float]:
+        learner = cls.create(new_context(), cls.Settings(batch=4, steps=1, **settings))
+        sizes = learner._task.silos.sizes
+        # as label skew makes them: each silo has as many images as its number and 4
+        learner._task.silos._indices = [rows[: 4 + silo] for silo, rows in enumerate(learner._task.silos._indices)]
+        assert min(sizes) >= 7
+        updates = learner.train([participant(0, silo) for silo in range(4)])
+        return list(learner.aggregate(updates).weights)
+
+    by_images = [n / 22 for n in (4, 5, 6, 7)]
+    assert weights(weights="images") == pytest.approx(by_images)
+    assert weights(weights="equal") == [0.25] * 4
+    # FLSimCo's baseline is the one whose paper says equal
+    assert weights() == (pytest.approx([0.25] * 4) if name == "fedavg" else pytest.approx(by_images))

@@ -8,7 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.mathematics.weights import RunningMean, blur_weights, discard_weights, weighted_mean
+from learners.mathematics.weights import (
+    RunningMean,
+    blur_weights,
+    discard_weights,
+    equal_weights,
+    image_weights,
+    weighted_mean,
+)
 
 LEVELS = st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=20)
 
@@ -17,6 +24,13 @@ def test_published_blur_weights() -> None:
     expected = [0.220588, 0.210784, 0.200980, 0.191176, 0.176471]
     assert blur_weights([60, 80, 100, 120, 150]).tolist() == pytest.approx(expected, abs=5e-7)
     assert blur_weights([1, 3]).tolist() == [0.75, 0.25]
+
+
+def test_weights_by_images() -> None:
+    assert image_weights([2, 60, 18]).tolist() == [0.025, 0.75, 0.225]
+    assert image_weights([]).tolist() == []
+    for count in range(1, 200):  # silos of one size: the bits of equal weights
+        assert (image_weights([count + 3] * count) == equal_weights(count)).all()
 
 
 @pytest.mark.parametrize(
