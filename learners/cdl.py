@@ -203,9 +203,9 @@ class ContrastiveDivergence:
     ) -> None:
         self._task, self._settings, self._series = task, settings, series
         self._descend = step_of(loss or task.loss)
-        self._alone = task.training(self._descend)
+        self._alone = task.training(self._descend, shipped=loss is None)
         both = nn.ModuleDict({"backbone": copy.deepcopy(task.network), "sub": copy.deepcopy(task.network)})
-        self._together = task.training(self._step, network=both, optimizer=self._optimizers)
+        self._together = task.training(self._step, network=both, optimizer=self._optimizers, shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
         """Return the work of all steps, forward and backward through both networks, also for a silo's first time."""

@@ -227,7 +227,7 @@ class MomentumContrast:
         # prevents this by shuffling the keys over several devices (section 3.3); on one device a shuffle has no effect.
         key = copy.deepcopy(task.network).requires_grad_(requires_grad=False)
         network = nn.ModuleDict({"query": copy.deepcopy(task.network), "key": key})
-        self._program = task.training(self._step, network=network, optimizer=self._optimizer)
+        self._program = task.training(self._step, network=network, optimizer=self._optimizer, shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
         """Return the bytes of the queue down and of the keys up, and the work of all steps.

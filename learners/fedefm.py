@@ -246,8 +246,8 @@ class Overseas:
         self._context, self._task, self._settings, self._server = context, task, settings, server
         self._emd = settings.variant != "guest-average"
         self._descend = step_of(loss or task.loss)
-        self._plain = task.training(self._descend)
-        self._with_teachers = task.training(self._distillation)
+        self._plain = task.training(self._descend, shipped=loss is None)
+        self._with_teachers = task.training(self._distillation, shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
         """Return the work of local training plus the teachers' forward passes; sent models are not in it.

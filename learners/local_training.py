@@ -80,7 +80,7 @@ class LocalSteps:
         figures: Callable[[Sequence[Update]], Mapping[str, float]] | None = None,
     ) -> None:
         self._task, self._server, self._figures = task, server, figures
-        self._program = task.training(step_of(loss or task.loss))
+        self._program = task.training(step_of(loss or task.loss), shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
         """Return the work of all steps, forward and backward."""

@@ -75,6 +75,9 @@ class Program:
         loss: returns loss and metrics of a step, given the network, the batch with ``TrainingJob.given``, and
             ``TrainingJob.base`` on the device.
         optimizer: makes an optimizer of the network's parameters by name, with a step size, continued from a state.
+        value: all that a step depends on but tensors: programs of equal value and equal ``constants`` take the same
+            steps. None if only the program itself is known to.
+        constants: the tensors that ``prepare`` and ``loss`` read besides their arguments; needed with a ``value``.
     """
 
     network: nn.Module
@@ -83,6 +86,8 @@ class Program:
     prepare: Callable[[Tensors], Tensors]
     loss: Loss
     optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]
+    value: object = None
+    constants: Sequence[Tensor] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -7,7 +7,8 @@ there, replays the step, each time with other draws, and copies the result out. 
 
 A recording needs steps that read no value of a tensor and whose shapes do not depend on one. A program that does not
 keep to that is trained one vehicle after the other, with a warning. Whether a recording computes what the step does is
-compared when it is made, and in later calls again: a step that depends on more than its arguments shows there.
+compared when a program begins to use it, and in later calls again: a step that depends on more than its arguments shows
+there. Runs of one process share recordings; see ``store``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -27,6 +29,7 @@ from torch import Tensor
 from learners.data.moving import pack, to_device, unpack
 from learners.engines.lanes import Lane
 from learners.engines.programs import (
+    Program,
     SequentialEngine,
     Tensors,
     Trained,
@@ -36,6 +39,7 @@ from learners.engines.programs import (
     run_if_memory_suffices,
     summarise,
 )
+from learners.engines.store import MOST_RECORDINGS, RecordingStore, Replicas
 from vnetsim.errors import RunError
 from vnetsim.learning.device import out_of_memory
 from vnetsim.learning.global_generators import GlobalGenerators
@@ -44,8 +48,6 @@ LOGGER = logging.getLogger(__name__)
 
 RATE = "learning rate"
 """Name of the step size among the draws of a step; no draw has a space in its name."""
-MOST_RECORDINGS = 32
-"""Shapes of steps that an engine records; each has a network. Silos smaller than a batch have shapes of their own."""
 MOST_LANES = 8
 """Vehicles that are trained at a time at most."""
 GAIN = 0.9
@@ -97,7 +99,6 @@ class Recording:
 
     def __init__(self, job: TrainingJob, draws: Draws, lane: Lane) -> None:
         self.lane = lane
-        self._program = job.program
         self._device = device_of(job.program.network)
         with lane.entered():
             self._network = copy.deepcopy(job.program.network).train()
@@ -112,7 +113,8 @@ class Recording:
             self._network.load_state_dict(self._base)
             self._optimizer = job.program.optimizer(dict(self._network.named_parameters()), rate, self._kept)
             self._figures: dict[str, Tensor] = {}
-            self._step = lane.record(self._take_step)
+            # not an attribute: a program refers to all data of its run, and a graph needs the tensors alone
+            self._step = lane.record(partial(self._take_step, job.program))
             self._begin = lane.record(self._start)
             # each in a row of its own, so that an upload does not keep the optimizer's state alive
             self._saved = [(pack(tensors), tensors) for tensors in self._result()]
@@ -152,10 +154,10 @@ class Recording:
         self._network.load_state_dict(self._base)
         self._optimizer.restart(self._kept)
 
-    def _take_step(self) -> None:
+    def _take_step(self, program: Program) -> None:
         """Take a step on the draws that were copied in, and copy its metrics into the recording's tensors."""
-        batch = {**self._given, **self._program.prepare(self._drawn)}
-        loss, figures = self._program.loss(self._network, batch, self._base)
+        batch = {**self._given, **program.prepare(self._drawn)}
+        loss, figures = program.loss(self._network, batch, self._base)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         found = {name: figure.detach() for name, figure in figures.items()}
@@ -181,13 +183,15 @@ class RecordedEngine:
     Args:
         make_lane: makes a lane of the device.
         lanes: vehicles at a time; None: as many as a measurement shows to be fast for a program, and memory allows.
+        store: where recordings of other engines are found; None: nowhere.
     """
 
-    def __init__(self, make_lane: Callable[[], Lane], *, lanes: int | None = None) -> None:
+    def __init__(
+        self, make_lane: Callable[[], Lane], *, lanes: int | None = None, store: RecordingStore | None = None
+    ) -> None:
         self._make_lane, self._lanes_given = make_lane, lanes
-        self._lanes: list[Lane] = []
-        self._recordings: dict[object, list[Recording]] = {}
-        self._enough: set[object] = set()
+        self._store = store or RecordingStore()
+        self._replicas: dict[object, Replicas] = {}
         self._refused: dict[object, str] = {}
         self._calls = 0
         self._alone = SequentialEngine()
@@ -195,15 +199,20 @@ class RecordedEngine:
     @property
     def remark(self) -> str:
         """How vehicles were trained, in words for manifest and report; empty before the first."""
-        counts = sorted({len(recordings) for recordings in self._recordings.values()})
+        counts = sorted({len(replicas.recordings) for replicas in self._replicas.values()})
         recorded = [f"recorded steps, {' or '.join(map(str, counts))} at a time"] if counts else []
         return "; ".join([*recorded, *sorted({f"one after the other: {why}" for why in self._refused.values()})])
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         """Return the results in the order of the jobs; see ``Engine``."""
+        with self._store.lock:
+            return self._train(jobs)
+
+    def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Return the results; no other engine may use the store meanwhile."""
         self._calls += 1
         compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
-        for lane in self._lanes:
+        for lane in self._store.lanes:
             lane.wait_for_others()
         results: dict[int, Trained] = {}
         alike = Counter(_batch_of(job) for job in jobs)
@@ -220,56 +229,80 @@ class RecordedEngine:
                     self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
                     continue
                 key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
-                if key not in self._recordings:
+                if key not in self._replicas:
                     self._record(key, job, draws)
                 elif compares and not seen[key]:
                     self._compare(key, job, draws)
-                recordings = self._recordings.get(key)
-                if recordings:
+                replicas = self._replicas.get(key)
+                if replicas:
                     if not seen[key]:
-                        self._add_lanes(key, job, draws, wanted=alike[_batch_of(job)])
+                        self._add_lanes(replicas, job, draws, wanted=alike[_batch_of(job)])
+                    recordings = replicas.recordings
                     trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
                     results |= {} if trained is None else {i: trained}
                 seen[key] += 1
-        for lane in self._lanes:
+        for lane in self._store.lanes:
             lane.let_others_wait()
         results = dict(zip(results, summarise(list(results.values())), strict=True))
         left = [i for i in range(len(jobs)) if i not in results]
-        results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
+        results |= zip(left, self._train_alone([jobs[i] for i in left]), strict=True)
         return [results[i] for i in range(len(jobs))]
 
-    def _record(self, key: object, job: TrainingJob, draws: Draws) -> None:
-        """Record a job's step; if that fails, refuse its program, or with too many recordings all other shapes."""
+    def _train_alone(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        """Train plainly; if memory does not suffice, once more without the recordings of other engines."""
+        try:
+            return self._alone.train(jobs)
+        except RunError:
+            if not self._store.forget_others(self._replicas.values()):
+                raise
+        return self._alone.train(jobs)
+
+    def _record(self, key: tuple[object, ...], job: TrainingJob, draws: Draws) -> None:
+        """Find or make a recording of a job's step; if that fails, refuse its program, or after too many all others."""
         if job.program in self._refused or None in self._refused:
             return
-        if len(self._recordings) == MOST_RECORDINGS:
+        if len(self._replicas) == MOST_RECORDINGS:
             self._refuse(None, f"steps of more than {MOST_RECORDINGS} shapes, as of small silos of many sizes")
             return
-        why, before = "", GlobalGenerators(device_of(job.program.network))
+        found, full, before = None, False, GlobalGenerators(device_of(job.program.network))
         # shapes of few vehicles are spread over the lanes that others use
-        lane = self._lane(len(self._recordings) % max([1, *map(len, self._recordings.values())]))
+        most = max([1, *(len(replicas.recordings) for replicas in self._replicas.values())])
+        lane = self._lane(len(self._replicas) % most)
         try:
-            first = Recording(job, draws, lane)
-            if not self._agrees(first, job, draws, steps=min(2, job.training.steps)):
-                why = "a replayed step differs from the step itself"
+            found = self._find_or_make(key, job, draws, lane)
+            why = "" if found else "a replayed step differs from the step itself"
         except Exception as error:  # noqa: BLE001 - of any kind: the step may be the user's
-            said = f"{type(error).__name__}: {error}".partition("\n")[0]
-            why = "out of memory for a recording" if out_of_memory(error) else said
+            full, said = out_of_memory(error), f"{type(error).__name__}: {error}".partition("\n")[0]
+            why = "out of memory for a recording" if full else said
         if not lane.usable:
             self._refuse(None, why)
         if before.moved:
             before.restore()
             why = "the network draws random numbers in its forward pass"
-        if why:
+        if full and lane.usable and self._store.forget_others(self._replicas.values()):
+            self._record(key, job, draws)
+        elif why or found is None:
             self._refuse(job.program, why)
-            return
-        self._recordings[key] = [first]
+        else:
+            self._replicas[key] = found
+            self._store.keep(found)
 
-    def _add_lanes(self, key: object, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
+    def _find_or_make(self, key: tuple[object, ...], job: TrainingJob, draws: Draws, lane: Lane) -> Replicas | None:
+        """Return the store's recordings of a job's step, or a new one, once compared; None if it differs."""
+        steps, program = min(2, job.training.steps), job.program
+        value = None if program.value is None else (program.value, _arithmetic(), *key[1:])
+        found = self._store.find(value, program.constants)
+        if found is not None and self._agrees(found.recordings[0], job, draws, steps=steps):
+            return found
+        made = Recording(job, draws, lane)
+        agrees = self._agrees(made, job, draws, steps=steps)
+        return Replicas(value=value, constants=program.constants, recordings=[made]) if agrees else None
+
+    def _add_lanes(self, replicas: Replicas, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
         """Record a job's step in more lanes, up to ``wanted``, while that makes training faster and memory suffices."""
-        recordings, most = self._recordings[key], min(wanted, self._lanes_given or MOST_LANES)
+        recordings, most = replicas.recordings, min(wanted, self._lanes_given or MOST_LANES)
         before_s = math.nan
-        while key not in self._enough and len(recordings) < most:
+        while not replicas.enough and len(recordings) < most:
             free = self._lane(0).free_bytes()
             try:
                 if math.isnan(before_s) and not self._lanes_given:
@@ -278,23 +311,23 @@ class RecordedEngine:
                 both = [*recordings, *(Recording(job, draws, self._lane(i)) for i in places)]
                 taken_s = before_s if self._lanes_given else _seconds_a_vehicle(both, job, draws)
             except RuntimeError:  # where memory is short, not only by errors that say so
-                self._enough.add(key)
+                replicas.enough = True
                 return
             faster = bool(self._lanes_given) or taken_s < GAIN * before_s
             if not faster or 2 * (free - self._lane(0).free_bytes()) > free:
-                self._enough.add(key)
+                replicas.enough = True
                 return
             recordings[:], before_s = both, taken_s
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
         """Compare a recording with a job's first step; if they differ, drop it and refuse the program."""
-        recordings = self._recordings[key]
+        recordings = self._replicas[key].recordings
         try:
             agrees = self._agrees(recordings[self._calls % len(recordings)], job, draws, steps=1)
         except RunError:  # no memory for the plain step besides
             return
         if not agrees:
-            del self._recordings[key]
+            self._store.drop(self._replicas.pop(key))
             self._refuse(
                 job.program,
                 "the step depends on more than its arguments; results of up to the last "
@@ -321,15 +354,19 @@ class RecordedEngine:
 
     def _lane(self, i: int) -> Lane:
         """Return a lane, made if it does not exist yet."""
-        while len(self._lanes) <= i:
-            self._lanes.append(self._make_lane())
-            self._lanes[-1].wait_for_others()
-        return self._lanes[i]
+        return self._store.lane(i, self._make_lane)
 
 
 def _batch_of(job: TrainingJob) -> tuple[object, int]:
     """Return program and images per step, equal for jobs whose steps have the same shapes."""
     return job.program, job.program.count(job.training.silo)
+
+
+def _arithmetic() -> tuple[bool, ...]:
+    """Return torch's settings that decide which kernels a step launches."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    choices = convolutions.allow_tf32, convolutions.deterministic, convolutions.benchmark
+    return products.allow_tf32, *choices, torch.are_deterministic_algorithms_enabled()
 
 
 def _seconds_a_vehicle(recordings: Sequence[Recording], job: TrainingJob, draws: Draws) -> float:

@@ -37,6 +37,7 @@ from learners.engines.programs import (
     train_one,
 )
 from learners.engines.recorded import RecordedEngine
+from learners.engines.store import store_of
 from vnetsim.learning.device import cores
 from vnetsim.learning.global_generators import GlobalGenerators, seeded
 
@@ -57,7 +58,9 @@ def create_engine(name: str, device: torch.device) -> Engine:
     """Return the engine that the setting ``learning.engine`` names, ``auto`` or ``sequential``, for a device."""
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)
-    return RecordedEngine(partial(CudaLane, device)) if device.type == "cuda" and name == "auto" else SequentialEngine()
+    if device.type != "cuda" or name == "sequential":
+        return SequentialEngine()
+    return RecordedEngine(partial(CudaLane, device), store=store_of(device))
 
 
 def side_by_side(calls: Sequence[Callable[[], Result]], workers: int) -> list[Result]:

@@ -114,6 +114,10 @@ class ClassificationTask(Task):
             labels = torch.where(there["flipped"], len(self._data.class_names) - 1 - labels, labels)
         return {"images": self.normalised(images), "labels": labels}
 
+    def constants(self) -> Sequence[Tensor]:
+        """Return the tensors that a step reads besides its arguments: the labels as well."""
+        return (*super().constants(), self._labels)
+
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
         """Return the cross-entropy over the labels of all silos, mean over the images, shape ().
 

@@ -164,6 +164,10 @@ class SteeringTask(Task):
         there = to_device({name: drawn[name] for name in ("rows", "kept") if name in drawn}, self.device)
         return {"images": images, "angles": self._angles[there.pop("rows")], **there}
 
+    def constants(self) -> Sequence[Tensor]:
+        """Return the tensors that a step reads besides its arguments: the angles as well."""
+        return (*super().constants(), self._angles)
+
     def dropout(self, features: Tensor, batch: Tensors) -> Tensor:
         """Return the features with those not ``kept`` set to 0 and the others scaled by 1 / (1 - dropout)."""
         share = self.settings.dropout

@@ -50,6 +50,8 @@ def training_loss(caption: str) -> Series:
     return Series(name="loss", label="Training loss", caption=whole)
 
 
+OURS = ("learners", "torch")
+"""Packages whose classes do not change what they compute while a process runs."""
 StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]
 """The loss of a local step. Arguments: the network in its present state, the batch, and the state that the local
 training started from, both as tensors by name; returns a tensor of shape (). It must depend on its arguments only: it
@@ -256,6 +258,7 @@ class Task(ABC):
         *,
         network: nn.Module | None = None,
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
+        shipped: bool = False,
     ) -> Program:
         """Return the local training of a network on the silos' images.
 
@@ -263,7 +266,10 @@ class Task(ABC):
             step: loss and metrics of a step; its batch is the result of ``prepare``.
             network: the network to train; by default the task's.
             optimizer: see ``Program``; by default the task's.
+            shipped: whether ``step`` is a learner's own or has the task's loss, so that it depends on settings, network
+                and ``constants`` alone.
         """
+        network = network or self.network
 
         def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
             """Return the random draws of a step: the images, their blur, and the task's own."""
@@ -278,13 +284,32 @@ class Task(ABC):
             return {name: channels_last(tensor) if tensor.ndim == 4 else tensor for name, tensor in batch.items()}
 
         return Program(
-            network=network or self.network,
+            network=network,
             count=self.batch_size,
             draw=draw,
             prepare=prepare,
             loss=step,
             optimizer=optimizer or self.optimizer,
+            value=self._value(step, network) if shipped else None,
+            constants=self.constants(),
         )
+
+    def constants(self) -> Sequence[Tensor]:
+        """Return the tensors that ``prepare`` and ``loss`` read besides their arguments."""
+        return (self.silos.pool, *self._scale)
+
+    def _value(self, step: Loss, network: nn.Module) -> object:
+        """Return ``Program.value`` of a shipped step; None if a class of the user's takes part in it."""
+        owner = getattr(step, "__self__", self)
+        kinds = [type(one) for one in (self, owner, *network.modules())]
+        tensors = network.state_dict(keep_vars=True)
+        if any(kind.__module__.partition(".")[0] not in OURS for kind in kinds) or len(tensors) < sum(
+            1 for part in (network.parameters(), network.buffers()) for _ in part
+        ):  # buffers that are not in the state would be those of another run
+            return None
+        layout = [(name, one.dtype, one.shape, one.stride(), one.requires_grad) for name, one in tensors.items()]
+        settings = self.settings, getattr(owner, "_settings", None)
+        return kinds, settings, getattr(step, "__code__", step), str(network), layout
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:

@@ -36,6 +36,11 @@ class Operations(TorchDispatchMode):
             call()
         self._computed, self._slots = [], {}
 
+    @property
+    def read(self) -> list[Tensor]:
+        """The tensors with a place of their own in memory that the operations read or write."""
+        return [one for _, _, leaves, _ in self._steps for one in leaves if isinstance(one, Tensor)]
+
     def __torch_dispatch__(self, operation: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
         leaves, spec = tree_flatten((arguments, options or {}))
         masked = operation.__name__.startswith("index") and any(

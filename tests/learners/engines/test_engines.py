@@ -365,7 +365,7 @@ def test_lanes_are_those_that_are_faster_and_fit(
     engine = RecordedEngine(Timed)
     assert equal(engine, toy_jobs(5))
     assert equal(engine, toy_jobs(*[5] * jobs))
-    assert sorted(len(recordings) for recordings in engine._recordings.values()) == [1, lanes]
+    assert sorted(len(one.recordings) for one in engine._replicas.values()) == [1, lanes]
 
 
 def test_what_fails_beside_the_first_recording_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from device_checks.recorder import Operations, OperationsLane
 from device_checks.tiny_data import SILOS
 from device_checks.tiny_rounds import SETTINGS, jobs_of, tiny_data
 from device_checks.training_work import context
+from torch import Tensor, nn
 
 from learners.data.augment import apply_view, draw_view_one, draw_view_two
 from learners.data.moving import fixed_shapes
@@ -65,7 +66,15 @@ def test_replayed_steps_are_those_of_the_sequential_engine(name: str, settings: 
     kind = kind_of(name)
     with tiny_data():
         learner = kind.create(context("cpu", SILOS, rounds=4), kind.Settings(**(SETTINGS[kind.task] | settings)))
-    engine = RecordedEngine(OperationsLane, lanes=2)
+    operations: list[Operations] = []
+
+    class Watched(OperationsLane):
+        def record(self, call: Callable[[], None]) -> Callable[[], None]:
+            call()
+            operations.append(Operations(call))
+            return operations[-1].replay
+
+    engine, constants = RecordedEngine(Watched, lanes=2), set[int]()
     for jobs in filter(None, jobs_of(learner)):  # FedEFM trains nobody overseas where no one has met
         mixed = [(0.5, jobs[-1].base)]  # between two steps
         again = [*jobs, replace(jobs[0], mixed=mixed, training=replace(jobs[0].training, learning_rate=0.01))]
@@ -75,7 +84,23 @@ def test_replayed_steps_are_those_of_the_sequential_engine(name: str, settings: 
                 assert found.keys() == expected.keys()
                 assert all(torch.equal(found[n], expected[n]) for n in expected), part
             assert (ours.means, ours.finite) == (theirs.means, theirs.finite)
+        constants |= storages([job.program.constants for job in jobs])
     assert engine.remark == "recorded steps, 2 at a time"
+    # a graph in the store outlives its program
+    own = storages([recording for replicas in engine._replicas.values() for recording in replicas.recordings])
+    assert storages([one.read for one in operations]) <= own | constants
+
+
+def storages(found: Any, seen: set[int] | None = None) -> set[int]:
+    """Return where the tensors lie that an object refers to, but for those of a recording's program."""
+    seen = set() if seen is None else seen
+    if isinstance(found, Tensor):
+        return {found.untyped_storage().data_ptr()}
+    if id(found) in seen or (callable(found) and not isinstance(found, nn.Module)):
+        return set()
+    seen.add(id(found))
+    parts = found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple) else []
+    return set[int]().union(*(storages(one, seen) for one in [*parts, *getattr(found, "__dict__", {}).values()]))
 
 
 @pytest.mark.parametrize("draw", [draw_view_one, draw_view_two])

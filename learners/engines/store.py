@@ -1,0 +1,103 @@
+"""Recordings that the runs of one process share: cells of a study with the same step need not record it again.
+
+A recording is found again by value: by what its step depends on, and by the tensors that it reads besides a job's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from learners.engines.lanes import Lane
+
+if TYPE_CHECKING:
+    from learners.engines.recorded import Recording
+
+MOST_RECORDINGS = 32
+"""Shapes of steps that an engine records; each has a network. Silos smaller than a batch have shapes of their own."""
+LEFT_FREE = 0.75
+"""A later run shares recordings only if this share of the memory that was free before the first is free again."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Replicas:
+    """Recordings of one step, each in a lane of its own.
+
+    Args:
+        value: all that the step depends on but tensors; None if other programs may not use the recordings.
+        constants: the tensors that the step reads besides those of the recording.
+        recordings: one or more.
+        enough: whether more lanes were found to be no faster, or not to fit into memory.
+    """
+
+    value: object
+    constants: Sequence[Tensor]
+    recordings: list[Recording]
+    enough: bool = False
+
+
+class RecordingStore:
+    """Lanes of a device and the recordings in them, used by one engine at a time.
+
+    Attributes:
+        lock: held by the engine that trains.
+        lanes: those made so far; see ``lane``.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.lanes: list[Lane] = []
+        self._kept: list[Replicas] = []
+        self._free_bytes = 0
+
+    def lane(self, i: int, make_lane: Callable[[], Lane]) -> Lane:
+        """Return a lane, made if it does not exist yet."""
+        while len(self.lanes) <= i:
+            lane = make_lane()
+            self._free_bytes = self._free_bytes or lane.free_bytes()
+            lane.wait_for_others()
+            self.lanes.append(lane)
+        return self.lanes[i]
+
+    def find(self, value: object, constants: Sequence[Tensor]) -> Replicas | None:
+        """Return the newest recordings of an equal step with equal constants; None if there are none."""
+        for one in self._kept if value is not None else ():
+            if one.value == value and len(one.constants) == len(constants):
+                pairs = zip(one.constants, constants, strict=True)
+                if all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs):
+                    return one
+        return None
+
+    def keep(self, replicas: Replicas) -> None:
+        """Keep recordings that others may use, and drop the one unused for longest if there are too many."""
+        self.drop(replicas)
+        if replicas.value is not None:
+            self._kept = [replicas, *self._kept][:MOST_RECORDINGS]
+
+    def drop(self, replicas: Replicas) -> None:
+        """Keep recordings no longer."""
+        self._kept = [one for one in self._kept if one is not replicas]
+
+    def forget_others(self, own: Collection[Replicas]) -> bool:
+        """Drop all recordings but ``own``, to free memory; return whether there were any."""
+        before, self._kept = self._kept, [one for one in self._kept if one in own]
+        return len(self._kept) < len(before)
+
+    def has_room(self) -> bool:
+        """Return whether another run can record here: all lanes are usable, and recordings take little memory."""
+        return all(lane.usable and lane.free_bytes() >= LEFT_FREE * self._free_bytes for lane in self.lanes)
+
+
+_STORES: dict[torch.device, RecordingStore] = {}
+
+
+def store_of(device: torch.device) -> RecordingStore:
+    """Return the store that runs of this process share on a device; a new one if the last one has no room."""
+    if device not in _STORES or not _STORES[device].has_room():
+        _STORES[device] = RecordingStore()
+    return _STORES[device]
