@@ -84,6 +84,15 @@ TIMED = "Timed as "
 """Begins the notice of the timed and the trained network, which pages show first."""
 
 
+def codecs_of(run: RunData) -> str:
+    """Return the codecs of updates and models in words; empty where all are sent as they are."""
+    up, down = run.manifest.plugins.get("codec"), run.experiment.download_codec
+    if up is None and down == "float32":
+        return ""
+    settings = ", ".join(f"{clean(key, 40)} = {clean(value, 40)}" for key, value in up.settings.items()) if up else ""
+    return f"{clean(up.name if up else 'float32', 40)}{f' ({settings})' if settings else ''} up, {down} down"
+
+
 def on_the_clock(run: RunData) -> Iterator[str]:
     """Yield a line if simulated times are those of a model other than the trained one, and one if images were not read.
 
@@ -94,7 +103,8 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         timed = run.experiment.cost.on_the_clock
         size, images = si(learner.cost.model.bytes, "B"), timed.images if timed else None
         many = f", {count(images)} images a local training" if images else ""
-        line = f"{TIMED}{clean(model, 40)} ({size}{many})"
+        sent = f", sent by {codecs}" if (codecs := codecs_of(run)) else ""
+        line = f"{TIMED}{clean(model, 40)} ({size}{many}{sent})"
         if run.learning:
             line += (
                 f"; trained here is the network '{clean(learner.encoder, 40)}'. Time, bytes and energy are those of the"

@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.formatting import THIN, clean, count, duration, percent, si, timestamp
 from analysis.loading import RunData
-from analysis.report.notices import rates
+from analysis.report.notices import codecs_of, rates
 from vnetsim.storage.records import LearnerEntry
 
 _ENDINGS = {
@@ -163,15 +163,6 @@ def _exchange_words(run: RunData) -> str:
     return f"{words}; counts {'only when both directions completed' if plan.mutual else 'each way on its own'}"
 
 
-def _codecs(run: RunData) -> str:
-    """Return the codecs of model and updates in words; empty where all are sent as they are."""
-    up, down = run.manifest.plugins.get("codec"), run.experiment.download_codec
-    if up is None and down == "float32":
-        return ""
-    settings = f" ({value_words(up.settings)})" if up and up.settings else ""
-    return f"{clean(up.name if up else 'float32', 40)}{settings} up, {down} down"
-
-
 def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
     """Return rows on a learner: model, costs of a participation, exchange between vehicles, its facts and settings."""
     cost = learner.cost
@@ -184,7 +175,7 @@ def _learner(run: RunData, learner: LearnerEntry) -> list[Row]:
         ("trainable parameters", count(learner.parameters)),
         ("image (C, H, W)", " \u00d7 ".join(str(n) for n in learner.image_shape)),
         ("one participation", costs),
-        ("codec", _codecs(run)),
+        ("codec", codecs_of(run)),
         ("exchange between vehicles", _exchange_words(run)),
         ("its settings", asdict(run.experiment.exchange) if run.exchange_plan else None, True),
         *((clean(title, 40), value_words(text)) for title, text in learner.facts.items()),
