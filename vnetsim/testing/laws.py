@@ -300,8 +300,8 @@ def _conduct(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin
                 raise BrokenLaw(f"send returned {len(found)} results for {hostile} vehicles; return a Sends for each.")
             if bits(found) != bits(asked(hostile, honest)):
                 raise BrokenLaw("send with the same draws returned other bits; draw only from Hostile.draws.")
-    hostile = replace(experiment.hostile, share=0.0 if plugin.found.name == HONEST else 0.5)
-    _trained(report, lambda: _learner_with(replace(experiment, hostile=hostile), conduct=strict))
+    mine = replace(experiment.hostile, share=0.0 if plugin.found.name == HONEST else 0.5)
+    _trained(report, lambda: _learner_with(replace(experiment, hostile=mine), conduct=strict))
 
 
 def _learner_with(experiment: Experiment, **parts: Any) -> Learner:
