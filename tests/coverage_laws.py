@@ -1,7 +1,5 @@
 """What holds for the coverage events of any traffic, and paths by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

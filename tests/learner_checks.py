@@ -1,7 +1,5 @@
 """What tests of learners ask of states, participants and threads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

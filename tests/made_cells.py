@@ -1,7 +1,5 @@
 """Cells, conditions and comparisons made up for the tests of a comparison's page."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

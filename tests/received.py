@@ -1,7 +1,5 @@
 """Folders as somebody may hand them over: altered, with checksums made anew."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Run directories made up for the report: an intersection with a signal, and variants of it."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from itertools import permutations

@@ -1,7 +1,5 @@
 """The benchmark: rows of a tiny track, and the tracks and rows that are shipped."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET

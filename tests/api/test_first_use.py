@@ -1,7 +1,5 @@
 """What somebody tries first in a notebook: classes of a cell, short names, live curves, and what goes wrong."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from pathlib import Path

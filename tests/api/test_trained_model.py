@@ -1,7 +1,5 @@
 """The model that a run leaves: its file says what it is, to vnetsim and to PyTorch alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The start and the end of the program: signals before anything is loaded, standard streams that fail."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """Folders of the user's own with the names of vnetsim's packages, where Python looks first."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

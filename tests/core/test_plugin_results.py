@@ -1,7 +1,5 @@
 """What a plug-in raises, or returns against its protocol, is one line in the protocol's words, with the file's line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace

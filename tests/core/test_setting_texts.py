@@ -1,7 +1,5 @@
 """What a setting means is read from where it is declared; every setting there is has a meaning."""
 
-from __future__ import annotations
-
 import pytest
 
 from vnetsim.experiment import Experiment

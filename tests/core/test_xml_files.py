@@ -1,7 +1,5 @@
 """XML files of users: read piece by piece, and every fault is one line."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Who serves a vehicle, against closed forms and a brute-force simulation of the same rule on dense samples."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

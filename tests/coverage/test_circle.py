@@ -1,7 +1,5 @@
 """Crossings of a segment with a circle, against rational arithmetic where digits cancel: at the rim and grazing it."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 
@@ -28,7 +26,6 @@ def exact(x: float, y: float, dx: float, dy: float, radius: float) -> tuple[Deci
 def error_of(*segment: float) -> float:
     """Return by how much of the segment the crossings are off at most."""
     expected = exact(*segment)
-    assert expected is not None
     return max(abs(float(Decimal(found) - root)) for found, root in zip(crossings(*segment), expected, strict=True))
 
 

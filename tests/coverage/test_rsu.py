@@ -1,7 +1,5 @@
 """Reading and placing RSUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

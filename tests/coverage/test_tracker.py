@@ -1,7 +1,5 @@
 """Windows from samples, against closed forms and an independent dense-sampling oracle."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """The commands that are stopped at every change of the disk: small, and otherwise as users call them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every kill, power cut, full disk and failing disk at every change of a comparison, and of its page."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kill, power cut, full disk and failing disk at every change: recordings, runs, reports, each learner."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

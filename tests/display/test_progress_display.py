@@ -1,7 +1,5 @@
 """Progress in a notebook, in a pipe, and none."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

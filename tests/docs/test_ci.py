@@ -1,7 +1,5 @@
 """The workflow on the hosting platform: the Pythons that the metadata promise, targets that exist, one job for all."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of defaults names every setting of the default run that has a value of its own."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """The documentation: generated pages say what the code says, links lead somewhere, the README is short and true."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The layouts and recipes of the page on recordings, each on a small excerpt made here: three cars at 25 m/s."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

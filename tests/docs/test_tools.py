@@ -1,7 +1,5 @@
 """The examples of docs/how-to/tools.md run as they stand there, where their package is installed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Aggregation rules on the command line: used, recorded, resumed, and refused where they do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

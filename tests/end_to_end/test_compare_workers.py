@@ -3,8 +3,6 @@
 Same bits, no orphans, and a process that dies harms one cell at most.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every installed learner, from the command line: on each kind of traffic, and interrupted."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs over several RSUs whose discs overlap, under every rule of association and policy of handover."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

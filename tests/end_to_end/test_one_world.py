@@ -1,7 +1,5 @@
 """The default world: what becomes of those that a learner invites at the shipped intersection in ten minutes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A learner from outside: the documented example, and a run whose learner is a file."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparisons in parts: processes that share a folder, killed at random moments, give the bits of one process."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

@@ -1,7 +1,5 @@
 """A radio model and a traffic source from files, through the command line."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

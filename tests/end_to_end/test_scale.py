@@ -1,7 +1,5 @@
 """A scale changes what is trained, and nothing of what is timed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rounds without training: the participations that training has, who could take part, and a schedule to replay."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -38,8 +36,6 @@ def timed(cli, small_timing, scenarios, tmp_path_factory) -> Path:
 def test_it_is_what_training_would_have_been(timed, small_run):
     trained = vnetsim.load(small_run("gaussian.toml")[0])
     run = vnetsim.load(timed)
-    assert isinstance(run, vnetsim.Run)
-    assert isinstance(trained, vnetsim.Run)
     assert run.rounds.height > ROUNDS, "all of the traffic, not the rounds of a training run"
     both = [one.participations.filter(pl.col("round") < ROUNDS).drop(LEARNED) for one in (run, trained)]
     assert both[0].equals(both[1])
@@ -77,8 +73,6 @@ def test_the_papers_model_on_the_clock_takes_what_training_it_would(cli, small_t
         told = " ".join(done.out.replace("\u202f", " ").split())
         assert (clock in told) == (name == "charged")
     charged, trained = (vnetsim.load(tmp_path / name) for name in ("charged", "trained"))
-    assert isinstance(charged, vnetsim.Run)
-    assert isinstance(trained, vnetsim.Run)
     assert charged.participations.equals(trained.participations)
     assert charged.participations["train_j"].max() == pytest.approx(60 * charged.participations["train_s"].max())  # type: ignore[operator,type-var]
     assert charged.learner["encoder"] == "small"
@@ -108,8 +102,6 @@ def test_choosing_by_losses_is_refused(scenarios, tmp_path):
 
 def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed, small_run):
     run, trained = vnetsim.load(timed), vnetsim.load(small_run("gaussian.toml")[0])
-    assert isinstance(run, vnetsim.Run)
-    assert isinstance(trained, vnetsim.Run)
     committed = run.participations.filter(outcome="committed")
     written = pl.read_csv(timed / "schedule.csv")
     assert written.rows() == run.schedule.rows()
@@ -144,7 +136,6 @@ def test_the_recipe_of_the_documentation_replays_it(timed, tmp_path):
 def test_who_could_take_part_by_hand(timed):
     data = load(timed)
     found = needed(data)
-    assert found is not None
     begun = data.participations.filter(pl.col("outcome") != "not_selected")
     took = sorted(zip(begun["end_s"] - begun["start_s"], begun["outcome"] != "committed", strict=True))
     left, median = 1.0, None

@@ -1,7 +1,5 @@
 """Runs whose RSUs aggregate by themselves: whole, stopped and gone on with, without training, and refused."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a device computes is set for a run, and the process is left as it was."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

@@ -5,8 +5,6 @@ A changed default changes what everybody's runs compute: it is a decision, and s
     pytest tests/golden --update-golden && git diff tests/golden
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

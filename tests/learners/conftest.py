@@ -1,7 +1,5 @@
 """Learners on tiny sets; see ``device_checks.tiny_data``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

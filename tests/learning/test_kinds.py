@@ -1,7 +1,5 @@
 """Learners by name and by file: what is found, and one line for whatever is wrong with it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The states of the tr37885 model: line of sight, behind a vehicle, behind buildings, and RSUs on one channel."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a run is made of is found once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A setting that a user gives and that has no effect is refused; what it needs is declared beside it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """How often a run evaluates."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Kinds of traffic: told by the scenario, in one place for all that treats them differently."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -223,9 +223,7 @@ def without_header(net: Path) -> str:
 def test_rebuilding_the_net_from_its_sources_reproduces_it(name, tmp_path):
     shipped = net_of(name)
     built_by = re.search(VERSION, text_of(shipped))
-    assert built_by is not None
     installed = re.search(VERSION, call("netconvert", "--version", folder=tmp_path))
-    assert installed is not None
     if built_by[1] != installed[1]:
         pytest.skip(f"the net was built by netconvert {built_by[1]}, installed is {installed[1]}")
     copied = tmp_path / "scenarios" / name

@@ -4,8 +4,6 @@ Unless a test says otherwise the link carries 1 MB/s, and a participation alone 
 and 2 s of upload.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The wires between RSUs and the aggregator over all of them. A participation alone: 1 s down, 3 s training, 2 s up."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any
 

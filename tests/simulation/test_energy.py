@@ -1,7 +1,5 @@
 """Joules of hand-made participations: watts x seconds, by stage."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

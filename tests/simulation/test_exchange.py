@@ -1,7 +1,5 @@
 """Exchange between vehicles in simulated time: hand-made scenes with every instant known, and laws."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

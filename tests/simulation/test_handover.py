@@ -3,8 +3,6 @@
 In the middle of the file is what happens in gaps of coverage.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A participation alone takes 1 s of download, 3 s of training and 2 s of upload; a model has 1 MB.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

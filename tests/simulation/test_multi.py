@@ -1,7 +1,5 @@
 """FedMes: a vehicle takes part at all RSUs whose discs it is in. Alone it takes 1 s down, 3 s of training, 2 s up."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each outcome on purpose. Alone at the RSU, a vehicle takes 1 s download, 3 s training, 2 s upload."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import fields, replace

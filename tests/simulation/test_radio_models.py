@@ -1,7 +1,5 @@
 """Radio models as plug-ins: what they are asked, what is refused by their names, what is recorded."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When rounds open and close, who is invited, and what becomes of late updates."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Laws of the whole loop: conservation, determinism, replay, errors."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

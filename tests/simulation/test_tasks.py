@@ -1,7 +1,5 @@
 """Activities: what they wait for, how they are interrupted, and how they end."""
 
-from __future__ import annotations
-
 import pytest
 import simpy
 

@@ -1,7 +1,5 @@
 """Runs that end when their time has passed; of a vehicle that stays, a participation takes 6 s."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Several aggregators: whose round a vehicle takes part in, and what they have in common."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The table of a benchmark's rows."""
 
-from __future__ import annotations
-
 from analysis.comparison.bench import overview
 from vnetsim.storage.bench_track import BenchControl, BenchTask, Track
 from vnetsim.storage.records import BenchRecord, BenchSeed, BenchValues

@@ -26,7 +26,6 @@ def test_of_errors_smaller_is_better():
     falling = cell("a", 0, [0.9, 0.5, 0.2], metric="rmse")
     assert first_reached(falling, ERROR, 0.5)[0] == 1
     worst = target_of(condition([falling, cell("b", 0, [0.9, 0.8, 0.6], metric="rmse")], (), LOSS, ERROR))
-    assert worst is not None
     assert (worst.arm, worst.value, worst.metric) == ("b", 0.6, ERROR)
     assert target_rows(worst, "arm").title == "RMSE, average model: first at most 0.600"
 
@@ -35,7 +34,6 @@ def test_a_target_that_no_learning_was_needed_for_is_told():
     falls, rises = cell("a", 0, [0.4, 0.2]), cell("b", 0, [0.1, 0.3])
     for first, untrained in ((falls, True), (cell("a", 0, [0.1, 0.2]), False)):
         target = target_of(condition([first, rises], (), ACCURACY))
-        assert target is not None
         assert target.value == 0.2
         assert ("the untrained model met it" in target_rows(target, "arm").note) == untrained
 
@@ -58,7 +56,6 @@ def two() -> ConditionData:
 
 def test_the_worst_arm_sets_the_target(two):
     target = target_of(two)
-    assert target is not None
     assert (target.arm, target.value) == ("b", pytest.approx(0.35))
     assert target.reached["round"].to_list() == [2, 1, None, 2]
     table = target_rows(target, "arm")
@@ -76,7 +73,6 @@ def test_the_worst_arm_sets_the_target(two):
 def test_a_seed_that_one_arm_lacks(two):
     less = replace(two, cells=two.cells[:2] + two.cells[3:])
     target = target_of(less)
-    assert target is not None
     assert target.value == pytest.approx(0.4)
     assert [row[1] for row in target_rows(target, "arm").rows] == ["2 of 2", "1 of 1"]
 
@@ -84,7 +80,6 @@ def test_a_seed_that_one_arm_lacks(two):
 def test_nobody_reaches_a_target_that_is_passed_before_and_lost():
     """The last values count for the target, the first for reaching it."""
     target = target_of(condition([cell("a", 0, [0.1, 0.9, 0.2]), cell("b", 0, [0.1, 0.15, 0.3])], (), ACCURACY))
-    assert target is not None
     assert target.reached.row(0)[7:11] == (1, 10.0, 1e3, 3.0)
     none = replace(target, reached=target.reached.head(1).with_columns(round=pl.lit(None, pl.Int64)))
     assert target_rows(none, "arm").rows == [("a", "0 of 1", NONE, NONE, NONE, NONE)]

@@ -89,7 +89,6 @@ def test_a_comparison(small_comparison, tmp_path):
     assert all((to / f"{name}.tex").is_file() for name in re.findall(r"\\input\{(.*?)\}", document))
     assert all((to / f"{name}.pdf").is_file() for name in re.findall(r"graphics\[.*?\]\{(.*?)\}", document))
     study = vnetsim.load(small_comparison)
-    assert isinstance(study, vnetsim.Study)
     assert pl.read_csv(to / "tables/comparison.csv")["value"].to_list() == study.values["value"].to_list()
     final = next(csv.DictReader((to / "tables/finals.csv").read_text(encoding="utf-8").splitlines()))
     values = study.values.filter(pl.col("arm") == "flsimco", pl.col("metric") == "loss")["value"]

@@ -21,7 +21,6 @@ def test_tensorboard_of_a_comparison(small_comparison, tmp_path):
 
     vnetsim.export(small_comparison, tensorboard=tmp_path / "events")
     study = vnetsim.load(small_comparison)
-    assert isinstance(study, vnetsim.Study)
     assert {path.name for path in (tmp_path / "events").iterdir()} == {run.path.name for run in study.runs.values()}
     for (arm, _, seed), run in study.runs.items():
         values = [(event.step, event.wall_time, one) for event in events_in(tmp_path / "events" / run.path.name)

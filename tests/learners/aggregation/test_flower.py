@@ -1,7 +1,5 @@
 """Flower's strategies as aggregation rules, against our own rules and a few lines; skipped where flwr is missing."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

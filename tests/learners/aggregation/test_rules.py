@@ -1,7 +1,5 @@
 """Every aggregation rule against a few lines that compute it once more, and what each of its settings changes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Aggregation rules in learners: what they are told and remember, who refuses them, what is nonsense."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from importlib.util import find_spec

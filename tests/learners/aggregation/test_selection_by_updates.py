@@ -1,7 +1,5 @@
 """What selection policies ask of updates, and weights of one over the chance: oracles and the law of no bias."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

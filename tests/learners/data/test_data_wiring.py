@@ -1,7 +1,5 @@
 """Every setting of data, blur and camera changes what it says of the silos' images, by the amount, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

@@ -7,8 +7,6 @@ meant to alter the pictures, and with the reason in the commit's message:
     python tests/learners/data/test_golden_pictures.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

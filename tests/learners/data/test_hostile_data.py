@@ -1,7 +1,5 @@
 """Data that were made to harm: headers that declare too much, arrays without content, logs that name other files."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Drawn images on disk: the same to the bit, whatever happens to the files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

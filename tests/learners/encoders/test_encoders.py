@@ -1,7 +1,5 @@
 """Encoders: published size, shapes, exact operation counts, seeded and isolated initialisation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace

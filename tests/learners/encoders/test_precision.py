@@ -1,7 +1,5 @@
 """``learning.precision``: the trunk trains in bfloat16; everything else, and evaluation, does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

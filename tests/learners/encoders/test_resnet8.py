@@ -1,7 +1,5 @@
 """ResNet-8: the published size, shapes, and what its features are."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Distillation: exact gradients and limits of the loss, and the transport similarity of dense features."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, one_hot

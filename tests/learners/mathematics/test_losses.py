@@ -1,7 +1,5 @@
 """The losses against a slow port in 60-digit decimals, closed forms and published numbers."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 

@@ -1,7 +1,5 @@
 """Mixing matrices: doubly stochastic, the ring's rate of agreement, what happens to those who received nothing."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

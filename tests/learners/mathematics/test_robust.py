@@ -1,7 +1,5 @@
 """Robust averaging: what one broken or hostile upload can do, and the laws of each rule."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Both transport solvers against HiGHS, each other and the laws of transport."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Which models of an aggregator are kept, and that saving and restoring loses nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load, save

@@ -1,7 +1,5 @@
 """kNN vote and linear probe against slow or independent versions."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

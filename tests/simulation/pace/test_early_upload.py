@@ -1,7 +1,5 @@
 """Early upload: vehicles stop their local steps in time. Alone one takes 1 s down, 4 s for 8 steps, 2 s up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

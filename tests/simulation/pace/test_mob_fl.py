@@ -1,7 +1,5 @@
 """MOB-FL: the plan against brute force, and what a round does with it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +40,6 @@ def test_many_steps_are_looked_at_in_part_and_instant_participations_do_no_harm(
     assert planned == PlannedRound(length_s=597.0, share=0.596)
     assert best_round([3.0], [1.0], [4.0], steps=4, longest_s=4.0) == PlannedRound(length_s=4.0, share=1.0), "in time"
     instant = best_round([0.0], [0.0], [1.0], steps=2, longest_s=5.0)
-    assert instant is not None
     assert (instant.length_s, instant.share) == (0.1, 1.0)
     assert best_round([3.0], [1.0], [2.0], steps=4, longest_s=9.0) is None
 

@@ -1,7 +1,5 @@
 """A pace that plans rounds and ends training early: what it answers is checked, and whom it does not suit refused."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Candidates: real ones of hand-made paths, and hand-made ones of which only the figures matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace

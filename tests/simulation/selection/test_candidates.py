@@ -1,7 +1,5 @@
 """What an RSU knows of a candidate: predicted windows against geometry and the record, times and figures."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

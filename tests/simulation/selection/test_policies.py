@@ -1,7 +1,5 @@
 """Each selection policy against an independent reference of a few lines, on hand-made candidates."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Laws of every installed selection policy and pace, on traffic of the Gaussian model."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
