@@ -84,7 +84,8 @@ def test_windows_equal_the_golden_ones(name, scenarios, recorded, request):
 
 
 def test_a_scenario_played_twice_gives_the_same_windows(scenarios, recorded):
-    experiment = experiment_of("expressway", scenarios)
+    traffic = TrafficSettings(repeat=False, end_s=300.0)
+    experiment = Experiment(scenario=str(scenarios / "expressway.sumocfg"), traffic=traffic)
     assert summary(recorded(experiment)) == summary(recorded(experiment))
 
 

@@ -145,7 +145,7 @@ def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name, rsus, t
         assert (float(poi.attrib["x"]), float(poi.attrib["y"])) in signals
 
 
-@pytest.mark.parametrize("name", [*NAMES, *LARGE])
+@pytest.mark.parametrize("name", [*NAMES, "corridor", pytest.param("city", marks=pytest.mark.slow)])
 def test_the_seed_decides_the_traffic(name, tmp_path):
     def departures(seed: int) -> list[tuple[str, str, str]]:
         config = SCENARIOS / f"{name}.sumocfg"

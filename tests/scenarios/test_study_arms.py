@@ -26,7 +26,12 @@ PAPERS = ("cdl-", "fedefm-", "flsimco-")
 FILES: dict[str, dict[str, Any]] = {
     path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))
 }
-SIZES = [(name, size) for name, file in FILES.items() for size in file["sizes"]]
+SIZES = [
+    pytest.param(name, size, marks=[pytest.mark.slow] * (size != next(iter(file["sizes"]))))
+    for name, file in FILES.items()
+    for size in file["sizes"]
+]
+"""The quick suite has the default size of each study."""
 
 
 @functools.cache
