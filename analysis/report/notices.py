@@ -68,6 +68,7 @@ def notices(run: RunData) -> list[str]:
     found = [
         *on_the_clock(run),
         *_warn_not_finite(run),
+        *_warn_few_for_krum(run),
         *lines,
         *_report_model_ages(run),
         *_warn_no_streets(run),
@@ -212,6 +213,21 @@ def _warn_ended_early(run: RunData) -> Iterator[str]:
             f"The rounds were over after {duration(run.simulated_s)}, sooner than most vehicles leave, so this run "
             "hardly met the traffic: end it by time (--time SECONDS in place of rounds), and time a larger model "
             "(cost.model)."
+        )
+
+
+def _warn_few_for_krum(run: RunData) -> Iterator[str]:
+    """Warn if rounds had too few uploads for Krum to withstand the share ``learning.trim`` of hostile ones."""
+    given = run.experiment.learning
+    if not str(given.get("aggregation", "")).endswith("krum"):
+        return
+    uploads = run.rounds.filter(pl.col("committed") > 0)["committed"]
+    few = sum(one < 2 * math.ceil(given["trim"] * one - 1e-9) + 3 for one in uploads)
+    if few:
+        yield (
+            f"In {count(few)} of {plural(len(uploads), 'round')} with uploads these were too few for Krum, which needs "
+            f"2 f + 3 with f = {given['trim']:g} of them hostile (learning.trim), rounded up; there it withstands "
+            "fewer, with less than 5 none. Raise round.quorum."
         )
 
 

@@ -11,12 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from learners.mathematics.weights import Weights, weighted_mean
+from learners.mathematics.weights import Weights, squared_norm, weighted_mean
 from vnetsim.errors.bounds import TRAINS, Acts, Within, check_bounds
 
+NEAREST, STEPS, SETTLED = 1e-6, 100, 1e-6
+"""Of the geometric median: the distance that smooths it, as in the paper; the most iterations; and the largest change
+of a weight at which they end. The paper takes three iterations from the mean, too few where an upload is far away."""
+KRUM = ("krum", "multi-krum")
 CHUNK = 2**22
 """How many numbers a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
 
@@ -26,22 +31,26 @@ class AveragingSettings:
     """How the RSU averages the uploads.
 
     Args:
-        aggregation: ``mean`` is the weighted mean of the method. ``median`` and ``trimmed-mean`` are taken for each
-            coordinate and give all uploads the same weight, except those that the method gives weight 0, which are left
-            out.
-        trim: share of the uploads that ``trimmed-mean`` cuts at each end of every coordinate, in [0, 0.5). Rounded up,
-            so any share above 0 cuts at least one of three.
+        aggregation: ``mean`` is the weighted mean of the method. All others give uploads the same weight, except those
+            that the method gives weight 0, which are left out. ``median`` and ``trimmed-mean`` are taken for each
+            coordinate. ``krum`` takes the upload that is nearest to its neighbours, ``multi-krum`` the mean of all but
+            the f that are furthest from theirs. ``geometric-median`` has the least sum of distances to the uploads.
+        trim: share of the uploads that may be hostile, f of n, in [0, 0.5). ``trimmed-mean`` cuts so many at each end
+            of every coordinate. Rounded up, so any share above 0 is at least one; of few uploads less: the trimmed mean
+            leaves one, and Krum needs n >= 2 f + 3.
         clip_norm: before averaging, and before any aggregation rule, an upload is moved towards the model that its
             vehicle downloaded until their distance (Euclidean norm over all floating-point tensors) is at most this; 0
             clips nothing.
     """
 
-    aggregation: Annotated[Literal["mean", "median", "trimmed-mean"], TRAINS] = "mean"
+    aggregation: Annotated[
+        Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "geometric-median"], TRAINS
+    ] = "mean"
     trim: Annotated[
         float,
         Within(0, 0.49, "", "of both ends, so half would leave nothing"),
         TRAINS,
-        Acts("learning.aggregation", ("trimmed-mean",)),
+        Acts("learning.aggregation", ("trimmed-mean", *KRUM)),
     ] = 0.1
     clip_norm: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another"), TRAINS] = 0.0
 
@@ -55,7 +64,7 @@ class AveragingSettings:
 
 
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
-    """Return the weights that ``combine`` uses, which are recorded as the uploads' weights.
+    """Return the weights that the rule begins with; see ``weigh_by_distance`` for those that are recorded.
 
     With ``mean`` they are unchanged; the robust rules count all positive weights equally. If all are 0, they stay 0.
     """
@@ -66,12 +75,84 @@ def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
     return shares
 
 
+def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, settings: AveragingSettings) -> Weights:
+    """Return the weights of the uploads by their distances; unchanged for rules without.
+
+    Distances are Euclidean, over all floating-point tensors. Their order changes no more than rounding.
+
+    ``krum`` (Blanchard et al. 2017) scores each of n uploads by the sum of squared distances to its n - f - 2 nearest,
+    f = ``trim`` n rounded up, and takes the lowest score; ``multi-krum`` takes the n - f lowest. Equal scores count
+    alike, so of three uploads it is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2, and
+    less than three uploads count equally.
+
+    ``geometric-median`` (RFA, Pillutla et al. 2022) has weights proportional to 1 / max(1e-6, distance to the median),
+    by Weiszfeld's iteration from the coordinate-wise median, all uploads counting alike.
+
+    Args:
+        states: the uploads.
+        weights: of ``used_weights``; uploads of weight 0 keep it.
+        settings: the rule.
+    """
+    places = np.flatnonzero(weights)
+    used = [states[place] for place in places]
+    if len(used) < 3 or settings.aggregation not in {*KRUM, "geometric-median"}:
+        return weights
+    found = _krum(used, settings) if settings.aggregation in KRUM else _geometric_median(used)
+    spread = np.zeros(len(weights))
+    spread[places] = found / found.sum()
+    return spread
+
+
+def _krum(states: Sequence[Mapping[str, Tensor]], settings: AveragingSettings) -> Weights:
+    """Return 1 for the uploads that Krum or multi-Krum takes, and 0 for the others; three uploads or more."""
+    count = len(states)
+    hostile = min(math.ceil(settings.trim * count - 1e-9), (count - 3) // 2)
+    squares = np.zeros((count, count))
+    for one in range(count):
+        for other in range(one):
+            squares[one, other] = squares[other, one] = _squared_distance(states[one], states[other])
+    nearest = np.sort(squares, axis=1)[:, 1 : count - hostile - 1]  # without its own distance 0
+    scores = np.array([math.fsum(row) for row in nearest])
+    taken = 1 if settings.aggregation == "krum" else count - hostile
+    return (scores <= np.sort(scores)[taken - 1]).astype(np.float64)
+
+
+def _geometric_median(states: Sequence[Mapping[str, Tensor]]) -> Weights:
+    """Return the weights with which the mean of the uploads is their smoothed geometric median."""
+    cut = (len(states) - 1) // 2
+    centre = {name: _middle_mean([state[name] for state in states], cut) for name in states[0]}
+    weights: Weights = np.zeros(len(states))
+    for _ in range(STEPS):
+        before = weights
+        distances = np.sqrt([_squared_distance(state, centre) for state in states])
+        weights = 1 / np.maximum(NEAREST, distances)
+        weights /= weights.sum()
+        if np.abs(weights - before).max() <= SETTLED:
+            break
+        centre = _weighted_by_distance(states, weights)
+    return weights
+
+
+def _weighted_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights) -> dict[str, Tensor]:
+    """Return the weighted mean, the largest weights first: one that began far away would lose the digits of others."""
+    order = np.argsort(-weights, kind="stable")
+    return weighted_mean([states[place] for place in order], weights[order])
+
+
+def _squared_distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """Return the squared Euclidean distance of two states over all floating-point tensors."""
+    return squared_norm(one[name].double() - other[name] for name in one if one[name].is_floating_point())
+
+
 def combine(
     states: Sequence[Mapping[str, Tensor]],
     weights: Sequence[float] | Weights,
     settings: AveragingSettings,
 ) -> dict[str, Tensor]:
     """Return one model of the uploads' states; identical states come back bit for bit with every rule.
+
+    ``weights`` are those of ``weigh_by_distance``. With ``median`` and ``trimmed-mean`` only whether they are positive
+    counts; all other rules are the weighted mean.
 
     ``median`` is the coordinate-wise median, the mean of the two middle values for an even number, and ``trimmed-mean``
     the coordinate-wise trimmed mean, both of Yin et al. (2018), Definitions 1 and 2. Less than half of the uploads, or
@@ -82,10 +163,12 @@ def combine(
     stays at least 0. Integer tensors get the rounded result.
 
     Raises:
-        ValueError: no weight is positive; with ``mean`` also as ``weighted_mean``.
+        ValueError: no weight is positive; or as ``weighted_mean``.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)
+    if settings.aggregation not in {"median", "trimmed-mean"}:
+        return _weighted_by_distance(states, np.asarray(weights))
     used = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
     if not used:
         raise ValueError("no state has a positive weight")

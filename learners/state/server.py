@@ -12,7 +12,7 @@ from torch import Tensor
 
 from learners.engines.programs import State
 from learners.mathematics.mixing import similarity
-from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights
+from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights, weigh_by_distance
 from learners.mathematics.weights import Weights, equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models, by_aggregator, named
 from learners.state.rules import MEMORY, shares_of
@@ -65,8 +65,8 @@ class Server:
             the version; None if all are averaged.
 
     Raises:
-        InputError: the rule reads single uploads, and the settings want a median or a trimmed mean of them; or the
-            policy asks for an unknown figure.
+        InputError: the rule reads single uploads, and the settings want a robust mean of them; or the policy asks for
+            an unknown figure.
 
     Attributes:
         averaged: participants whose updates were averaged on arrival, and their mean.
@@ -224,6 +224,9 @@ class Server:
             if who.handover.carried == "change" and (who.base != newest or who.handover.bases):
                 states[place] = self._with_change(states[place], bases[place], present)
                 bases[place] = present
+        if not streamed:
+            weights = weigh_by_distance(states, weights, self.settings)
+            counted = [place for place in counted if weights[place] > 0]
         sent = mean if streamed else states[0]
         given = RoundUploads(
             model=present,

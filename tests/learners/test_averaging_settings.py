@@ -22,6 +22,7 @@ RULES: list[dict[str, Any]] = [
     {"aggregation": "median"},
     {"aggregation": "trimmed-mean"},
     {"aggregation": "trimmed-mean", "trim": 0.4},
+    {"aggregation": "krum"},
     {"clip_norm": 0.05},
     {"aggregation": "median", "clip_norm": 0.1},
 ]
@@ -86,6 +87,7 @@ def test_the_model_is_what_the_settings_say(
         uploads = [{name: update.state[name].double().numpy() for name in base} for update in trained]
         done = learner.aggregate(trained)
         assert sum(done.weights) == pytest.approx(1)
+        assert (0 in done.weights) == (rule.get("aggregation") == "krum"), "what it did not take is recorded so"
         model = model_of(learner)
         for name, values in expected(uploads, base, list(done.weights), **rule).items():
             np.testing.assert_allclose(model[name].numpy(), values, rtol=2e-6, atol=1e-7, err_msg=f"{rule} {name}")

@@ -96,6 +96,19 @@ def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
     assert setting in line
 
 
+@pytest.mark.parametrize(("rule", "trim", "said"), [("krum", 0.1, True), ("krum", 0.0, False), ("median", 0.1, False)])
+def test_rounds_of_too_few_uploads_for_krum(tmp_path, make_run, rule, trim, said):
+    directory = RunDirectory(make_run(tmp_path / "run", vehicles=60, note=""))
+    settings = directory.settings()
+    settings["learning"] = {**settings.get("learning", {}), "aggregation": rule, "trim": trim}
+    directory.put({"experiment.toml": tomli_w.dumps(settings).encode()})
+    rounds = directory.read("rounds")
+    few = [4 if place == 0 else 5 for place in range(rounds.height)]
+    write_table(directory, "rounds", rounds.with_columns(committed=pl.Series(few)).rows())
+    lines = [line for line in notices(load(directory.path)) if "Krum" in line]
+    assert [line.split(" with")[0] for line in lines] == [f"In 1 of {rounds.height} rounds"] * said
+
+
 def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
     own = [{"preset": "ecu", "share": 1, "median_flops": 1e9, "vehicle_type": name} for name in ("no such", "truck")]
     lines = told(outcomes={"committed": 10}, manifest={"computers": own})

@@ -8,17 +8,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.stats import trim_mean
 from torch import Tensor
 
 from learners.encoders import create_encoder
 from learners.mathematics import robust
-from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights
+from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights, weigh_by_distance
 from learners.mathematics.weights import equal_weights, weighted_mean
 
 State = dict[str, Tensor]
 ROBUST = [AveragingSettings(aggregation="median"), AveragingSettings(aggregation="trimmed-mean", trim=0.2)]
-ALL = [AveragingSettings(), *ROBUST]
+BY_DISTANCE = [
+    AveragingSettings(aggregation="krum"),
+    AveragingSettings(aggregation="multi-krum"),
+    AveragingSettings(aggregation="geometric-median"),
+]
+ALL = [AveragingSettings(), *ROBUST, *BY_DISTANCE]
 HONEST = 4
 
 
@@ -54,7 +60,9 @@ def distance(a: State, b: State) -> float:
 
 def combined(states: list[State], weights: Any, base: State, settings: AveragingSettings) -> State:
     """Return one model of uploads that all started from ``base``, as the server makes it."""
-    return combine([clip(state, base, settings) for state in states], weights, settings)
+    clipped = [clip(state, base, settings) for state in states]
+    begin = used_weights(np.asarray(weights), settings)
+    return combine(clipped, weigh_by_distance(clipped, begin, settings), settings)
 
 
 def equal(a: State, b: State) -> bool:
@@ -83,8 +91,8 @@ def test_one_hostile_upload_ruins_the_mean_and_not_the_robust_rules(attack):
         assert distance(clipped, honest_part) <= 2 * norm / len(everybody) * (1 + 1e-5)
 
 
-@pytest.mark.parametrize("settings", ROBUST, ids=lambda s: s.aggregation)
-def test_a_large_weight_gives_no_power(settings):
+@pytest.mark.parametrize("settings", [*ROBUST, *BY_DISTANCE], ids=lambda s: s.aggregation)
+def test_a_large_weight_gives_no_power(settings: AveragingSettings) -> None:
     base, honest = uploads()
     everybody = [*honest, scaled(base, honest[0])]
     heavy = combined(everybody, [1e-3] * HONEST + [1.0], base, settings)
@@ -166,7 +174,10 @@ def test_variances_stay_variances_and_counters_whole(settings):
     result = combined(states, equal_weights(HONEST), base, settings)
     assert (result["bn.running_var"] >= 0).all()
     assert result["bn.num_batches_tracked"].dtype == torch.int64
-    assert result["bn.num_batches_tracked"] == 42, "40, 41, 42, 43: 41.5 rounded to even"
+    if settings in BY_DISTANCE:
+        assert 41 <= result["bn.num_batches_tracked"] <= 43, "the first upload, 40, is far away"
+    else:
+        assert result["bn.num_batches_tracked"] == 42, "40, 41, 42, 43: 41.5 rounded to even"
 
 
 def test_pieces_make_no_difference(monkeypatch):
@@ -179,7 +190,74 @@ def test_pieces_make_no_difference(monkeypatch):
     assert combined([{"none": torch.empty(0, 3)}] * 3, equal_weights(3), {}, ROBUST[0])["none"].shape == (0, 3)
 
 
-def test_the_weights_that_count():
+def rows_of(states: list[State]) -> Any:
+    flat = [[t.double().numpy().ravel() for t in one.values() if t.is_floating_point()] for one in states]
+    return np.stack([np.concatenate(one) for one in flat])
+
+
+@given(count=st.integers(3, 11), seed=st.integers(0, 99), trim=st.sampled_from([0.0, 0.1, 0.3, 0.49]))
+def test_krum_is_that_of_the_paper(count: int, seed: int, trim: float) -> None:
+    _, states = uploads(count, seed=seed)
+    rows = rows_of(states)
+    f = min(math.ceil(trim * count - 1e-9), (count - 3) // 2)
+    scores = []
+    for i in range(count):
+        others = sorted(((rows[i] - rows[j]) ** 2).sum() for j in range(count) if j != i)
+        scores.append(sum(others[: count - f - 2]))
+    for name, taken in ("krum", 1), ("multi-krum", count - f):
+        weights = weigh_by_distance(states, equal_weights(count), AveragingSettings(aggregation=name, trim=trim))  # type: ignore[arg-type]
+        limit = sorted(scores)[taken - 1]
+        best = {i for i in range(count) if scores[i] <= limit * (1 + 1e-12)}
+        assert set(np.flatnonzero(weights)) == best
+        assert weights[[*best]].tolist() == [pytest.approx(1 / len(best))] * len(best)
+
+
+@pytest.mark.parametrize(("count", "seed"), [(3, 0), (4, 1), (5, 2), (9, 3)])
+def test_no_point_is_nearer_to_all_than_the_geometric_median(count: int, seed: int) -> None:
+    base, states = uploads(count, seed=seed)
+    found = combined(states, equal_weights(count), base, BY_DISTANCE[2])
+    rows, median = rows_of(states), rows_of([found])[0]
+    best = minimize(lambda at: np.linalg.norm(rows - at, axis=1).sum(), rows.mean(axis=0))
+    assert np.linalg.norm(rows - median, axis=1).sum() <= best.fun * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("settings", BY_DISTANCE, ids=lambda s: s.aggregation)
+@pytest.mark.parametrize("far", [1e3, 1e15, 1e30])
+def test_hostile_uploads_far_away_have_no_power(settings: AveragingSettings, far: float) -> None:
+    base, honest = uploads(5)
+    hostile = {n: t + far if t.is_floating_point() else t for n, t in base.items()}
+    radius = max(distance(a, b) for a in honest for b in honest)
+    centre = weighted_mean(honest, equal_weights(5))
+    found = combined([hostile, *honest], equal_weights(6), base, settings)
+    assert distance(found, centre) <= radius
+    if settings.aggregation == "geometric-median":  # less than half together
+        two = combined([*honest, hostile, hostile], equal_weights(7), base, settings)
+        assert distance(two, centre) <= 2 * radius
+
+
+@given(
+    order=st.permutations(range(6)), rule=st.sampled_from(BY_DISTANCE), shift=st.floats(-2, 2), seed=st.integers(0, 99)
+)
+def test_order_and_translation_are_immaterial(
+    order: list[int], rule: AveragingSettings, shift: float, seed: int
+) -> None:
+    _, states = uploads(6, seed=seed)
+    states = [{name: t.double() for name, t in state.items() if t.is_floating_point()} for state in states]
+    found = combined(states, equal_weights(6), {}, rule)
+    moved = [{name: t + shift for name, t in states[i].items()} for i in order]
+    for name, tensor in combined(moved, equal_weights(6), {}, rule).items():
+        torch.testing.assert_close(tensor, found[name] + shift, rtol=0, atol=1e-6)
+
+
+def test_two_uploads_count_equally_and_of_three_krum_takes_the_nearest_two() -> None:
+    states = [{"x": torch.tensor([x])} for x in (0.0, 1.0, 5.0)]
+    for settings in BY_DISTANCE:
+        assert weigh_by_distance(states[:2], equal_weights(2), settings).tolist() == [0.5, 0.5]
+        assert weigh_by_distance(states[:2], np.zeros(2), settings).tolist() == [0, 0]
+    assert weigh_by_distance(states, equal_weights(3), BY_DISTANCE[0]).tolist() == [0.5, 0.5, 0]
+
+
+def test_the_weights_that_count() -> None:
     weights = np.array([0.5, 0.0, 0.3, 0.2])
     assert used_weights(weights, AveragingSettings()) is weights
     for settings in ROBUST:
