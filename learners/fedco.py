@@ -17,7 +17,7 @@ from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix
 from learners.federated import FederatedLearner, Parts, averaging_server
-from learners.local_training import Start, mean_loss, step_of, update_of
+from learners.local_training import Start, mean_loss, on_host, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
 from learners.state.server import Folded
 from learners.state.silos import SiloStates
@@ -308,13 +308,7 @@ class MomentumContrast:
         """Return each silo's key encoder, on the CPU, after one wait; {} unless silos keep it (``key_encoder``)."""
         if self._settings.key_encoder != "silo":
             return [{} for _ in trained]
-        each = [self._key_encoder(one) for one in trained]
-        if self._task.device.type == "cpu":
-            return each
-        named = {f"{i}.{name}": tensor for i, one in enumerate(each) for name, tensor in one.items()}
-        here = to_device(named, torch.device("cpu"))
-        # clones: a silo would otherwise hold the key encoders of the whole round in memory
-        return [{name: here[f"{i}.{name}"].clone() for name in one} for i, one in enumerate(each)]
+        return on_host([self._key_encoder(one) for one in trained])
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
         """Return an upload with its newest keys; the key encoder is uploaded, kept by the silo, or dropped."""

@@ -46,6 +46,16 @@ from vnetsim.learning import (
     Update,
 )
 
+WITHOUT_STATE = Series(
+    name="without_state",
+    result=False,
+    label="Trained without state",
+    unit="%",
+    caption="Share of the aggregated local trainings whose silo kept nothing from an earlier one. What a silo keeps "
+    "acts from its second local training on, so near 100 % the method is hardly more than its first rounds.",
+)
+"""For methods whose silos keep state; a learner declares it in ``Parts.series``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSettings:
@@ -209,6 +219,9 @@ class FederatedLearner(ABC):
             **self._local.figures(updates, folded, version),
             **folded.metrics,
         }
+        if updates:
+            begun = [not self._silos[update.participant.silo].own for update in updates]
+            figures[WITHOUT_STATE.name] = sum(begun) / len(begun)
         for update in updates:
             if update.kept:
                 self._silos.keep(update.participant.silo, own=update.kept)

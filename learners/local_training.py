@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
+from learners.data.moving import to_device
 from learners.engines.programs import Loss, State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix, to_host
 from learners.mathematics.robust import clip, used_weights
 from learners.mathematics.weights import RunningMean
@@ -67,8 +69,14 @@ class LocalSteps:
     Args:
         task: supplies the network and the images.
         loss: what a step minimises; the task's loss by default.
-        server: averages uploads as they arrive if a round is too large for memory; None never does.
+        server: averages uploads as they arrive if a round is too large for memory; None never does, as is needed where
+            ``after`` sends something.
         figures: returns a round's metrics from its updates; by default the mean loss and the task's metrics of uploads.
+        given: returns further tensors of every batch of a local training, with names of their own.
+        after: returns what comes of a local training besides the model, from its start and the trained state: tensors
+            that are uploaded, with names that the model lacks, and tensors that the silo keeps for its next one, as
+            ``Start.own``. In both functions ``Start.own`` is on the device of ``Start.base``.
+        forward_passes: of each image of a step, besides the training's own; they count as work.
     """
 
     def __init__(
@@ -78,14 +86,19 @@ class LocalSteps:
         *,
         server: Server | None = None,
         figures: Callable[[Sequence[Update]], Mapping[str, float]] | None = None,
+        given: Callable[[Start], Tensors] = lambda _: {},
+        after: Callable[[Start, State], tuple[State, State]] = lambda *_: ({}, {}),
+        forward_passes: int = 0,
     ) -> None:
         self._task, self._server, self._figures = task, server, figures
+        self._given, self._after, self._forward_passes = given, after, forward_passes
         self._program = task.training(step_of(loss or task.loss), shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
         """Return the work of all steps, forward and backward."""
         task = self._task
-        work_flop = task.training_flop(task.images_per_training(silo) * task.passes)
+        images = task.images_per_training(silo)
+        work_flop = task.training_flop(images * task.passes) + float(images * self._forward_passes * task.flop)
         return Cost(download_bytes=0, upload_bytes=0, work_flop=work_flop, steps=task.settings.steps)
 
     def train(self, starts: Sequence[Start]) -> list[Update]:
@@ -94,6 +107,7 @@ class LocalSteps:
         If the round's models exceed HELD_BYTES and the server takes a plain mean, the updates have no ``state``, and
         ``server.averaged`` gets their mean.
         """
+        starts = [_with_own_near_base(start) for start in starts]
         jobs = [self._job(start) for start in starts]
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
@@ -104,7 +118,12 @@ class LocalSteps:
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
             trained = to_host(trained)
-        return [self._update(*one) for one in zip(starts, jobs, trained, strict=True)]
+        ended = [self._after(start, one.state) for start, one in zip(starts, trained, strict=True)]
+        kept = on_host([own for _, own in ended])
+        return [
+            self._update(start, job, one, sent, own)
+            for start, job, one, (sent, _), own in zip(starts, jobs, trained, ended, kept, strict=True)
+        ]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
         """Return the mean loss, and the task's metrics of the uploads; empty without updates."""
@@ -114,20 +133,29 @@ class LocalSteps:
             return self._figures(updates)
         of_uploads: Sequence[Mapping[str, float]] = [one.metrics for one in updates]
         if all(one.state for one in updates):  # otherwise averaged on arrival, and their figures are in metrics
-            of_uploads = self._task.upload_figures([(one.state, one.participant.silo) for one in updates])
+            names = self._task.network.state_dict().keys()
+            models = [{name: one.state[name] for name in one.state if name in names} for one in updates]
+            silos = [one.participant.silo for one in updates]
+            of_uploads = self._task.upload_figures(list(zip(models, silos, strict=True)))
         return {**mean_loss(updates), **self._task.round_figures(of_uploads, folded.weights)}
 
     def _job(self, start: Start) -> TrainingJob:
         """Return a start's training; its optimizer continues from the state that the silo kept, or else is new."""
         training, optimizer = self._task.local_training_of(start.participant), remove_prefix(OPTIMIZER, start.own)
         return TrainingJob(
-            program=self._program, training=training, base=start.base, optimizer=optimizer, mixed=start.mixed_as()
+            program=self._program,
+            training=training,
+            base={name: start.base[name] for name in self._task.network.state_dict()},
+            given=to_device(self._given(start), self._task.device),
+            optimizer=optimizer,
+            mixed=start.mixed_as(),
         )
 
-    def _update(self, start: Start, job: TrainingJob, trained: Trained) -> Update:
-        """Return the trained model as an upload; what the task keeps of the optimizer is in ``kept``, for the silo."""
-        kept = self._task.kept(trained.optimizer)
-        return replace(update_of(self._task, start.participant, job, trained), kept=add_prefix(OPTIMIZER, kept))
+    def _update(self, start: Start, job: TrainingJob, trained: Trained, sent: State, own: State) -> Update:
+        """Return the trained model and ``sent`` as an upload; the silo keeps ``own``, and what the task keeps."""
+        kept = {**add_prefix(OPTIMIZER, self._task.kept(trained.optimizer)), **own}
+        update = update_of(self._task, start.participant, job, trained)
+        return replace(update, state={**update.state, **sent}, kept=kept)
 
     def _average_on_arrival(
         self, server: Server, participants: Sequence[Participant], jobs: Sequence[TrainingJob]
@@ -172,23 +200,41 @@ class LocalSteps:
         ]
 
 
+def _with_own_near_base(start: Start) -> Start:
+    """Return a start whose silo's tensors are on the device of its base model."""
+    device = next(iter(start.base.values())).device
+    return replace(start, own=to_device(start.own, device))
+
+
 def _bytes(jobs: Sequence[TrainingJob]) -> int:
     """Return about how many bytes the states of all jobs take; at least 1."""
     return max(1, len(jobs) * sum(tensor.nbytes for job in jobs[:1] for tensor in job.base.values()))
 
 
+def on_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
+    """Return tensors of several silos in this machine's memory, for them to keep; waits for the device once."""
+    named = {f"{i}.{name}": tensor for i, one in enumerate(each) for name, tensor in one.items()}
+    if all(tensor.device.type == "cpu" for tensor in named.values()):
+        return [dict(one) for one in each]
+    here = to_device(named, torch.device("cpu"))
+    # clones: a silo would otherwise hold the tensors of the whole round in memory
+    return [{name: here[f"{i}.{name}"].clone() for name in one} for i, one in enumerate(each)]
+
+
 def step_of(loss: StepLoss) -> Loss:
     """Wrap a loss as a training step, which returns the value to minimise and the metric ``loss``.
 
-    The step raises TypeError if the loss is not a tensor of shape (); the message says what it is, and where the user's
-    loss is defined.
+    The step raises TypeError if the loss is neither a tensor of shape () nor a pair of them; the message says what it
+    is, and where the user's loss is defined.
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the loss twice: as the value to minimise, and as the metric ``loss``."""
+        """Return the value to minimise, and the metric ``loss``, which is the same value unless the loss is a pair."""
         found = loss(model, batch, base)
-        if isinstance(found, Tensor) and found.ndim == 0:
-            return found, {"loss": found}
+        descended, reported = found if isinstance(found, tuple) and len(found) == 2 else (found, found)
+        if all(isinstance(one, Tensor) and one.ndim == 0 for one in (descended, reported)):
+            return descended, {"loss": reported}
+        found = reported if isinstance(descended, Tensor) and descended.ndim == 0 else descended
         what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise TypeError(
             f"loss returned {what}, expected a tensor of shape (), such as the mean over the batch, and no number "

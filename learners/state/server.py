@@ -61,8 +61,10 @@ class Server:
         sent: returns the part of a model that is sent over the radio link.
         figure: SIMILARITY or GRADIENT_NORM, if a selection policy asks for it of every upload; empty for none.
         travel: learning rate times local steps of a participant, for ``GRADIENT_NORM``.
-        beside: returns the tensors of the next version that are not averaged, from the present state, the updates and
-            the version; None if all are averaged.
+        beside: returns tensors of the next version that it makes itself, from the next state as averaged so far (with
+            the present values of what no upload has), the updates and the version; without updates it returns the
+            tensors that are never averaged. None if all are averaged.
+        step: how far the model goes towards the mean of a round's uploads; 1 takes the mean, more goes beyond it.
 
     Raises:
         InputError: the rule reads single uploads, and the settings want a robust mean of them; or the policy asks for
@@ -85,6 +87,7 @@ class Server:
         figure: str = "",
         travel: Callable[[Participant], float] = lambda _: 1.0,
         beside: Callable[[State, Sequence[Update], int], State] | None = None,
+        step: Callable[[Sequence[Participant]], float] = lambda _: 1.0,
     ) -> None:
         if rule.needs_uploads and settings.aggregation != "mean":
             raise InputError(
@@ -100,7 +103,7 @@ class Server:
         self.weigh, self.sent = weigh, sent
         self.figure, self._travel = figure, travel
         self._parameters = frozenset(parameters)
-        self._beside = beside
+        self._beside, self._step = beside, step
         self._memory: dict[str, Mapping[str, Tensor]] = {name: {} for name in models.aggregators}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
         self.needs_uploads = rule.needs_uploads
@@ -142,16 +145,17 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return weights divided by each participant's ``chance``, scaled to the sum 1, and their sum before scaling.
+        """Return weights divided by each participant's ``chance``, scaled to the sum 1, and how far to go to the mean.
 
-        If all chances are 1, the weights are not changed and the sum is 1; weights that are all 0 stay 0.
+        This is their sum before scaling times ``step``. If all chances are 1, the weights are not changed and the sum
+        is 1; weights that are all 0 stay 0.
 
         Raises:
             RunError: a chance is not 1, and the uploads are not averaged by weight.
         """
         weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
         if (chances == 1).all():
-            return weights, 1.0
+            return weights, self._step(participants)
         if self.rule.needs_uploads or self.settings.aggregation != "mean":
             raise RunError(
                 "selection.name: its policy has updates weigh 1 / q, which takes a weighted mean of them: leave "
@@ -159,7 +163,7 @@ class Server:
             )
         weights = weights / chances
         total = float(weights.sum())
-        return weights / total if total > 0 else weights, total
+        return weights / total if total > 0 else weights, total * self._step(participants)
 
     def silo_figures(self, _measure: Callable[[State], Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """Return nothing: silos have no models of their own."""
@@ -183,7 +187,7 @@ class Server:
             weights, made = self._apply_rule(updates, weights, total, present, into)
             state, changed = {**present, **made}, bool(made)
         if self._beside is not None:
-            state |= self._beside(present, updates, version)
+            state |= self._beside(state, updates, version)
         self._changes[into].append(self._changes[into][version] + changed)
         self._saved.pop(into, None)
         return Folded(weights=weights, state=state)

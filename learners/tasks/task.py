@@ -52,10 +52,11 @@ def training_loss(caption: str) -> Series:
 
 OURS = ("learners", "torch")
 """Packages whose classes do not change what they compute while a process runs."""
-StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor]
+StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor | tuple[Tensor, Tensor]]
 """The loss of a local step. Arguments: the network in its present state, the batch, and the state that the local
-training started from, both as tensors by name; returns a tensor of shape (). It must depend on its arguments only: it
-is called for several vehicles at once, from several threads."""
+training started from, both as tensors by name. Returns a tensor of shape (), or two: the one that the step descends,
+and the one to report, such as the loss without a penalty. It must depend on its arguments only: it is called for
+several vehicles at once, from several threads."""
 
 Temperature = Annotated[float, Within(1e-3, 1e3, "", "beyond these a softmax is a maximum or flat"), TRAINS]
 Momentum = Annotated[float, Within(0, 0.9999, "", "at 1 the optimizer never forgets"), TRAINS]

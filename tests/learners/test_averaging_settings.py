@@ -90,6 +90,9 @@ def test_the_model_is_what_the_settings_say(
         assert (0 in done.weights) == (rule.get("aggregation") == "krum"), "what it did not take is recorded so"
         model = model_of(learner)
         for name, values in expected(uploads, base, list(done.weights), **rule).items():
+            if learner.name.startswith("feddyn") and not name.endswith(("running_mean", "running_var")):
+                # minus h / alpha: the changes over the number of silos, whatever the average
+                values = values + sum(upload[name] - base[name] for upload in uploads) / 6  # noqa: PLW2901
             np.testing.assert_allclose(model[name].numpy(), values, rtol=2e-6, atol=1e-7, err_msg=f"{rule} {name}")
 
 

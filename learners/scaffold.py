@@ -1,0 +1,120 @@
+"""SCAFFOLD: control variates at silos and server take the drift of a silo's data out of its local steps.
+
+Karimireddy et al. (2020), SCAFFOLD: Stochastic controlled averaging for federated learning, arXiv:1910.06378. On the
+road a silo whose vehicle never returns never uses its control variate: the metric ``without_state`` says how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from learners.classification_fedavg import ClassificationAveragingSettings
+from learners.engines.programs import State, Tensors, remove_prefix
+from learners.fedavg import DUAL_TEMPERATURE, NEGATIVES, FedAvgSettings
+from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server
+from learners.fednova import accumulated
+from learners.local_training import LocalSteps, Start
+from learners.state.silos import SiloStates
+from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
+from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveTask
+from learners.tasks.task import Task
+from vnetsim.errors.bounds import TRAINS
+from vnetsim.learning import LearnerContext, Update
+
+PAPER = "Karimireddy et al. (2020): SCAFFOLD: Stochastic controlled averaging for federated learning, arXiv:1910.06378"
+PAYLOAD = "the model and the server's control variate down, the model and the change of the silo's up: twice the model"
+EQUATIONS = (
+    "local step: y_i <- y_i - eta (g_i(y_i) - c_i + c)  (Eq. 3), from y_i = x; momentum acts on the bracket",
+    "silo: c_i^+ = c_i - c + (x - y_i) / (a eta)  (Eq. 4, option II), a = K for K steps without momentum",
+    "a with momentum rho: [K - rho (1 - rho^K) / (1 - rho)] / (1 - rho), so that c_i^+ is a mean of gradients (ours)",
+    "server: x <- mean of y_i, c <- c + 1/N sum_(i in S) (c_i^+ - c_i), N silos  (Eq. 5, eta_g = 1)",
+)
+CONTROL = "control."
+"""Prefix of c in the server's model, of c_i in a silo, and, with ``CHANGE`` before it, of c_i^+ - c_i in an upload."""
+CHANGE = "change."
+
+
+def controlled_averaging(context: LearnerContext, settings: Any, task: Task, facts: Mapping[str, str]) -> Parts:
+    """Return averaging with control variates of silos and server on a task whose optimizer is SGD.
+
+    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates.
+    """
+    first, silos = task.initial_state(), context.experiment.silos.count
+    names = [name for name, _ in task.network.named_parameters()]
+    zero = {CONTROL + name: torch.zeros_like(first[name]) for name in names}
+
+    def loss(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensor]:
+        """Return the task's loss plus <c - c_i, y>, which adds c - c_i to the gradient; and the task's, to report."""
+        found = task.loss(model, batch, base)
+        drift = [(batch[CONTROL + name] * y).sum() for name, y in model.named_parameters()]
+        return found + torch.stack(drift).sum(), found
+
+    def given(start: Start) -> Tensors:
+        """Return c - c_i."""
+        return {name: start.base[name] - c_i for name, c_i in (start.own or zero).items()}
+
+    def after(start: Start, y: State) -> tuple[State, State]:
+        """Return c_i^+ - c_i to send, and c_i^+ to keep."""
+        who, own = start.participant, start.own or zero
+        a_eta = task.learning_rate(who.passed) * accumulated(who.steps_of(settings.steps), settings.momentum)
+        new = {
+            CONTROL + name: own[CONTROL + name] - start.base[CONTROL + name] + (start.base[name] - y[name]) / a_eta
+            for name in names
+        }
+        return {CHANGE + name: new[name] - own[name] for name in new}, new
+
+    def next_control(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
+        """Return c + 1/N sum (c_i^+ - c_i)."""
+        changes = [remove_prefix(CHANGE, update.state) for update in updates]
+        return {name: state[name] + sum(one[name] for one in changes) / silos for name in zero}
+
+    server = averaging_server(context, settings, task, {**first, **zero}, not_of_model=(CONTROL,), beside=next_control)
+    local = LocalSteps(task, loss, given=given, after=after)
+    series = (*task.series(), WITHOUT_STATE)
+    return Parts(task=task, local=local, server=server, silos=SiloStates(own=True), series=series, facts=facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaffoldSettings(FedAvgSettings):
+    """Settings of contrastive learning and of the average."""
+
+
+class Scaffold(FederatedLearner):
+    """SCAFFOLD on FLSimCo's contrastive task."""
+
+    name, task, paper, payload, Settings = "scaffold", "contrastive", PAPER, PAYLOAD, ScaffoldSettings
+    equations, scales = (*DUAL_TEMPERATURE, *EQUATIONS), CONTRASTIVE_SCALES
+
+    @staticmethod
+    def parts(context: LearnerContext, settings: ScaffoldSettings) -> Parts:
+        """Return averaging with control variates on the contrastive task."""
+        task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
+        return controlled_averaging(context, settings, task, facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaffoldClassificationSettings(ClassificationAveragingSettings):
+    """Settings of classification and of the average.
+
+    Args:
+        weights: ``equal``: 1 / N, as in the paper; ``images``: n_k / n. Control variates always count equally.
+    """
+
+    weights: Annotated[Literal["images", "equal"], TRAINS] = "equal"
+
+
+class ScaffoldClassification(FederatedLearner):
+    """SCAFFOLD on labelled images."""
+
+    name, task, payload, Settings = "scaffold-classification", "classification", PAYLOAD, ScaffoldClassificationSettings
+    paper, equations, defaults, scales = PAPER, EQUATIONS, DEFAULTS, SCALES
+
+    @staticmethod
+    def parts(context: LearnerContext, settings: ScaffoldClassificationSettings) -> Parts:
+        """Return averaging with control variates on the classification task."""
+        return controlled_averaging(context, settings, ClassificationTask(context, settings), {})

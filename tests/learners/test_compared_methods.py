@@ -1,0 +1,244 @@
+"""FedProx, SCAFFOLD, FedNova, MOON, FedDyn: two rounds of a linear model by hand in float64; limits that are FedAvg."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from device_checks import learner_class
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from learners.data.sets import ImageSet
+from learners.encoders import Classifier
+from learners.fednova import accumulated
+from learners.moon import model_contrast
+from vnetsim.experiment import BlurSettings
+from vnetsim.learning import LearnerContext, Participant
+
+Model = dict[str, Tensor]
+MakeParticipant = Callable[..., Participant]
+LR, MOMENTUM, DECAY, STEPS, SILOS = 0.3, 0.9, 5e-4, 4, 6
+ROUNDS = [[(0, 1.0), (1, 1.0), (2, 0.5)], [(1, 0.25), (2, 1.0), (3, 1.0)]]
+"""Silo and share of the local steps of each participant: 4, 4 and 2 steps, then 1, 4 and 4."""
+SETTINGS: dict[str, dict[str, float]] = {
+    "fedavg": {}, "fedprox": {"mu": 0.4}, "scaffold": {}, "fednova": {}, "moon": {"mu": 2.0}, "feddyn": {"alpha": 0.3},
+}  # fmt: skip
+
+
+@pytest.fixture
+def new(
+    tiny: ImageSet,  # noqa: ARG001  the images
+    new_context: Callable[..., LearnerContext],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Any]:
+    """Return a maker of learners with a linear network on sharp images, silo i with 4 + 2 i of them, all in a batch."""
+    monkeypatch.setattr(
+        "learners.tasks.classification.create_classifier",
+        lambda *_, seed, **__: (torch.manual_seed(seed), Classifier(nn.Conv2d(3, 4, 1, bias=False), 4, 3))[1],
+    )
+
+    def make(name: str, **settings: Any) -> Any:
+        cls = learner_class(f"{name}-classification")
+        quick = {"batch": 64, "steps": STEPS, "lr": LR, "engine": "sequential"}
+        learner = cls.create(new_context(blur=BlurSettings(fraction=0.0)), cls.Settings(**quick | settings))
+        silos = learner._task.silos
+        silos._indices = [rows[: 4 + 2 * i] for i, rows in enumerate(silos._indices)]
+        return learner
+
+    return make
+
+
+@pytest.fixture
+def play(participant: MakeParticipant) -> Callable[..., Any]:
+    """Return a player of rounds; it returns the last round's result."""
+
+    def played(learner: Any, rounds: Sequence[Sequence[tuple[int, float]]] = ROUNDS) -> Any:
+        found = None
+        for number, silos in enumerate(rounds):
+            who = [participant(number, silo, work_share=share) for silo, share in silos]
+            found = learner.aggregate(learner.train(who))
+        return found
+
+    return played
+
+
+def model_of(learner: Any) -> Model:
+    return {name.removeprefix("model."): t for name, t in learner.state_dict().items() if name.startswith("model.")}
+
+
+def data_of(learner: Any) -> list[tuple[Tensor, Tensor]]:
+    """Return each silo's images as means over their pixels, normalised, and their labels."""
+    task, found = learner._task, []
+    for rows in task.silos._indices:
+        means = task.silos.pool[rows].double().mean(dim=(2, 3)) / 255
+        mean, std = (torch.tensor(one, dtype=torch.float64) for one in (task.mean, task.std))
+        found.append(((means - mean) / std, task._labels[rows]))
+    return found
+
+
+def features(w: Model, x: Tensor) -> Tensor:
+    return x @ w["trunk.weight"].squeeze().T
+
+
+def descend(x: Model, data: tuple[Tensor, Tensor], steps: int, rate: float, more: Callable[[Model], Any]) -> Model:
+    """Return a model after SGD with momentum and weight decay on the cross-entropy plus ``more``."""
+    w, velocity = {n: t.clone().requires_grad_() for n, t in x.items()}, dict.fromkeys(x, 0.0)
+    for _ in range(steps):
+        logits = features(w, data[0]) @ w["head.weight"].T + w["head.bias"]
+        value = cross_entropy(logits, data[1]) + more(w)
+        for (name, tensor), gradient in zip(w.items(), torch.autograd.grad(value, [*w.values()]), strict=True):
+            velocity[name] = MOMENTUM * velocity[name] + gradient + DECAY * tensor.detach()
+            tensor.data -= rate * velocity[name]
+    return {n: t.detach() for n, t in w.items()}
+
+
+def penalty(method: str, x: Model, server: Model, own: Model | None, images: Tensor, w: Model) -> Any:
+    """Return what a method adds to the loss of a step; ``own`` is what the silo kept, None before its first."""
+    zero = {n: torch.zeros_like(t) for n, t in x.items()}
+    far, linear = sum((w[n] - x[n]).square().sum() for n in w), own or zero
+    if method == "fedprox":
+        return 0.4 / 2 * far
+    if method == "scaffold":
+        return sum(((server[n] - linear[n]) * w[n]).sum() for n in w)
+    if method == "feddyn":
+        return 0.3 / 2 * far - sum((linear[n] * w[n]).sum() for n in w)
+    if method == "moon" and own:
+        z = features(w, images)
+        near, previous = (torch.exp(cosine_similarity(z, features(one, images)) / 0.5) for one in (x, own))
+        return -2.0 * torch.log(near / (near + previous)).mean()
+    return 0.0 * far
+
+
+def by_hand(method: str, x: Model, data: list[tuple[Tensor, Tensor]]) -> Model:
+    """Return the model after ``ROUNDS``, by the equations of the method's paper."""
+    zero = {n: torch.zeros_like(t) for n, t in x.items()}
+    own: dict[int, Model] = {}
+    server = dict(zero)
+    for number, silos in enumerate(ROUNDS):
+        rate, uploads, changes = LR * (1 + math.cos(math.pi * number / 4)) / 2, [], []
+        taus = [round(STEPS * share) for _, share in silos]
+        for (silo, _), tau in zip(silos, taus, strict=True):
+            mine = own.get(silo, zero)
+
+            more = partial(penalty, method, x, server, own.get(silo), data[silo][0])
+            w = descend(x, data[silo], tau, rate, more)
+            uploads.append(w)
+            # the sum over steps of how often a gradient is still in the velocity
+            a = sum((1 - MOMENTUM ** (tau - s)) / (1 - MOMENTUM) for s in range(tau))
+            if method == "scaffold":
+                own[silo] = {n: mine[n] - server[n] + (x[n] - w[n]) / (a * rate) for n in x}
+                changes.append({n: own[silo][n] - mine[n] for n in x})
+            elif method == "feddyn":
+                own[silo] = {n: mine[n] - 0.3 * (w[n] - x[n]) for n in x}
+            elif method == "moon":
+                own[silo] = w
+        sizes = [len(data[silo][1]) for silo, _ in silos]
+        equal = method in ("scaffold", "feddyn")
+        p = [1 / 3 if equal else size / sum(sizes) for size in sizes]
+        mean = {n: sum(q * w[n] for q, w in zip(p, uploads, strict=True)) for n in x}
+        if method == "scaffold":
+            server = {n: server[n] + sum(one[n] for one in changes) / SILOS for n in x}
+        elif method == "feddyn":
+            server = {n: server[n] - 0.3 / SILOS * sum(w[n] - x[n] for w in uploads) for n in x}
+            mean = {n: mean[n] - server[n] / 0.3 for n in x}
+        elif method == "fednova":
+            norms = [sum((1 - MOMENTUM ** (tau - s)) / (1 - MOMENTUM) for s in range(tau)) for tau in taus]
+            tau_eff = sum(q * a for q, a in zip(p, norms, strict=True))
+            mean = {
+                n: x[n] - tau_eff * sum(q * (x[n] - w[n]) / a for q, w, a in zip(p, uploads, norms, strict=True))
+                for n in x
+            }
+        x = mean
+    return x
+
+
+@pytest.mark.parametrize("method", sorted(SETTINGS))
+def test_two_rounds_are_what_the_equations_say(method: str, new: Callable[..., Any], play: Callable[..., Any]) -> None:
+    learner = new(method, **SETTINGS[method])
+    start, data = {n: t.double() for n, t in model_of(learner).items()}, data_of(learner)
+    result = play(learner)
+    expected, found = by_hand(method, start, data), model_of(learner)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name].double(), tensor, rtol=2e-5, atol=2e-6)
+    # what is reported is the cross-entropy, whatever is descended
+    assert 0 < result.metrics["loss"] < 1.2
+    keeps = method in ("scaffold", "moon", "feddyn")
+    assert result.metrics.get("without_state") == (pytest.approx(1 / 3) if keeps else None)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("fedprox", {"mu": 0.0}), ("moon", {"mu": 0.0}), ("fednova", {}), ("scaffold", {"weights": "images"})],
+)
+def test_at_its_limit_a_method_is_fedavg_to_the_bit(
+    method: str,
+    settings: dict[str, Any],
+    new: Callable[..., Any],
+    play: Callable[..., Any],
+    participant: MakeParticipant,
+) -> None:
+    fedavg, learner = new("fedavg"), new(method, **settings)
+    for learned in (fedavg, learner):
+        play(learned, [[(silo, 1.0) for silo, _ in ROUNDS[0]]])
+    if method == "scaffold":  # its control variates, kept at 0
+        state = learner.state_dict()
+        learner.load_state_dict({n: torch.zeros_like(t) if "control." in n else t for n, t in state.items()})
+    for learned in (fedavg, learner):
+        learned.aggregate(learned.train([participant(1, silo) for silo, _ in ROUNDS[1]]))
+    assert all(torch.equal(model_of(fedavg)[n], t) for n, t in model_of(learner).items())
+
+
+def test_a_small_alpha_makes_local_training_fedavgs_and_leaves_the_sum_of_changes(
+    new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    who = [participant(0, silo) for silo in range(3)]
+    fedavg, learner = new("fedavg"), new("feddyn", alpha=1e-9)
+    start = model_of(learner)
+    expected, uploads = fedavg.train(who), learner.train(who)
+    for one, other in zip(expected, uploads, strict=True):
+        assert all(torch.equal(one.state[n], other.state[n]) for n in start)
+    learner.aggregate(uploads)
+    for name, x in start.items():
+        changes = [one.state[name].double() - x for one in uploads]
+        mean = sum(one.state[name].double() for one in uploads) / 3
+        torch.testing.assert_close(model_of(learner)[name].double(), mean + sum(changes) / SILOS, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["scaffold", "moon", "feddyn"])
+def test_state_of_silos_and_server_goes_on_from_a_checkpoint(
+    method: str, new: Callable[..., Any], play: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    learner, other = new(method), new(method)
+    play(learner)
+    other.load_state_dict(learner.state_dict())
+    found = []
+    for one in (learner, other):
+        one.aggregate(one.train([participant(2, silo) for silo in (1, 3, 5)]))
+        found.append(one.state_dict())
+    assert found[0].keys() == found[1].keys()
+    assert any(name.startswith("silo.") for name in found[0])
+    assert all(torch.equal(tensor, found[1][name]) for name, tensor in found[0].items())
+
+
+def test_payload_and_work(new: Callable[..., Any]) -> None:
+    fedavg = new("fedavg").cost(0)
+    for method in SETTINGS:
+        cost = new(method).cost(0)
+        copies = 2 if method == "scaffold" else 1
+        assert cost.download_bytes == cost.upload_bytes == copies * fedavg.download_bytes
+        assert cost.work_flop == pytest.approx(fedavg.work_flop * (5 / 3 if method == "moon" else 1))
+        timed = cost.of(1_000_000, 1e6)  # another model on the clock
+        assert (timed.download_bytes, timed.upload_bytes) == (copies * 1_000_000,) * 2
+
+
+def test_parts_of_the_equations() -> None:
+    assert [accumulated(steps, 0.0) for steps in (1, 5)] == [1, 5]
+    assert accumulated(3, 0.5) == pytest.approx(1 + 1.5 + 1.75)
+    z = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    assert float(model_contrast(z, z, z, 0.5)) == pytest.approx(math.log(2))
+    assert float(model_contrast(z, z, -z, 0.5)) == pytest.approx(math.log(1 + math.exp(-4)))
