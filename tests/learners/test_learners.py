@@ -90,8 +90,12 @@ def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], i
     assert model_of(learner), "the model stands under model.*"
 
 
-PASSES = {"flsimco": 2, "fedavg": 2, "discard": 2, "fedco": 4 / 3, "cdl": 2}
-"""Networks and views that an image passes forward and backward in a step; FedCo's key encoder forward alone."""
+PASSES = {
+    "flsimco": 2, "fedavg": 2, "fedprox": 2, "scaffold": 2, "discard": 2, "fedco": 4 / 3, "cdl": 2,
+    "moon-classification": 5 / 3,
+}  # fmt: skip
+"""Networks and views that an image passes forward and backward in a step; FedCo's key encoder, MOON's two frozen models
+forward alone."""
 
 
 def test_cost_is_what_a_local_training_moves_and_computes(learner_class: Any, new: Callable[..., Any]) -> None:
@@ -104,6 +108,9 @@ def test_cost_is_what_a_local_training_moves_and_computes(learner_class: Any, ne
             assert cost.work_flop == pytest.approx(3 * batch * 3 * passes * learner._task.flop, rel=1e-12)
         if learner_class.name in {"cdl", "dsgd"}:
             assert (cost.download_bytes, cost.upload_bytes, cost.exchange.send_bytes) == (0, 0, model)
+        elif learner_class.name.startswith("scaffold"):  # a control variate for each trained parameter
+            controls = sum(one.nbytes for one in learner._task.network.parameters())
+            assert cost.download_bytes == cost.upload_bytes == model + controls
         elif learner_class.name != "fedco":
             assert cost.download_bytes == cost.upload_bytes == model
 

@@ -29,12 +29,14 @@ OTHERS: dict[str, Any] = {
     "local_test": 7, "overseas_steps": 3, "max_teachers": 1, "similarity": "step", "server": "none",
     "variant": "guest-average",
     "test_frames": 5, "coupling": "beta", "beta": 0.9, "divergence_schedule": "linear", "temperature": 1.5,
+    "mu": 0.5, "alpha": 0.3,
 }  # fmt: skip
 """Another value of each setting."""
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {("cdl", "beta"): {"coupling": "beta"}}
 """Other settings without which one has no effect."""
 ELSEWHERE = {
     *(one.name for one in fields(AveragingSettings)),  # test_averaging_settings
+    "weights",  # likewise
     *("encoder", "precision", "engine", "solver"),  # test_encoders, test_precision, test_engines, test_transport
     "bank",  # test_contrastive_learners
 }
