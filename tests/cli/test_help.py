@@ -10,7 +10,7 @@ from vnetsim.scenario.settings_file import load_experiment
 
 COMMANDS = (
     *("run", "mobility", "compare", "resume", "report", "export", "bench"),
-    *("learners", "plugins", "check", "settings", "cite", "docs", "init"),
+    *("learners", "plugins", "check", "settings", "cite", "docs", "init", "new"),
 )
 
 
@@ -45,6 +45,8 @@ def test_every_command_and_every_option_is_explained(command, capsys):
         (["run", "gaussian", "--rounds", "many"], 'unable to convert "many" into int'),
         (["run", "gaussian", "--rounds", "0"], "rounds must be between"),
         (["run", "gaussian", "--learner", "flsimko"], "unknown learner 'flsimko'. Did you mean 'flsimco'?"),
+        (["run", "gaussian", "--learner", "fednova"], "Did you mean 'fednova-classification'? Available: cdl"),
+        (["new", "learner", "my-method"], "my-method: cannot name a class; take letters, digits and _"),
         (["run", "gaussian", "--set", "learning.bath=3"], "learning: unknown key 'bath'. Did you mean 'batch'?"),
         (["run", "gaussian", "--device", "tpu"], "--device tpu: must be auto, cpu, cuda or cuda:N"),
         (["run", "gaussian", "--set", "data.name=mnist"], "unknown data set 'mnist'"),

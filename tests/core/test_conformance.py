@@ -21,11 +21,13 @@ NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", 
 BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
 SLOW = {
     "afl-delay", "cdl", "discard", "dsgd", "fedadam", "fedasync", "fedavg", "fedavg-steering", "fedavgm", "fedco",
-    "fedefm", "flsimco", "jumps", "road",
+    "fedefm", "feddyn-classification", "fednova-classification", "fedprox", "fedprox-classification",
+    "fedprox-steering", "flsimco", "jumps", "moon-classification", "road", "scaffold", "scaffold-classification",
 }  # fmt: skip
 """What trains or simulates for a second or more: `make test-all` checks it, and one or two of its kind run always."""
 EXAMPLES = {
     "fedprox.py:FedProx": {},
+    "scaffold.py:Scaffold": {},
     "plugins/gratings.py:Gratings": {},
     "plugins/growing_rounds.py:GrowingRounds": {},
     "plugins/half_hearted.py:HalfHearted": {},

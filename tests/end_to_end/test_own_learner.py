@@ -10,6 +10,7 @@ from vnetsim.storage.run_directory import RunDirectory
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
 EXAMPLE = FOLDER / "fedprox.py"
+SCAFFOLD = FOLDER / "scaffold.py"
 FEDPROX = f"{EXAMPLE}:FedProx"
 
 
@@ -17,11 +18,29 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", (FOLDER / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_document_quotes_the_example_as_it_is():
-    text = EXAMPLE.read_text()
-    (block,) = blocks("python")
-    assert block == text[text.index("@dataclass") :]
-    assert text.count("\n") < 60
+def test_the_document_quotes_the_examples_as_they_are() -> None:
+    for file, block in zip((EXAMPLE, SCAFFOLD), blocks("python"), strict=True):
+        text = file.read_text()
+        assert block == (text[text.index("@dataclass") :] if file == EXAMPLE else text)
+        assert text.count("\n") < 60
+
+
+@pytest.mark.slow
+def test_a_new_learner_runs_and_is_scaffold(cli: Cli, refused: Refused, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = cli("new", "learner", "Mine")
+    assert (made.status, made.out.strip()) == (0, "Mine.py")
+    assert "next: vnetsim run gaussian --learner Mine.py:Mine" in made.err
+    assert "Mine.py: exists; take another name" in refused("new", "learner", "Mine")
+    found = []
+    few = ("--device", "cpu", "--rounds", "3", "--set", "round.quorum=2", "--set", "data.train_images=200")
+    plain = (*few, "--set", "learning.momentum=0", "--set", "learning.steps=2", "--set", "learning.batch=4")
+    for learner, folder in (("Mine.py:Mine", "mine"), ("scaffold-classification", "built-in")):
+        done = cli("run", "gaussian", "--learner", learner, *plain, "--out", folder)
+        assert (done.status, done.err) == (0, "")
+        found.append([RunDirectory(Path(folder)).read(name) for name in ("participations", "metrics", "rounds")])
+    assert all(mine.equals(built_in) for mine, built_in in zip(*found, strict=True))
+    assert "without_state" in found[0][1]["name"].to_list()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from cyclopts import App, Group, Parameter
 import vnetsim
 from vnetsim.cli.bench import bench
 from vnetsim.cli.ending import status_of
-from vnetsim.cli.lookup import check, cite, docs, init, learners, plugins, settings
+from vnetsim.cli.lookup import check, cite, docs, init, learners, new, plugins, settings
 from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, settings_of, typed
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
@@ -355,7 +355,7 @@ def export(folder: Path, /, *, to: OutputPath = None, tensorboard: OutputPath = 
     return 0
 
 
-for command in (bench, learners, plugins, check, settings, cite, docs, init):
+for command in (bench, learners, plugins, check, settings, cite, docs, init, new):
     app.command(command)
 
 

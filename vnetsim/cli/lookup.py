@@ -1,4 +1,4 @@
-"""Commands that show information and run nothing: plug-ins, settings, citations, documentation, shipped scenarios."""
+"""Commands that run nothing: plug-ins, settings, citations, documentation, scenarios, a learner to begin with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -240,4 +240,20 @@ def init(folder: Path, /) -> int:
     for path in copy_scenarios(folder):
         print(plain(str(path)))
     tell(f"next: vnetsim run {shlex.quote(str(folder / FIRST))}")
+    return 0
+
+
+def new(kind: Literal["learner"], name: str, /) -> int:
+    """Write a plug-in of your own to begin with, which runs as it is: NAME.py in this folder, with the class NAME.
+
+    Args:
+        kind: What to write: learner, a method with state in silos and server.
+        name: Name of the class and, with .py, of the file.
+    """
+    from vnetsim.scenario.shipped import copy_learner  # noqa: PLC0415 - keeps --help quick
+
+    assert kind == "learner"
+    file = copy_learner(name)
+    print(file)
+    tell(f"next: vnetsim run gaussian --learner {file}:{name}")
     return 0

@@ -46,11 +46,14 @@ class NotFiniteError(RunError):
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """Return the error for a name that does not exist; it suggests the nearest known one, ignoring case, and lists all.
 
+    The nearest is one that begins with the name and a hyphen, if there is one.
+
     ``kind`` is what the name should have been, such as ``"learner"`` or ``"key"``; ``where`` is the file or option.
     """
     names = sorted(known)
     folded = {known.casefold(): known for known in names}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    longer = [one for one in folded if one.startswith(f"{name.casefold()}-")]
+    close = longer or difflib.get_close_matches(name.casefold(), folded, n=1)
     hint = f" Did you mean '{folded[close[0]]}'?" if close else ""
     prefix = f"{where}: " if where else ""
     return InputError(f"{prefix}unknown {kind} '{name}'.{hint} Available: {', '.join(names) or 'none'}.")

@@ -1,7 +1,8 @@
-"""The scenarios that come with the package."""
+"""The scenarios that come with the package, and the learner to begin with."""
 
 from __future__ import annotations
 
+import keyword
 import re
 import shutil
 import sysconfig
@@ -49,3 +50,25 @@ def copy_scenarios(folder: Path) -> list[Path]:
     except OSError as error:
         raise RunError(f"{folder}: cannot copy the scenarios there: {error.strerror}.") from error
     return sorted(path for path in folder.iterdir() if path.suffix in {".sumocfg", ".toml"})
+
+
+def copy_learner(name: str) -> Path:
+    """Write the shipped learner with state, renamed to ``name``, into the present folder and return the file.
+
+    Raises:
+        InputError: ``name`` cannot name a class, or the file exists.
+        RunError: it cannot be written.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise InputError(f"{name}: cannot name a class; take letters, digits and _, no digit first, such as MyMethod.")
+    file = Path(f"{name}.py")
+    text = (shipped_scenarios() / "scaffold.py").read_text(encoding="utf-8")
+    text = text.replace('"scaffold"', f'"{name}"').replace("ScaffoldSettings", f"{name}Settings")
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text.replace("class Scaffold(", f"class {name}("))
+    except FileExistsError as error:
+        raise InputError(f"{file}: exists; take another name, or move it away.") from error
+    except OSError as error:
+        raise RunError(f"{file}: cannot be written: {error.strerror}.") from error
+    return file
