@@ -19,6 +19,7 @@ from learners.engines import recorded, store
 from learners.engines.programs import SequentialEngine, TrainingJob
 from learners.engines.recorded import RecordedEngine
 from learners.engines.store import RecordingStore, store_of
+from learners.tasks.classification import ClassificationTask
 from vnetsim.random_streams import Streams
 
 
@@ -78,41 +79,47 @@ def other_images() -> Any:
 
 
 def own_task() -> Any:
-    """A task of the user's, whose loss may depend on more than settings."""
-    kind = learner_class("fedavg-classification")
-    parts = kind.parts
-
-    def changed(*given: Any) -> Any:
-        found = parts(*given)
-        task = found.task
-        task.__class__ = type("Own", (type(task),), {"__module__": "own"})
-        local = type(found.local)(task)
-        return replace(found, local=local)
-
-    return mock.patch.object(kind, "parts", staticmethod(changed))
+    """The task is of a class of the user's."""
+    return mock.patch("learners.classification_fedavg.ClassificationTask", OwnTask)
 
 
 def deterministic() -> Any:
     return mock.patch("torch.are_deterministic_algorithms_enabled", return_value=True)
 
 
+class OwnTask(ClassificationTask):
+    """A user's, whose steps may depend on more than settings."""
+
+
 @pytest.mark.parametrize(
-    ("another", "settings"),
+    ("first", "another", "settings"),
     [
-        (mock.MagicMock, {"momentum": 0.5}),
-        (mock.MagicMock, {"batch": 3}),
-        (other_images, {}),
-        (own_task, {}),
-        (deterministic, {}),
+        (mock.MagicMock, mock.MagicMock, {"momentum": 0.5}),
+        (mock.MagicMock, mock.MagicMock, {"batch": 3}),
+        (mock.MagicMock, other_images, {}),
+        (own_task, own_task, {}),
+        (mock.MagicMock, deterministic, {}),
     ],
     ids=["settings", "shapes", "images", "user's class", "arithmetic"],
 )
-def test_another_step_is_recorded_anew(another: Callable[[], Any], settings: Any, made: list[None]) -> None:
+def test_another_step_is_recorded_anew(
+    first: Callable[[], Any],
+    another: Callable[[], Any],
+    settings: Any,
+    made: list[None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[bool] = []
+    agrees = RecordedEngine._agrees
+    monkeypatch.setattr(
+        RecordedEngine, "_agrees", lambda *given, **more: compared.append(agrees(*given, **more)) or compared[-1]
+    )
     shared = RecordingStore()
-    assert trains_alike(shared, jobs()[:1])
+    with first():
+        assert trains_alike(shared, jobs()[:1])
     with another():
         assert trains_alike(shared, jobs(seed=1, **settings)[:1])
-    assert len(made) == 2
+    assert (len(made), compared) == (2, [True, True]), "each with its own, and no other is tried"
 
 
 def test_a_recording_of_equal_value_is_still_compared(made: list[None]) -> None:
