@@ -18,7 +18,7 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", (FOLDER / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_document_quotes_the_examples_as_they_are() -> None:
+def test_the_document_quotes_the_examples_as_they_are():
     for file, block in zip((EXAMPLE, SCAFFOLD), blocks("python"), strict=True):
         text = file.read_text()
         assert block == (text[text.index("@dataclass") :] if file == EXAMPLE else text)
@@ -26,7 +26,7 @@ def test_the_document_quotes_the_examples_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_a_new_learner_runs_and_is_scaffold(cli: Cli, refused: Refused, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_new_learner_runs_and_is_scaffold(cli, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = cli("new", "learner", "Mine")
     assert (made.status, made.out.strip()) == (0, "Mine.py")
