@@ -14,14 +14,9 @@ import numpy as np
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.federated import FederatedLearner, Parts, averaging_server, weights_of
 from learners.local_training import LocalSteps
-from learners.mathematics.weights import Weights
+from learners.mathematics.weights import Weights, count_gradients
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
 from vnetsim.learning import LearnerContext, Participant
-
-
-def accumulated(steps: int, momentum: float) -> float:
-    """Return |a|_1 of so many steps of SGD: how many times a constant gradient counts in their sum (section 4.2)."""
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 class FedNova(FederatedLearner):
@@ -52,7 +47,7 @@ class FedNova(FederatedLearner):
         def counts(participants: Sequence[Participant]) -> Weights:
             """Return a_k of each participant."""
             steps = [one.steps_of(settings.steps) for one in participants]
-            return np.array([accumulated(one, settings.momentum) for one in steps])
+            return np.array([count_gradients(one, settings.momentum) for one in steps])
 
         def weights(participants: Sequence[Participant]) -> Weights:
             """Return p_k / a_k, scaled to the sum 1; p_k if all a_k are equal."""

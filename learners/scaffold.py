@@ -17,8 +17,8 @@ from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import State, Tensors, remove_prefix
 from learners.fedavg import DUAL_TEMPERATURE, NEGATIVES, FedAvgSettings
 from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server
-from learners.fednova import accumulated
 from learners.local_training import LocalSteps, Start
+from learners.mathematics.weights import count_gradients
 from learners.state.silos import SiloStates
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
 from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveTask
@@ -61,7 +61,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
     def after(start: Start, y: State) -> tuple[State, State]:
         """Return c_i^+ - c_i to send, and c_i^+ to keep."""
         who, own = start.participant, start.own or zero
-        a_eta = task.learning_rate(who.passed) * accumulated(who.steps_of(settings.steps), settings.momentum)
+        a_eta = task.learning_rate(who.passed) * count_gradients(who.steps_of(settings.steps), settings.momentum)
         new = {
             CONTROL + name: own[CONTROL + name] - start.base[CONTROL + name] + (start.base[name] - y[name]) / a_eta
             for name in names

@@ -73,6 +73,14 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     return mean.result()
 
 
+def count_gradients(steps: int, momentum: float) -> float:
+    """Return how many times a constant gradient counts in what so many steps of SGD change.
+
+    |a|_1 of Wang et al. (2020), arXiv:2007.07481, section 4.2.
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
 def squared_norm(tensors: Iterable[Tensor]) -> float:
     """Return the sum of squares of all tensors' values, in float64; waits for the device once."""
     return math.fsum(read([tensor.to(torch.float64).square().sum() for tensor in tensors]))

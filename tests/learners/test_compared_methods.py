@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from learners.data.sets import ImageSet
 from learners.encoders import Classifier
-from learners.fednova import accumulated
+from learners.mathematics.weights import count_gradients
 from learners.moon import model_contrast
 from vnetsim.experiment import BlurSettings
 from vnetsim.learning import LearnerContext, Participant
@@ -237,8 +237,8 @@ def test_payload_and_work(new: Callable[..., Any]) -> None:
 
 
 def test_parts_of_the_equations() -> None:
-    assert [accumulated(steps, 0.0) for steps in (1, 5)] == [1, 5]
-    assert accumulated(3, 0.5) == pytest.approx(1 + 1.5 + 1.75)
+    assert [count_gradients(steps, 0.0) for steps in (1, 5)] == [1, 5]
+    assert count_gradients(3, 0.5) == pytest.approx(1 + 1.5 + 1.75)
     z = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     assert float(model_contrast(z, z, z, 0.5)) == pytest.approx(math.log(2))
     assert float(model_contrast(z, z, -z, 0.5)) == pytest.approx(math.log(1 + math.exp(-4)))
