@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -125,10 +126,9 @@ class SumoSession:
 
     def _connect(self) -> Any:
         """Start SUMO, wait for its answer, return the connection; InputError if SUMO refuses, RunError if silent."""
-        import traci  # noqa: PLC0415 - only for live SUMO, like the next
-        from sumolib.miscutils import getFreeSocketPort  # noqa: PLC0415
-
-        port = getFreeSocketPort()
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
         program = binary(self.command[0])
         # with the configuration's own port and number of clients, SUMO would wait for other clients
         command = [str(program), *self.command[1:], *self._outputs]
@@ -143,6 +143,8 @@ class SumoSession:
             )
         except OSError as error:
             raise RunError(f"{program}: cannot start SUMO: {error.strerror}.") from error
+        import traci  # noqa: PLC0415 - only for live SUMO, and while SUMO loads the scenario
+
         deadline = time.monotonic() + _CONNECT_S
         connection: Any = None
         while True:
