@@ -19,10 +19,12 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD, Exchange, Series
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory, Scan
 from vnetsim.storage.structure import structure
-from vnetsim.storage.tables import REALS, TABLES, frame
+from vnetsim.storage.tables import TABLES, frame
 
 WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
 """Columns that identify a window, in every table with windows."""
+_WINDOW_COLUMNS = (*WINDOW_KEY, "exit_s", "entry_speed_mps", "level_px")
+_WINDOW_WORDS = ("vehicle_type", "entry_cause", "exit_cause")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +46,7 @@ class RunData:
         manifest: ``manifest.json``.
         experiment: settings of ``experiment.toml``.
         experiment_text: text of ``experiment.toml``.
-        windows: the table ``windows`` without its paths.
+        windows: the columns of the table ``windows`` that pages use; words are categories, to save memory.
         measured: the table ``metrics``, with a row for each aggregator.
         lanes: the table ``map``.
         samples: example images; None if there are none.
@@ -194,8 +196,8 @@ def load(run: Path) -> RunData:
         if name == "windows" and (required or directory.has(name)):
             # paths are most of a run's data, so they are read only when drawn
             paths = directory.scan(name)
-            plain = [column.name for column in columns if column.dtype != REALS]
-            tables[name] = paths.collect(lambda rows, plain=plain: rows.select(*plain))  # type: ignore[misc]
+            words = pl.col(_WINDOW_WORDS).cast(pl.Categorical)
+            tables[name] = paths.collect(lambda rows, words=words: rows.select(*_WINDOW_COLUMNS, words))  # type: ignore[misc]
         elif directory.has(name):
             tables[name] = directory.read(name)
         else:

@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import PercentFormatter
 
 from analysis.formatting import NONE, count, number, percent, plural, quantity, sentence_case, shortened
-from analysis.loading import RunData
+from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.place import map_axes
 from analysis.statistics.windows import merged_windows
 from analysis.style import (
@@ -51,7 +51,8 @@ def successions(windows: pl.DataFrame) -> pl.DataFrame:
     """
     mine = pl.col("vehicle_id") == pl.col("vehicle_id").shift(-1)
     return (
-        windows.sort("vehicle_id", "enter_s", maintain_order=True)
+        windows.select(*WINDOW_KEY, "exit_s")
+        .sort("vehicle_id", "enter_s", maintain_order=True)
         .with_columns(next_rsu_id=pl.col("rsu_id").shift(-1), gap_s=pl.col("enter_s").shift(-1) - pl.col("exit_s"))
         .filter(mine & (pl.col("rsu_id") != pl.col("next_rsu_id")))
         .select("vehicle_id", "rsu_id", "next_rsu_id", "gap_s")

@@ -179,14 +179,18 @@ def _read_paths(run: RunData, every: int) -> _Paths:
             rsu=pl.col("rsu_id").replace_strict(rsus, range(len(rsus)), return_dtype=pl.Int32),
         )
         .drop("vehicle_id", "rsu_id")
+        .sort("row")
     )
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
     waiting: list[pl.DataFrame] = []  # windows of paths that go on
-    for begin in range(0, run.windows.height, _BATCH):
-        read = run.paths.collect(lambda rows, begin=begin: rows.slice(begin, _BATCH).select(_POINTS))  # type: ignore[misc]
-        rows = pl.concat([*waiting, read.with_row_index("row", begin).join(parts, on="row")])
-        waiting = [rows.filter(pl.col("last_row") >= begin + _BATCH)]
-        whole = rows.filter(pl.col("last_row") < begin + _BATCH).sort("place")
+    size = _BATCH * min(every, 4)
+    for begin in range(0, run.windows.height, size):
+        read = run.paths.collect(lambda rows, begin=begin: rows.slice(begin, size).select(_POINTS))  # type: ignore[misc]
+        low, high = np.searchsorted(parts["row"], [begin, begin + size])
+        some = parts[low:high]
+        rows = pl.concat([*waiting, read[some["row"] - begin].hstack(some)])
+        waiting = [rows.filter(pl.col("last_row") >= begin + size)]
+        whole = rows.filter(pl.col("last_row") < begin + size).sort("place")
         if whole.is_empty():
             continue
         joined, time_s, x_m, y_m, first = _join_paths(whole)

@@ -76,7 +76,7 @@ def vehicles(run: RunData) -> pl.DataFrame:
     invited = run.invited
     took_part = run.participations.group_by("vehicle_id").agg(pl.col("approach").first())
     committed = invited.filter(outcome="committed")["vehicle_id"].unique().to_list()
-    return seen.join(took_part, on="vehicle_id", how="left").with_columns(
+    return seen.join(took_part, on="vehicle_id", how="left", maintain_order="left").with_columns(
         invited=pl.col("vehicle_id").is_in(invited["vehicle_id"].unique().to_list()),
         committed=pl.col("vehicle_id").is_in(committed),
     )
@@ -213,7 +213,7 @@ def failed_panel(run: RunData) -> Drawn:
                 label=f"{words} ({count(rows.height)})", rasterized=rows.height > 1500,
             )  # fmt: skip
     legend(ax, columns=2)
-    ends = at.group_by("outcome").len().sort("len", descending=True)
+    ends = at.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
     parts = ", ".join(f"{OUTCOMES[name][0]} {count(rows)}" for name, rows in ends.iter_rows())
     invited = run.invited.height
     return figure, f"{count(at.height)} of {plural(invited, 'participation')} were cut: {parts}."
@@ -225,7 +225,9 @@ def _places(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
     keys = failed.select(WINDOW_KEY).unique()
     path = ("path_time_s", "path_x_m", "path_y_m")
     paths = run.paths.collect(lambda rows: rows.select(*WINDOW_KEY, *path).join(keys.lazy(), on=WINDOW_KEY, how="semi"))
-    joined = failed.select(*WINDOW_KEY, "outcome", "end_s").join(paths, on=WINDOW_KEY, how="inner")
+    joined = failed.select(*WINDOW_KEY, "outcome", "end_s").join(
+        paths, on=WINDOW_KEY, how="inner", maintain_order="left_right"
+    )
     places: list[tuple[str, float, float]] = []
     for outcome, end_s, *columns in joined.select("outcome", "end_s", *path).iter_rows():
         time_s, x_m, y_m = (np.asarray(values, np.float64) for values in columns)

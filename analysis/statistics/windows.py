@@ -48,12 +48,10 @@ class StepCurve:
 
 def in_coverage(windows: pl.DataFrame) -> StepCurve:
     """Return the number of windows that contain each instant; they contain ``enter_s``, but not ``exit_s``."""
-    times = np.concatenate([windows["enter_s"].to_numpy(), windows["exit_s"].to_numpy()])
-    change = np.repeat([1, -1], windows.height)
-    instants, index = np.unique(times, return_inverse=True)
-    total = np.zeros(len(instants), np.int64)
-    np.add.at(total, index, change)
-    return StepCurve(time_s=instants, value=np.cumsum(total))
+    entered, left = (np.sort(windows[name].to_numpy()) for name in ("enter_s", "exit_s"))
+    instants = np.unique(np.concatenate([entered, left]))
+    value = np.searchsorted(entered, instants, "right") - np.searchsorted(left, instants, "right")
+    return StepCurve(time_s=instants, value=value)
 
 
 def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +113,7 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
     columns, rows = int(np.ceil((x_max - x_min) / cell)), int(np.ceil((y_max - y_min) / cell))
     collect = windows.collect if isinstance(windows, Scan) else lambda query: query(windows.lazy()).collect()
     length_m, points = collect(
-        lambda rows: rows.select(pl.col("path_length_m").sum(), pl.col("path_x_m").list.len().cast(pl.Int64).sum())
+        lambda rows: rows.select(pl.col("path_length_m").sum(), pl.col("path_time_s").list.len().cast(pl.Int64).sum())
     ).row(0)
     every = max(1, int(np.ceil((length_m / cell + points) / MAX_MAP_SAMPLES)))
     drawn = collect(lambda rows: rows.select(_PATH).with_row_index().filter(pl.col("index") % every == 0))
@@ -245,7 +243,7 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 
     Windows whose entry was not seen are left out, see ``lasting``, and so are those without a finite length.
     """
-    whole = lasting(windows)
+    whole = lasting(windows.select("enter_s", "exit_s", "entry_cause", "exit_cause"))
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
     whole = whole.filter(pl.col("lasted_s").is_finite())
@@ -260,8 +258,8 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 def entries(windows: pl.DataFrame) -> pl.DataFrame:
     """Return the windows that began at the rim of a disc and have a known entry speed.
 
-    If none did, return all windows with a known entry speed.
+    If none did, return all windows with a known entry speed. Of the columns, speeds and blur levels are kept.
     """
-    known = windows.filter(pl.col("entry_speed_mps").is_finite())
+    known = windows.select("entry_cause", "^(entry_speed_mps|level_px)$").filter(pl.col("entry_speed_mps").is_finite())
     crossing = known.filter(pl.col("entry_cause") == "crossing")
     return known if crossing.is_empty() else crossing

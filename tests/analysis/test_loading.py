@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from received import reseal
 
-from analysis.loading import select_for_page
+from analysis.loading import load, select_for_page
 from analysis.report.page import build_report
 from vnetsim.errors import InputError
 
@@ -18,6 +18,12 @@ def run(tmp_path, make_run):
 def test_not_a_run_directory(tmp_path):
     with pytest.raises(InputError, match=r"not a run directory, it has no manifest\.json"):
         build_report(tmp_path)
+
+
+def test_of_each_window_little_is_in_memory(make_run, tmp_path):
+    windows = load(make_run(tmp_path / "run", vehicles=3000)).windows
+    assert windows.height == 3000
+    assert windows.estimated_size() < 90 * windows.height
 
 
 def cut(run, name):
