@@ -15,6 +15,8 @@ from analysis.statistics.windows import lasting, survival
 from analysis.style import BLUE, HALF_IN, OUTCOMES, PALE, VERMILION, Drawn, drawing, legend, panel
 
 _MOST_GROUPS = 12
+_MOST_FAILED = 20_000
+"""Of more participations that were cut, only every k-th is drawn."""
 _FAILED = ("left_download", "left_training", "left_exchange", "left_upload", "deadline", "stale")
 
 
@@ -203,20 +205,22 @@ def failed_panel(run: RunData) -> Drawn:
     if failed.is_empty() or run.paths is None:
         return None, "Not drawn: no participation was cut." if failed.is_empty() else "Not drawn: no paths are known."
     figure, ax = map_axes(run)
-    at = _places(run, failed)
+    every = -(-failed.height // _MOST_FAILED)
+    at = _places(run, failed.gather_every(every))
     for outcome in _FAILED:
         rows = at.filter(outcome=outcome)
         if rows.height:
             words, colour = OUTCOMES[outcome]
             ax.plot(
                 rows["x_m"], rows["y_m"], "o", color=colour, markersize=3.6, markeredgewidth=0, alpha=0.6,
-                label=f"{words} ({count(rows.height)})", rasterized=rows.height > 1500,
+                label=f"{words} ({count(failed.filter(outcome=outcome).height)})", rasterized=rows.height > 1500,
             )  # fmt: skip
     legend(ax, columns=2)
-    ends = at.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
+    ends = failed.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
     parts = ", ".join(f"{OUTCOMES[name][0]} {count(rows)}" for name, rows in ends.iter_rows())
     invited = run.invited.height
-    return figure, f"{count(at.height)} of {plural(invited, 'participation')} were cut: {parts}."
+    drawn = f" Shown is one in {count(every)} of them." if every > 1 else ""
+    return figure, f"{count(failed.height)} of {plural(invited, 'participation')} were cut: {parts}.{drawn}"
 
 
 def _places(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
