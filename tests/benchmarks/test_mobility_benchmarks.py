@@ -16,7 +16,6 @@ import time
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 import sumo
