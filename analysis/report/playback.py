@@ -89,8 +89,13 @@ def playback(run: RunData) -> Playback | None:
         return None
     every = -(-run.windows.height // MOST_WINDOWS)
     paths = _read_paths(run, every)
+    tried, text = 1, ""  # points of the paths in the text, and the text
     for tolerance_m in TOLERANCE_M:
-        text = _pack(run, paths, tolerance_m)
+        points = np.count_nonzero(paths.columns["needed_m"] > tolerance_m)
+        # fewer points take more bytes each, so this text would be too long
+        if len(text) * points > LIMIT_BYTES * tried and tolerance_m != TOLERANCE_M[-1]:
+            continue
+        tried, text = points, _pack(run, paths, tolerance_m)
         if len(text) <= LIMIT_BYTES:
             break
     return Playback(
@@ -121,9 +126,10 @@ def thin_paths(
     """
     needed_m = np.zeros(len(time_s), np.float32)
     needed_m[first] = needed_m[np.append(first[1:], len(time_s)) - 1] = np.inf
-    points = np.flatnonzero(needed_m == 0)  # candidates: points in a piece where some are too far off
+    keep = needed_m > 0
+    points = np.flatnonzero(~keep)  # candidates: points in a piece where some are too far off
     while len(points):
-        kept = np.flatnonzero(needed_m)
+        kept = np.flatnonzero(keep)
         piece = np.searchsorted(kept, points) - 1
         length_s = np.diff(time_s[kept])
         passed_s = time_s[points] - time_s[kept][piece]
@@ -139,6 +145,7 @@ def thin_paths(
         # a piece is looked at only at tolerances at which both its ends are kept
         ends = needed_m[kept[piece[split]]], needed_m[kept[piece[split] + 1]]
         needed_m[points[split]] = np.minimum(np.sqrt(worst_m2[split]), np.minimum(*ends))
+        keep[points[split]] = True
         points = points[far & ~split]
     return needed_m
 
