@@ -170,6 +170,31 @@ def test_a_change_is_relative_to_the_decoded_download(new_context: MakeContext, 
     assert all(torch.allclose(update.state[name], base[name], atol=1e-4) for name in weights)
 
 
+@pytest.mark.usefixtures("tiny")
+def test_each_transfer_has_draws_of_its_own(new_context: MakeContext, participant: MakeParticipant) -> None:
+    seeds: list[int] = []
+
+    class Seen(Float32):
+        """Notes the seeds of its draws."""
+
+        def send(self, tensors: Any, memory: Any, draws: Any) -> Sent:
+            seeds.append(draws.initial_seed())
+            return super().send(tensors, memory, draws)
+
+    learner = ClassificationFedAvg.create(
+        new_context(max_staleness=1, codec=Seen(), download_codec=Seen()), ClassificationFedAvg.Settings(**QUICK)
+    )
+    play(learner, participant, range(2))
+    once = sorted(set(seeds))
+    assert len(once) == 2 * 2 * 2, "rounds, vehicles and directions; a download is decoded again for the change"
+    play(
+        ClassificationFedAvg.create(new_context(max_staleness=1, codec=Seen()), learner.Settings(**QUICK)),
+        participant,
+        range(2),
+    )
+    assert sorted(set(seeds)) == once, "the same for the same seed"
+
+
 def broken(result: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Any:
     class Mine(Float32):
         name = "mine"
