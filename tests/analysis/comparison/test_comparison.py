@@ -15,6 +15,7 @@ from analysis.comparison.pairs import Columns, ComparedPair, compare_together, c
 from analysis.comparison.plots import (
     mean_and_interval,
 )
+from analysis.comparison.sections import _not_compared_words as not_compared_words
 from analysis.comparison.tables import (
     cell_table,
     final_values,
@@ -243,6 +244,17 @@ def test_what_the_settings_alone_decide_is_not_compared():
     assert with_metrics(replace(apart, seeds=(*apart.seeds, 9))).metrics == (ACCURACY,), "at seed 9 c has no value"
     once = with_metrics(replace(condition([of(a, 0) for a in "ab"], ("a", "b")), metrics=()))
     assert once.fixed == (), "one seed does not tell"
+
+
+def test_what_learners_measure_differently_is_not_compared():
+    others = {"accuracy": replace(ACCURACY, caption="On the images of all vehicles.")}
+    cells = [cell("a", seed, [0.1, seed / 9]) for seed in range(3)]
+    cells += [cell("b", seed, [0.1, seed / 8], series=others) for seed in range(3)]
+    data = with_metrics(replace(condition(cells), metrics=()))
+    assert (data.metrics, data.other_meanings) == ((), ("Accuracy",))
+    assert not_compared_words(data, "arm") == (
+        "The arms report nothing in common. Not compared, because arms measure it differently: Accuracy."
+    )
 
 
 def test_what_is_measured_at_the_end_only_is_compared_by_its_last_value():
