@@ -261,7 +261,7 @@ def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
     text = (scenarios / config.name).read_text()
     config.write_text(text.replace("<time>", f'<output><tripinfo-output value="{mine}"/></output><time>'))
     assert config.read_text() != text
-    options, out = (*small, "--end", 150), tmp_path / "run"
+    options, out = (*small, "--set", "rounds=1", "--end", 150), tmp_path / "run"
     with interrupted_at(FLSimCo, "train", 0):
         stopped = cli("run", config, *options, "--out", out)
     assert stopped.status == 130
@@ -275,7 +275,7 @@ def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
 
 
 def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(toy, cli, results_of, tmp_path):
-    options = ("--learner", "toy", "--time", "30", "--set", "round.quorum=1", "--set", "compute.spread=0")
+    options = ("--learner", "toy", "--time", "15", "--set", "round.quorum=1", "--set", "compute.spread=0")
     assert cli("run", "gaussian", *options, "--out", tmp_path / "whole").status == 0
     with interrupted_at(toy, "train", 3):
         stopped = cli("run", "gaussian", *options, "--out", tmp_path / "run")
@@ -283,6 +283,6 @@ def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(toy, cli, results_of
     assert cli("resume", tmp_path / "run").status == 0
     assert results_of(tmp_path / "run") == results_of(tmp_path / "whole")
     run = RunDirectory(tmp_path / "run")
-    assert (run.manifest()["ended_by"], run.manifest()["time_s"]) == ("time", 30.0)
+    assert (run.manifest()["ended_by"], run.manifest()["time_s"]) == ("time", 15.0)
     assert run.read("rounds").height > 3
-    assert max(run.read("rounds")["close_s"].max(), run.read("participations")["end_s"].max()) <= 30.0  # type: ignore[type-var,operator]
+    assert max(run.read("rounds")["close_s"].max(), run.read("participations")["end_s"].max()) <= 15.0  # type: ignore[type-var,operator]

@@ -208,7 +208,7 @@ def exact(scenario: list[Plan]) -> tuple[list[Fraction], list[Fraction]]:
 
 
 @given(scenario=plans)
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_equals_exact_integration(scenario):
     channel, end_s, moved = play(scenario)
     expected_end, expected_moved = exact(scenario)
