@@ -66,15 +66,17 @@ class Done:
     err: str
 
 
-def execute(*arguments: object) -> Done:
-    """Call ``vnetsim`` in this process, with one torch thread."""
+def execute(*arguments: object, status: int | None = None) -> Done:
+    """Call ``vnetsim`` in this process, with one torch thread; ``status`` is what it must exit with."""
     out, err = io.StringIO(), io.StringIO()
     with (
         one_thread(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as stopped,
     ):  # fmt: skip
         main([str(argument) for argument in arguments])
-    return Done(status=int(stopped.value.code or 0), out=out.getvalue(), err=err.getvalue())
+    done = Done(status=int(stopped.value.code or 0), out=out.getvalue(), err=err.getvalue())
+    assert status in (None, done.status), done.err
+    return done
 
 
 Cli = Callable[..., Done]

@@ -73,6 +73,8 @@ def test_each_says_what_it_is_with_source_and_every_setting(kind, name, capsys):
     for text in setting_texts(found.settings_of(found.find(name)), found.table):
         assert f"\n{text.key} = " in out or f"\n{text.key}\n" in out
         assert text.meaning.endswith("."), f"{text.key} has no meaning in the docstring of its Settings"
+        assert not text.meaning.startswith("see "), f"{text.key} is told elsewhere"
+        assert "<" not in text.values, f"{text.key} is of a kind without words: {text.values}"
         assert text.bounds or "number" not in text.values, f"{text.key} has no bounds in its annotation"
 
 

@@ -55,6 +55,9 @@ def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it():
         assert page.count(f'<span id="{text.key}"></span>`{text.key}`') == 1, text.key
         assert text.meaning in words, text.key
         assert text.bounds in words, text.key
+        assert text.meaning.endswith("."), text.key
+        assert not text.meaning.startswith("see "), f"{text.key} is told elsewhere"
+        assert "<" not in text.values, f"{text.key} is of a kind without words: {text.values}"
     assert set(re.findall(r"\(#([\w.]+)\)", page)) <= set(re.findall(r'id="([\w.]+)"', page)), "most wanted"
 
 

@@ -56,8 +56,7 @@ def test_several_rsus_and_the_busiest_junction(cli, scenarios, tmp_path):
     bare = tmp_path / "bare.sumocfg"
     lines = scenario.read_text().replace('value="intersection/', f'value="{scenarios}/intersection/').splitlines()
     bare.write_text("\n".join(line for line in lines if "additional-files" not in line))
-    done = cli("mobility", bare, *short, "--no-report", "--out", tmp_path / "bare")
-    assert done.status == 0
+    done = cli("mobility", bare, *short, "--no-report", "--out", tmp_path / "bare", status=0)
     assert done.err.startswith("vnetsim: The scenario has no RSU; took junction 'center', ")
     assert "--rsu JUNCTION or --rsu x,y" in done.err
     again = cli("mobility", tmp_path / "bare", "--no-report", "--out", tmp_path / "again")
@@ -75,8 +74,7 @@ def test_reports_are_rebuilt_to_the_same_bytes(cli, small_run, tmp_path):
     for run in runs:
         (run / "report.html").unlink()
         next(run.glob("figures/*.svg")).unlink()
-    done = cli("report", *runs)
-    assert done.status == 0
+    done = cli("report", *runs, status=0)
     assert [line for line in done.out.splitlines() if line.startswith("report: ")] == [
         f"report: {run / 'report.html'}" for run in runs
     ]
@@ -96,8 +94,7 @@ def test_learners_are_listed_and_explained(cli):
 
 
 def test_scenarios_are_copied_and_run_from_where_they_are(cli, toy, monkeypatch, tmp_path):
-    done = cli("init", tmp_path / "mine")
-    assert done.status == 0
+    done = cli("init", tmp_path / "mine", status=0)
     names = {Path(line).name for line in done.out.splitlines()}
     assert names >= {"intersection.sumocfg", "urban.sumocfg", "expressway.sumocfg", "gaussian.toml"}
     monkeypatch.chdir(tmp_path / "mine")

@@ -43,8 +43,7 @@ def recording(cli, scenarios, tmp_path_factory) -> Path:
 
 def recorded(cli: Cli, scenarios: Path, folder: Path, *more: str) -> Path:
     span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=120", "--set", "traffic.repeat=false")
-    done = cli("mobility", scenarios / "corridor.sumocfg", *span, *more, "--no-report", "--out", folder)
-    assert done.status == 0, done.err
+    cli("mobility", scenarios / "corridor.sumocfg", *span, *more, "--no-report", "--out", folder, status=0)
     return folder
 
 
@@ -67,8 +66,7 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
     more = options(policy, topology)
     if policy == "multi":  # the shipped discs hardly overlap
         recording = recorded(cli, scenarios, tmp_path / "traffic", "--rsu", "all-signalised:400")
-    done = cli("run", recording, *more, *FEW, "--out", whole)
-    assert done.status == 0, done.err
+    cli("run", recording, *more, *FEW, "--out", whole, status=0)
     if policy == "multi":
         rows = RunDirectory(whole).read("participations").filter(outcome="committed")
         assert rows.n_unique(["vehicle_id", "start_s"]) < rows.height
@@ -82,8 +80,7 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
         assert cli("run", recording, *more, *FEW, "--out", stopped).status == 130
     assert cli("resume", stopped).status == 0
     assert results_of(stopped) == results_of(whole)
-    done = cli("run", recording, *more, "--timing-only", "--out", timing)
-    assert done.status == 0, done.err
+    cli("run", recording, *more, "--timing-only", "--out", timing, status=0)
     last = RunDirectory(whole).read("rounds").group_by("aggregator").agg(pl.col("round").max())
     trained, played = (
         RunDirectory(run).read("participations").join(last, on="aggregator", suffix="_last") for run in (whole, timing)
@@ -98,8 +95,7 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
 def test_a_replay_gives_the_handovers_of_the_live_run(policy, cli, scenarios, results_of, tmp_path):
     span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=150")
     live, again = tmp_path / "live", tmp_path / "again"
-    done = cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *FEW, *span, "--out", live)
-    assert done.status == 0, done.err
+    cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *FEW, *span, "--out", live, status=0)
     assert cli("run", live, "--out", again).status == 0
     first, second = results_of(live), results_of(again)
     assert {name for name in first if first[name] != second[name]} == {"experiment.toml"}

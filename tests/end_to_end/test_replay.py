@@ -20,8 +20,7 @@ def test_a_replay_is_the_run_again(named, cli, small, small_run, results_of, tmp
     live = small_run("gaussian.toml")[0]
     # the directory brings its settings, the table alone does not
     options = small if named else ()
-    done = cli("run", live / named, *options, "--out", tmp_path / "replay")
-    assert done.status == 0, done.err
+    cli("run", live / named, *options, "--out", tmp_path / "replay", status=0)
     first, again = results_of(live), results_of(tmp_path / "replay")
     assert {name for name in first if first[name] != again[name]} == {"experiment.toml"}  # it names the replayed run
     manifest = RunDirectory(tmp_path / "replay").manifest()
@@ -34,8 +33,7 @@ def test_recorded_traffic_gives_the_live_run(cli, small, small_run, scenarios, t
     scenario, end = "intersection.sumocfg", next(option for option in small if option.startswith("traffic.end_s="))
     recorded = cli("mobility", scenarios / scenario, "--set", end, "--no-report", "--out", tmp_path / "traffic")
     assert recorded.out.splitlines()[-1] == str(tmp_path / "traffic")
-    done = cli("run", tmp_path / "traffic", *small, "--out", tmp_path / "run")
-    assert done.status == 0, done.err
+    cli("run", tmp_path / "traffic", *small, "--out", tmp_path / "run", status=0)
     names = ("participations", "rounds", "metrics", "silos", "map")
     live, replayed = tables(small_run(scenario)[0], *names), tables(tmp_path / "run", *names)
     assert all(a.equals(b) for a, b in zip(live, replayed, strict=True))
@@ -43,8 +41,7 @@ def test_recorded_traffic_gives_the_live_run(cli, small, small_run, scenarios, t
 
 def test_another_learner_meets_the_same_vehicles(cli, small_run, tmp_path):
     live = small_run("expressway.sumocfg")[0]
-    done = cli("run", live, "--learner", "discard", "--out", tmp_path / "discard")
-    assert done.status == 0, done.err
+    cli("run", live, "--learner", "discard", "--out", tmp_path / "discard", status=0)
     names = ("participations", "rounds", "silos")
     first, other = tables(live, *names), tables(tmp_path / "discard", *names)
     assert first[0].drop(LEARNT).equals(other[0].drop(LEARNT))

@@ -44,8 +44,7 @@ def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(
     assert cli("report", folder).status == 0
     assert "interrupted" in (folder / "report.html").read_text()
 
-    done = cli(*shlex.split(stopped.err.partition("vnetsim resume")[2].join(("resume ", ""))))
-    assert done.status == 0
+    done = cli(*shlex.split(stopped.err.partition("vnetsim resume")[2].join(("resume ", ""))), status=0)
     assert done.out.splitlines()[-1] == f"report: {folder / 'report.html'}"
     assert results_of(folder) == results_of(small_run("gaussian.toml")[0])
     manifest = RunDirectory(folder).manifest()
@@ -221,8 +220,7 @@ def test_a_folder_in_which_only_a_lock_stands_is_taken(command, cli, refused, tm
         "run": ("--learner", f"{WALK}:Walk", *learns),
         "compare": ("--learners", f"{WALK}:Walk,{WALK}:Shifted", "--seeds", "0", *learns),
     }
-    done = cli(command, "gaussian", *once, *more[command], "--out", tmp_path)
-    assert done.status == 0, done.err
+    cli(command, "gaussian", *once, *more[command], "--out", tmp_path, status=0)
 
 
 def test_what_a_kill_left_of_a_finished_run_goes_when_it_is_resumed(cli, tmp_path):
@@ -267,8 +265,7 @@ def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
     assert stopped.status == 130
     assert f"go to {out / 'sumo'}" in stopped.err
     for command in (("resume", out), ("run", out, *options, "--out", tmp_path / "replayed")):
-        done = cli(*command)
-        assert done.status == 0, done.err
+        cli(*command, status=0)
         assert mine.read_text() == MINE
     assert b"</tripinfos>" in (out / "sumo" / "tripinfos.xml").read_bytes()
     assert not (tmp_path / "replayed" / "sumo").exists()
