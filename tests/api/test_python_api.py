@@ -152,11 +152,6 @@ def test_a_fleet_takes_the_place_of_another(tmp_path):
     [
         ({"rounds": "ten"}, r"^rounds: expected a whole number, got 'ten'\.$"),
         ({"evaluate_evry": 3}, "unknown key 'evaluate_evry'. Did you mean 'evaluate_every'"),
-        ({"round": 3}, "round: expected a table"),
-        ({"round__quorum": [1]}, "round.quorum: expected a whole number"),
-        ({"learning__lr": "fast"}, "learning.lr: expected a number"),
-        ({"source__sd_kmh": -1}, "source.sd_kmh must be between"),
-        ({"source": {"nonsense": 1}}, "source: unknown key 'nonsense'"),
         ({"radio": {"efficiency": {}}}, "radio.efficiency: expected a number"),
         ({"nonsense": {}}, "unknown key 'nonsense'"),
         ({"settings": [("rounds", 3)]}, "settings: expected a mapping"),

@@ -1,4 +1,4 @@
-"""Aggregation rules on the command line: used, recorded, resumed, and refused where they do not fit."""
+"""Aggregation rules on the command line: used, recorded and resumed."""
 
 from pathlib import Path
 from typing import Any
@@ -50,20 +50,3 @@ def test_a_rule_is_used_recorded_and_resumed(run_of, cli, refused, results_of):
     assert cli("resume", run.path, "--trust").status == 0
     after = results_of(run.path)
     assert {name for name in before if before[name] != after[name]} == set()
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("--set", "aggregation.name=fedasink"), "unknown aggregation rule 'fedasink'. Did you mean 'fedasync'?"),
-        (("--set", "aggregation.name=fedbuff", "--set", "aggregation.mixing=1"), "aggregation: unknown key 'mixing'"),
-        (("--set", "aggregation.mixing=0.5"), "aggregation: unknown key 'mixing'"),
-        (
-            ("--set", "aggregation.name=fedasync", "--set", "aggregation.mixing=2"),
-            "aggregation.mixing must be between 0 and 1 (a share), got 2",
-        ),
-        (("--learner", "cdl", "--set", "aggregation.name=fedadam"), "and the neighbours of cdl mix their models"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(options, line, refused, small, tmp_path):
-    assert line in refused("run", "gaussian", *(() if "cdl" in options else small), *options, "--out", tmp_path / "r")

@@ -77,8 +77,6 @@ def test_a_missing_scenario_leaves_nothing(refused, tmp_path):
     ("options", "message"),
     [
         (("--set", "data.train_images=50"), "50"),
-        (("--set", "data.min_images=100000", "--set", "data.train_images=400"), "100000"),
-        (("--data", "cifar10", "--data-root", "gone"), "data.root: "),
         (
             ("--learner", "cdl", "--set", "pace.name=coverage", "--set", "data.train_images=110"),
             "pace.name: 'coverage' has no place for the exchange of cdl, where vehicles wait until",

@@ -9,16 +9,8 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.storage.run_directory import RunDirectory
 
 ROUNDS = (
-    "--device",
-    "cpu",
-    "--rounds",
-    "3",
-    "--set",
-    "silos.count=6",
-    "--set",
-    "round={quorum=5, invited=8, max_staleness=0}",
-    "--set",
-    "cost.model=trained",
+    *("--device", "cpu", "--rounds", "3", "--set", "silos.count=6", "--set", "cost.model=trained"),
+    *("--set", "round={quorum=5, invited=8, max_staleness=0}"),
 )  # vehicles commit, and are many enough to be in contact
 QUICK = {
     "contrastive": ("learning.batch=8", "learning.steps=1", "learning.bank=60", *(

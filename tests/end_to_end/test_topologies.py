@@ -101,18 +101,8 @@ def test_rounds_without_training_know_every_topology(kind, cli, small_timing, sc
 )
 def test_what_cannot_be_is_one_line_before_anything_is_written(settings, why, cli, small_timing, scenarios, tmp_path):
     given = [part for setting in settings for part in ("--set", setting)]
-    refused = cli(
-        "run",
-        scenarios / "intersection.sumocfg",
-        *small_timing,
-        "--set",
-        "rounds=3",
-        *TWO,
-        *given,
-        "--out",
-        tmp_path / "run",
-    )
-    assert refused.status == 2
+    command = ("run", scenarios / "intersection.sumocfg", *small_timing, "--set", "rounds=3", *TWO)
+    refused = cli(*command, *given, "--out", tmp_path / "run", status=2)
     assert why in refused.err
     assert refused.err.count("\n") == 1
     assert not RunDirectory(tmp_path / "run").holds("manifest.json")
