@@ -25,6 +25,7 @@ from learners.engines.programs import State
 from learners.local_training import Local, LocalSteps, Start
 from learners.mathematics.weights import equal_weights, image_weights, squared_norm, weighted_mean
 from learners.state.models import Models
+from learners.state.privacy import PrivateMean
 from learners.state.rules import rule_of
 from learners.state.server import Server, WeightFunction, equally
 from learners.state.silos import SILO, OwnModels, SiloStates
@@ -147,6 +148,11 @@ class FederatedLearner(ABC):
             raise InputError(
                 f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
                 f"neighbours of {cls.name} mix their models; take another policy."
+            )
+        if settings.dp.clip and (parts.exchange or context.figure or not isinstance(made._server, Server)):
+            raise InputError(
+                f"learning.dp: only an RSU's mean is private, and vehicles of {cls.name} send each other models or "
+                "the selection policy looks at updates; leave one of them out."
             )
         if context.joint and made._silos.own:
             raise InputError(
@@ -387,7 +393,18 @@ def averaging_server(
 
     ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
     the model. ``more`` are arguments of ``Server``; they replace ``parameters`` and ``sent`` of the task.
+
+    Raises:
+        InputError: ``learning.dp`` is set, and vehicles upload more than the model.
     """
+    private = None
+    if settings.dp.clip:
+        if {"beside", "step"} & more.keys():
+            raise InputError(
+                f"learning.dp: only the mean of models is private, and the server of '{context.experiment.learner}' "
+                "makes more of the uploads; leave it out, or take another learner."
+            )
+        private = PrivateMean(settings=settings.dp, uploads=context.experiment.round.quorum, streams=context.streams)
     return Server(
         Models(
             initial,
@@ -399,6 +416,7 @@ def averaging_server(
         rule_of(context),
         weigh=weights or weights_of(task, settings),
         figure=context.figure,
+        private=private,
         travel=lambda who: task.learning_rate(who.passed) * who.steps_of(task.settings.steps),
         **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
     )

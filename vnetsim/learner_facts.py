@@ -1,8 +1,12 @@
-"""Facts that a learner declares and records contain: its cost, its exchange, its metrics."""
+"""Facts that a learner declares and records contain: its cost, its exchange, its metrics, how private it is."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 AGGREGATOR = "single"
 """Name of the aggregator when a run has only one, for all RSUs."""
@@ -13,6 +17,12 @@ CLOUD = "cloud"
 
 NOT_READ = "Images not read"
 """Title of a learner's note, in a run without training and without images, on what it assumed instead of them."""
+
+DELTA = 1e-5
+"""The delta of every epsilon on a page."""
+
+PRIVACY = "Privacy"
+"""Title of the fact that says how private a run's models are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +142,42 @@ class Series:
     caption: str
     group: str = ""
     result: bool = True
+
+
+def epsilon(times: int, noise_multiplier: float, delta: float = DELTA) -> float:
+    """Return epsilon for data that were used ``times`` times, each with Gaussian noise of z times the sensitivity.
+
+    rho = k / (2 z^2) of zero-concentrated differential privacy, which adds up over uses, and epsilon = rho + 2 sqrt(rho
+    ln(1 / delta)): Bun and Steinke (2016), Propositions 1.3 and 1.6, Lemma 1.7. Infinite without noise.
+    """
+    if times == 0:
+        return 0.0
+    if noise_multiplier == 0:
+        return math.inf
+    rho = times / (2 * noise_multiplier**2)
+    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """Return the fact ``PRIVACY`` of a run, in words; empty without ``learning.dp``.
+
+    ``took_part`` has the vehicle and the silo of each upload that was averaged.
+    """
+    given = learning.get("dp") or {}
+    if not given.get("clip"):
+        return {}
+    uploads, noise = list(took_part), given.get("noise_multiplier", 0.0)
+
+    def words(each: Iterable[Any]) -> str:
+        most = max(Counter(each).values(), default=0)
+        return f"{epsilon(most, noise):.4g} (used {most} times)"
+
+    return {
+        PRIVACY: (
+            f"epsilon at delta = {DELTA:g}, of the data used most often: {words(vehicle for vehicle, _ in uploads)} if "
+            f"each vehicle has its own, {words(silo for _, silo in uploads)} if each silo is one person's "
+            "(rho = uses / (2 z^2), epsilon = rho + 2 sqrt(rho ln(1 / delta))). "
+            "Assumed: RSUs are trusted, models alone are published, no other figure of this page, and who took part "
+            "is public, so no sampling adds to it"
+        )
+    }

@@ -12,7 +12,7 @@ from analysis.formatting import clean, count, duration, percent, plural, quantit
 from analysis.loading import RunData
 from analysis.statistics.windows import dwell, entries
 from vnetsim.coverage.rsu import degrees_hint
-from vnetsim.learner_facts import NOT_READ
+from vnetsim.learner_facts import NOT_READ, PRIVACY
 
 _MAX_SILENT = 10
 _MANY_STALE, _MOST = 1 / 3, 1 / 2
@@ -114,6 +114,8 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         yield f"{line}."
     if learner is not None and NOT_READ in learner.facts:
         yield f"{clean(learner.facts[NOT_READ], 300)}."
+    if learner is not None and PRIVACY in learner.facts:
+        yield f"{PRIVACY}: {clean(learner.facts[PRIVACY], 900)}."
 
 
 def _report_model_ages(run: RunData) -> Iterator[str]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from learners.mathematics.weights import Weights, squared_norm, weighted_mean
-from vnetsim.errors.bounds import TRAINS, Acts, Within, check_bounds
+from vnetsim.errors.bounds import TRAINS, Acts, Within, check_bounds, require
 
 NEAREST, STEPS, SETTLED = 1e-6, 100, 1e-6
 """Of the geometric median: the distance that smooths it, as in the paper; the most iterations; and the largest change
@@ -24,6 +24,19 @@ of a weight at which they end. The paper takes three iterations from the mean, t
 KRUM = ("krum", "multi-krum")
 CHUNK = 2**22
 """How many numbers a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """Differential privacy of the published models, by clipped changes and Gaussian noise at the RSU.
+
+    Args:
+        clip: S, the largest norm of an upload's change that counts, over all floating-point tensors; 0 is no privacy.
+        noise_multiplier: z: to the sum of a round's changes noise of the deviation z S is added; 0 adds none.
+    """
+
+    clip: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another"), TRAINS] = 0.0
+    noise_multiplier: Annotated[float, Within(0, 1e6, "", "a model of nothing but noise"), TRAINS] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +54,8 @@ class AveragingSettings:
         clip_norm: before averaging, and before any aggregation rule, an upload is moved towards the model that its
             vehicle downloaded until their distance (Euclidean norm over all floating-point tensors) is at most this; 0
             clips nothing.
+        dp: differential privacy, ``{ clip = 1.0, noise_multiplier = 1.0 }``. All uploads of positive weight then count
+            1 / ``round.quorum``, however many they are.
     """
 
     aggregation: Annotated[
@@ -53,6 +68,7 @@ class AveragingSettings:
         Acts("learning.aggregation", ("trimmed-mean", *KRUM)),
     ] = 0.1
     clip_norm: Annotated[float, Within(0, 1e12, "", "no model that learns is further from another"), TRAINS] = 0.0
+    dp: PrivacySettings = PrivacySettings()
 
     def __post_init__(self) -> None:
         """Refuse values outside their bounds, also those of subclasses.
@@ -61,14 +77,23 @@ class AveragingSettings:
             InputError: naming the key.
         """
         check_bounds("learning", self)
+        require(
+            self.dp.clip > 0 or self.dp.noise_multiplier == 0,
+            "learning.dp: noise_multiplier is in units of clip, the largest change that counts: set learning.dp.clip.",
+        )
+        require(
+            self.dp.clip == 0 or self.aggregation == "mean",
+            f"learning.dp: noise is for a mean, not for a {self.aggregation} (learning.aggregation); leave one out.",
+        )
 
 
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
     """Return the weights that the rule begins with; see ``weigh_by_distance`` for those that are recorded.
 
-    With ``mean`` they are unchanged; the robust rules count all positive weights equally. If all are 0, they stay 0.
+    With ``mean`` they are unchanged; the robust rules and ``dp`` count all positive weights equally. If all are 0, they
+    stay 0.
     """
-    if settings.aggregation == "mean":
+    if settings.aggregation == "mean" and settings.dp.clip == 0:
         return weights
     used = weights > 0
     shares: Weights = used / max(used.sum(), 1)

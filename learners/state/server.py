@@ -15,6 +15,7 @@ from learners.mathematics.mixing import similarity
 from learners.mathematics.robust import AveragingSettings, clip, combine, used_weights, weigh_by_distance
 from learners.mathematics.weights import Weights, equal_weights, squared_norm, weighted_mean
 from learners.state.models import Models, by_aggregator, named
+from learners.state.privacy import PrivateMean
 from learners.state.rules import MEMORY, shares_of
 from vnetsim.errors import InputError, RunError
 from vnetsim.learner_facts import CLOUD
@@ -65,6 +66,7 @@ class Server:
             the present values of what no upload has), the updates and the version; without updates it returns the
             tensors that are never averaged. None if all are averaged.
         step: how far the model goes towards the mean of a round's uploads; 1 takes the mean, more goes beyond it.
+        private: replaces the mean by a private one; None does not.
 
     Raises:
         InputError: the rule reads single uploads, and the settings want a robust mean of them; or the policy asks for
@@ -88,7 +90,13 @@ class Server:
         travel: Callable[[Participant], float] = lambda _: 1.0,
         beside: Callable[[State, Sequence[Update], int], State] | None = None,
         step: Callable[[Sequence[Participant]], float] = lambda _: 1.0,
+        private: PrivateMean | None = None,
     ) -> None:
+        if rule.needs_uploads and private is not None:
+            raise InputError(
+                f"learning.dp: noise is added to a mean, and aggregation.name = '{rule.name}' takes uploads one by "
+                "one; leave learning.dp out, or aggregation.name at 'sync', 'fedavgm' or 'fedadam'."
+            )
         if rule.needs_uploads and settings.aggregation != "mean":
             raise InputError(
                 f"learning.aggregation: '{settings.aggregation}' makes one model of a round's uploads, and "
@@ -103,10 +111,10 @@ class Server:
         self.weigh, self.sent = weigh, sent
         self.figure, self._travel = figure, travel
         self._parameters = frozenset(parameters)
-        self._beside, self._step = beside, step
+        self._beside, self._step, self._private = beside, step, private
         self._memory: dict[str, Mapping[str, Tensor]] = {name: {} for name in models.aggregators}
         self.averaged: tuple[Sequence[Participant], State] = [], {}
-        self.needs_uploads = rule.needs_uploads
+        self.needs_uploads = rule.needs_uploads or private is not None
         # how often a model had changed at each version; a round that only fills a buffer does not change it
         self._changes: dict[str, list[int]] = {name: [0] for name in models.aggregators}
         self._saved: dict[str, dict[str, Tensor]] = {}
@@ -156,10 +164,10 @@ class Server:
         weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
         if (chances == 1).all():
             return weights, self._step(participants)
-        if self.rule.needs_uploads or self.settings.aggregation != "mean":
+        if self.rule.needs_uploads or self.settings.aggregation != "mean" or self._private is not None:
             raise RunError(
                 "selection.name: its policy has updates weigh 1 / q, which takes a weighted mean of them: leave "
-                "learning.aggregation at 'mean', and aggregation.name at 'sync', 'fedavgm' or 'fedadam'."
+                "learning.dp out, learning.aggregation at 'mean', aggregation.name at 'sync', 'fedavgm' or 'fedadam'."
             )
         weights = weights / chances
         total = float(weights.sum())
@@ -232,6 +240,16 @@ class Server:
             weights = weigh_by_distance(states, weights, self.settings)
             counted = [place for place in counted if weights[place] > 0]
         sent = mean if streamed else states[0]
+
+        def average() -> State:
+            if streamed:
+                return mean
+            if self._private is None:
+                return combine(states, weights, self.settings)
+            return self._private.mean(
+                [states[place] for place in counted], [bases[place] for place in counted], present, newest
+            )
+
         given = RoundUploads(
             model=present,
             uploads=[
@@ -240,9 +258,7 @@ class Server:
             ],
             parameters=self._parameters & sent.keys(),
             memory=self._memory[into],
-            mean=lambda: self._scale_step(
-                mean if streamed else combine(states, weights, self.settings), total, present
-            ),
+            mean=lambda: self._scale_step(average(), total, present),
         )
         when = f"in round {newest.version}"
         with plugin_errors(AGGREGATIONS.name, self.rule.name, f"in aggregate {when}"):

@@ -16,7 +16,7 @@ from vnetsim.coverage.windows import CoverageEvent, TrafficStream
 from vnetsim.errors import InputError, UnfinishedError, VnetsimError
 from vnetsim.errors.paths import is_partition_file, resolve_path
 from vnetsim.experiment import Experiment
-from vnetsim.learner_facts import CLOUD
+from vnetsim.learner_facts import CLOUD, privacy_facts
 from vnetsim.learning import Cost, Description, Learner
 from vnetsim.learning.faults import cost_of
 from vnetsim.learning.kinds import LEARNERS
@@ -426,7 +426,11 @@ class _Session:
         self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
         stages = self.clock.stages
-        facts = self.learner.describe().facts
+        facts = dict(self.learner.describe().facts)
+        if not isinstance(training, Untrained):
+            rows = self.run.read("participations").select("vehicle_id", "silo", "weight").iter_rows()
+            averaged = [(vehicle, silo) for vehicle, silo, weight in rows if weight]
+            facts |= privacy_facts(self.assembly.experiment.learning, averaged)
         self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )
