@@ -85,11 +85,14 @@ def test_every_number_of_a_plugin_has_bounds_that_hold(kind, plugin, key, number
     assert within is not None, f"{key} of {plugin} has no bounds"
     found = next(one for one in kinds() if one.name == kind)
     settings = found.settings_of(found.find(plugin))
-    table, _, name = key.rpartition(".")
+    table, *within_table, name = key.split(".")
     given = {text.key.rpartition(".")[2]: "x" for text in setting_texts(settings) if text.default == MISSING}
     for value in outside(number, within):
+        values = {name: value}
+        for nested in reversed(within_table):
+            values = {nested: values}
         with pytest.raises(InputError) as caught:
-            structure({**given, name: value}, settings, "", (table,))
+            structure({**given, **values}, settings, "", (table,))
         assert str(caught.value).startswith(f"{key} must be between ")
         assert str(caught.value).endswith(f"({within.reason}), got {value}.")
     for value in of_kind(number, within):

@@ -12,6 +12,7 @@ import vnetsim
 from vnetsim.experiment import DEFAULT_NAMES
 from vnetsim.radio.models import Tr37885
 from vnetsim.runs.assembly import assemble
+from vnetsim.storage.structure import flat
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +33,7 @@ def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         if dataclasses.is_dataclass(value):
             yield from leaves(value, f"{prefix}{field.name}.")
         elif field.name == "learning" and not prefix:
-            yield from ((f"learning.{key}", one) for key, one in value.items())
+            yield from flat(value, "learning.").items()
         elif field.name in DEFAULT_NAMES and not prefix:
             yield f"{field.name}.name", DEFAULT_NAMES[field.name]
         elif field.name not in {"scenario", "source", "encoder", "own"}:
