@@ -118,7 +118,7 @@ def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, 
         weights: of ``used_weights``; uploads of weight 0 keep it.
         settings: the rule.
     """
-    places = np.flatnonzero(weights)
+    places = np.flatnonzero(weights).tolist()
     used = [states[place] for place in places]
     if len(used) < 3 or settings.aggregation not in {*KRUM, "geometric-median"}:
         return weights
@@ -139,7 +139,8 @@ def _krum(states: Sequence[Mapping[str, Tensor]], settings: AveragingSettings) -
     nearest = np.sort(squares, axis=1)[:, 1 : count - hostile - 1]  # without its own distance 0
     scores = np.array([math.fsum(row) for row in nearest])
     taken = 1 if settings.aggregation == "krum" else count - hostile
-    return (scores <= np.sort(scores)[taken - 1]).astype(np.float64)
+    weights: Weights = (scores <= np.sort(scores)[taken - 1]).astype(np.float64)
+    return weights
 
 
 def _geometric_median(states: Sequence[Mapping[str, Tensor]]) -> Weights:

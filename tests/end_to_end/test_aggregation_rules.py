@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import interrupted_at
 
+from learners.state.privacy import PrivateMean
 from vnetsim.storage.run_directory import RunDirectory
 
 EXAMPLE = f"aggregation.name={Path(__file__).resolve().parents[2] / 'scenarios' / 'plugins' / 'half_life.py'}:HalfLife"
@@ -50,3 +52,21 @@ def test_a_rule_is_used_recorded_and_resumed(run_of, cli, refused, results_of):
     assert cli("resume", run.path, "--trust").status == 0
     after = results_of(run.path)
     assert {name for name in before if before[name] != after[name]} == set()
+
+
+def test_a_private_run_says_so_and_is_resumed_to_the_same_bits(run_of, cli, scenarios, small, tmp_path):
+    dp = ("--set", "learning.dp.clip=1", "--set", "learning.dp.noise_multiplier=2")
+    whole = run_of(*dp)
+    command = ("run", scenarios / "gaussian.toml", "--learner", "fedavg", *small, *ASYNCHRONOUS, *dp)
+    with interrupted_at(PrivateMean, "mean", 3):
+        assert cli(*command, "--out", tmp_path / "run").status == 130
+    done = cli("resume", tmp_path / "run")
+    assert done.status == 0
+    resumed = RunDirectory(tmp_path / "run")
+    for name in ("model.safetensors", "metrics.parquet", "participations.parquet"):
+        assert resumed.read_bytes(name) == whole.read_bytes(name), name
+    averaged = resumed.read("participations").drop_nulls("weight")
+    fact = resumed.manifest()["learner"]["facts"]["Privacy"]
+    assert f"(used {averaged.group_by('vehicle_id').len()['len'].max()} times) if each vehicle" in fact
+    assert f"(used {averaged.group_by('silo').len()['len'].max()} times) if each silo" in fact
+    assert "epsilon at delta = 1e-05" in (tmp_path / "run" / "report.html").read_text()

@@ -428,8 +428,8 @@ class _Session:
         stages = self.clock.stages
         facts = dict(self.learner.describe().facts)
         if not isinstance(training, Untrained):
-            rows = self.run.read("participations").select("vehicle_id", "silo", "weight").iter_rows()
-            averaged = [(vehicle, silo) for vehicle, silo, weight in rows if weight]
+            uploads = self.run.read("participations").select("vehicle_id", "silo", "weight").iter_rows()
+            averaged = [(vehicle, silo) for vehicle, silo, weight in uploads if weight]
             facts |= privacy_facts(self.assembly.experiment.learning, averaged)
         self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
