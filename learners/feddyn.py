@@ -50,7 +50,7 @@ class FedDyn(FederatedLearner):
     name, task, Settings = "feddyn-classification", "classification", FedDynSettings
     paper = "Acar et al. (2021): Federated learning based on dynamic regularization, ICLR, arXiv:2111.04263"
     equations = (
-        "loss of a step: L_k(w) - <g_k, w> + alpha / 2 |w - x|^2, x the downloaded model  (Eq. 1); L_k is reported",
+        "loss of a step: L_k(w) - <g_k, w> + alpha / 2 |w - x|^2, x the downloaded model; the run reports L_k",
         "silo: g_k <- g_k - alpha (w_k - x), 0 at first  (Algorithm 1)",
         "server: h <- h - alpha / N sum_(k in P) (w_k - x), N silos;  x <- mean of w_k - h / alpha  (Algorithm 1)",
     )

@@ -31,8 +31,8 @@ class FedNova(FederatedLearner):
         "arXiv:2007.07481"
     )
     equations = (
-        "a_k = [tau_k - rho (1 - rho^tau_k) / (1 - rho)] / (1 - rho), tau_k local steps with momentum rho  (sec. 4.2)",
-        "theta^(r+1) = theta^r - tau_eff sum_k p_k (theta^r - theta_k) / a_k, tau_eff = sum_k p_k a_k  (Eq. 9, 10)",
+        "a_k = [tau_k - rho (1 - rho^tau_k) / (1 - rho)] / (1 - rho), tau_k local steps with momentum rho",
+        "theta^(r+1) = theta^r - tau_eff sum_k p_k (theta^r - theta_k) / a_k, tau_eff = sum_k p_k a_k",
         "p_k = n_k / n, or 1 / N  (learning.weights)",
     )
     defaults, scales = DEFAULTS, SCALES

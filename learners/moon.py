@@ -58,8 +58,8 @@ class Moon(FederatedLearner):
     name, task, Settings = "moon-classification", "classification", MoonSettings
     paper = "Li, He, Song (2021): Model-contrastive federated learning, CVPR, arXiv:2103.16257"
     equations = (
-        "l_con = -log [ e^(s(z, z_glob) / t) / (e^(s(z, z_glob) / t) + e^(s(z, z_prev) / t)) ], s cosine  (Eq. 3)",
-        "loss of a step: CE(Q, y) + mu l_con  (Eq. 4); the run reports CE alone",
+        "l_con = -log [ e^(s(z, z_glob) / t) / (e^(s(z, z_glob) / t) + e^(s(z, z_prev) / t)) ], s cosine similarity",
+        "loss of a step: CE(Q, y) + mu l_con; the run reports CE alone",
         "z, z_glob, z_prev: features of the trained, the downloaded, and the silo's previous model",
         "average: Theta = sum_i n_i / n theta_i, or 1 / N sum_i theta_i  (learning.weights), as FedAvg",
     )

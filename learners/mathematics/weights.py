@@ -25,6 +25,15 @@ def image_weights(images: Sequence[int]) -> Weights:
     return np.array(images, dtype=np.float64) / sum(images) if images else np.empty(0)
 
 
+def count_gradients(steps: int, momentum: float) -> float:
+    """Return how many times a constant gradient counts in so many steps of SGD with momentum: FedNova's |a|_1.
+
+    [tau - rho (1 - rho^tau) / (1 - rho)] / (1 - rho) for tau steps and momentum rho in [0, 1) (Wang et al. 2020);
+    without momentum the number of steps.
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
 def blur_weights(levels_px: Sequence[float]) -> Weights:
     """Return FLSimCo's aggregation weights w_n = (S - L_n) / ((N - 1) S), Eq. 11, with S = sum of L.
 
@@ -71,14 +80,6 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     if not any(weight > 0 for weight in weights):
         raise ValueError("no state has a positive weight")
     return mean.result()
-
-
-def count_gradients(steps: int, momentum: float) -> float:
-    """Return how many times a constant gradient counts in what so many steps of SGD change.
-
-    |a|_1 of Wang et al. (2020), arXiv:2007.07481, section 4.2.
-    """
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 def squared_norm(tensors: Iterable[Tensor]) -> float:
