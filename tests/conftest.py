@@ -60,10 +60,16 @@ ALL_ONLY = (
 """What `make test` leaves out: long tests whose promise a shorter one holds as well, and damage of every kind."""
 
 
+ALIKE = {"fedprox", "fedprox-classification", "fedprox-steering", "fednova-classification", "scaffold"}
+"""Learners that differ from another one in loss, weights or task; `make test` tests the others, and all equations in
+``learners/test_compared_methods.py``."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what belongs to `make test-all` alone."""
     here = Path(__file__).parent
     for item in items:
         place = item.path.relative_to(here).as_posix()
-        if place.startswith(ALL_ONLY) or item.get_closest_marker("slow"):
+        given = {one for one in getattr(getattr(item, "callspec", None), "params", {}).values() if isinstance(one, str)}
+        if place.startswith(ALL_ONLY) or given & ALIKE or item.get_closest_marker("slow"):
             item.add_marker("all_only")
