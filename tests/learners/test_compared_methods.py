@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from learners.encoders import Classifier
 from learners.mathematics.weights import count_gradients
 from learners.moon import model_contrast
 from vnetsim.experiment import BlurSettings
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import LearnerContext, ModelKey, Participant
 
 Model = dict[str, Tensor]
 MakeParticipant = Callable[..., Participant]
@@ -42,10 +43,12 @@ def new(
         lambda *_, seed, **__: (torch.manual_seed(seed), Classifier(nn.Conv2d(3, 4, 1, bias=False), 4, 3))[1],
     )
 
-    def make(name: str, **settings: Any) -> Any:
+    def make(name: str, context: Mapping[str, Any] | None = None, /, **settings: Any) -> Any:
         cls = learner_class(f"{name}-classification")
         quick = {"batch": 64, "steps": STEPS, "lr": LR, "engine": "sequential"}
-        learner = cls.create(new_context(blur=BlurSettings(fraction=0.0)), cls.Settings(**quick | settings))
+        learner = cls.create(
+            new_context(blur=BlurSettings(fraction=0.0), **(context or {})), cls.Settings(**quick | settings)
+        )
         silos = learner._task.silos
         silos._indices = [rows[: 4 + 2 * i] for i, rows in enumerate(silos._indices)]
         return learner
@@ -223,6 +226,39 @@ def test_state_of_silos_and_server_goes_on_from_a_checkpoint(
     assert found[0].keys() == found[1].keys()
     assert any(name.startswith("silo.") for name in found[0])
     assert all(torch.equal(tensor, found[1][name]) for name, tensor in found[0].items())
+
+
+@pytest.mark.parametrize("method", ["scaffold", "moon", "feddyn", "fednova"])
+def test_each_aggregator_has_its_own_server_state_and_a_merge_takes_models_alone(
+    method: str, new: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    def make() -> Any:
+        return new(method, {"aggregators": ("a", "b", "cloud")})
+
+    def play(learner: Any, aggregator: str, version: int, silos: Sequence[int]) -> None:
+        base = ModelKey(aggregator, version)
+        who = [replace(participant(version, silo, work_share=1 - silo / 8), base=base) for silo in silos]
+        learner.aggregate(learner.train(who), aggregator)
+
+    learner, other = make(), make()
+    play(learner, "a", 0, (0, 1))
+    play(learner, "b", 0, (2, 3))
+    before = learner.state_dict()
+    learner.merge({ModelKey("a", 1): 0.25, ModelKey("b", 1): 0.75}, ModelKey("cloud", 1))
+    learner.merge({ModelKey("cloud", 1): 1.0}, ModelKey("a", 1))
+    merged = learner.state_dict()
+    for name, tensor in before.items():
+        kind = name.removeprefix("a/")
+        if kind.startswith("model."):
+            mean = 0.25 * before[f"a/{kind}"] + 0.75 * before[f"b/{kind}"]
+            torch.testing.assert_close(merged[f"a/{kind}"], mean if name.startswith("a/") else tensor)
+        elif kind.startswith(("control.", "h.")):
+            assert torch.equal(merged[name], tensor)
+            assert not torch.equal(tensor, before[f"b/{kind}"])
+    other.load_state_dict(merged)
+    for one in (learner, other):
+        play(one, "a", 1, (1, 2))
+    assert all(torch.equal(t, other.state_dict()[n]) for n, t in learner.state_dict().items())
 
 
 def test_payload_and_work(new: Callable[..., Any]) -> None:
