@@ -304,9 +304,9 @@ class Task(ABC):
         owner = getattr(step, "__self__", self)
         kinds = [type(one) for one in (self, owner, *network.modules())]
         tensors = network.state_dict(keep_vars=True)
-        if any(kind.__module__.partition(".")[0] not in OURS for kind in kinds) or len(tensors) < sum(
-            1 for part in (network.parameters(), network.buffers()) for _ in part
-        ):  # buffers that are not in the state would be those of another run
+        ours = all(one.__module__.partition(".")[0] in OURS for one in (step, *kinds))
+        # buffers that are not in the state would be those of another run
+        if not ours or len(tensors) < len([*network.parameters(), *network.buffers()]):
             return None
         layout = [(name, one.dtype, one.shape, one.stride(), one.requires_grad) for name, one in tensors.items()]
         settings = self.settings, getattr(owner, "_settings", None)
