@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
+from threading import get_ident
 from typing import Any
 from unittest import mock
 
@@ -132,6 +135,27 @@ def test_a_recording_of_equal_value_is_still_compared(made: list[None]) -> None:
 
     assert trains_alike(shared, [replace(first, program=replace(first.program, loss=loss))])
     assert len(made) == 2, "each in one lane, for one vehicle"
+
+
+def test_engines_of_one_store_take_turns() -> None:
+    """As the runs of two threads of a notebook."""
+    given, turns = jobs()[:2], list[int]()
+
+    class Watched(CallingLane):
+        def wait_for_others(self) -> None:
+            turns.append(get_ident())
+
+        def let_others_wait(self) -> None:
+            turns.append(get_ident())
+
+    shared = RecordingStore()
+    RecordedEngine(Watched, lanes=1, store=shared).train(given)
+    turns.clear()
+    with ThreadPoolExecutor(2) as executor:
+        engines = [RecordedEngine(Watched, lanes=1, store=shared) for _ in range(2)]
+        found = list(executor.map(lambda engine: engine.train(given), engines))
+    assert sum(one != other for one, other in pairwise(turns)) == 1
+    assert all(torch.equal(flat(one), flat(other)) for one, other in zip(*found, strict=True))
 
 
 @pytest.fixture
