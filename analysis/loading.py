@@ -12,7 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.formatting import clean, dimension, percent, quantity
-from analysis.statistics.windows import merged_windows
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment
@@ -110,11 +109,6 @@ class RunData:
     def rsus(self) -> tuple[Rsu, ...]:
         """The RSUs; at least one."""
         return tuple(Rsu(**dataclasses.asdict(rsu)) for rsu in self.manifest.rsus)
-
-    @cached_property
-    def covered(self) -> pl.DataFrame:
-        """The intervals in which vehicles were covered by any RSU; see ``merged_windows``."""
-        return merged_windows(self.windows)
 
     @cached_property
     def metrics(self) -> pl.DataFrame:

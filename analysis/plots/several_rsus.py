@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.formatting import NONE, count, number, percent, plural, quantity, sentence_case, shortened
 from analysis.loading import WINDOW_KEY, RunData
 from analysis.plots.place import map_axes
+from analysis.statistics.windows import merged_windows
 from analysis.style import (
     BLACK,
     BLUE,
@@ -58,13 +59,10 @@ def successions(windows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def multiplicity(windows: pl.DataFrame, covered: pl.DataFrame) -> float:
-    """Return the mean number of RSUs that cover a covered vehicle, over time; 0 without coverage.
-
-    ``covered`` are the windows merged by ``merged_windows``.
-    """
-    held_s, covered_s = (float((found["exit_s"] - found["enter_s"]).sum()) for found in (windows, covered))
-    return held_s / covered_s if covered_s else 0.0
+def multiplicity(windows: pl.DataFrame) -> float:
+    """Return the mean number of RSUs that cover a covered vehicle, over time; 0 without coverage."""
+    held, covered = (float((found["exit_s"] - found["enter_s"]).sum()) for found in (windows, merged_windows(windows)))
+    return held / covered if covered else 0.0
 
 
 @panel("rsus-met", "RSUs that a vehicle meets")
@@ -83,10 +81,10 @@ def met_panel(run: RunData) -> Drawn:
     ax.grid(visible=False, axis="x")
     ax.set(xlabel="RSUs met", ylabel="share of vehicles")
     several = float((met > 1).mean())
-    at_once = number(multiplicity(run.windows, run.covered))
     return figure, (
         f"{percent(several, 0)} of {plural(len(met), 'vehicle')} met two RSUs or more.\nThe median is "
-        f"{number(float(np.median(met)))}. While it is covered, a vehicle is in {at_once} discs in the mean over time."
+        f"{number(float(np.median(met)))}. While it is covered, a vehicle is in {number(multiplicity(run.windows))} "
+        "discs in the mean over time."
     )
 
 

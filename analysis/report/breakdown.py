@@ -10,7 +10,7 @@ import polars as pl
 
 from analysis.formatting import NONE, Table, clean, count, number, percent, plural, quantity, si
 from analysis.loading import RunData
-from analysis.statistics.windows import dwell, entries, in_coverage
+from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 from vnetsim.coverage.rsu import Rsu
 
 _MOST_TYPES, _MOST_RSUS = 15, 100
@@ -112,7 +112,7 @@ def by_rsu(run: RunData) -> list[Table]:
     head: tuple[str, ...] = ("RSU", "range", *_TRAFFIC, "mean at once", "most at once")
     if run.takes_part:
         head += ("committed", "data over its link")
-    most = count(in_coverage(run.covered).peak)
+    most = count(in_coverage(merged_windows(run.windows)).peak)
     note = (
         f"Together the RSUs cover {plural(run.windows['vehicle_id'].n_unique(), 'vehicle')}, at most {most} at once: "
         "here a vehicle in several discs counts once, above for each."

@@ -23,7 +23,7 @@ from analysis.report.invitations import invitations_of
 from analysis.report.notices import not_finite
 from analysis.statistics.fluctuation import LEAST_ROUNDS, fluctuation
 from analysis.statistics.participation import LEAST_FOR_RATES_S
-from analysis.statistics.windows import dwell, entries, in_coverage
+from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0
 
@@ -41,7 +41,7 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
         equipped = count(run.equipped["vehicle_id"].n_unique())
         rows.append(("Equipped vehicles", f"{equipped} of {vehicles} (traffic.equipped = {share:g})"))
     rows += [
-        ("Most vehicles at once", count(in_coverage(run.covered).peak)),
+        ("Most vehicles at once", count(in_coverage(merged_windows(windows)).peak)),
         ("Median dwell", dwell(windows).brief),
     ]
     speeds = entries(windows)["entry_speed_mps"].to_numpy()

@@ -91,7 +91,7 @@ def playback(run: RunData) -> Playback | None:
     paths = _read_paths(run, every)
     tried, text = 1, ""  # points of the paths in the text, and the text
     for tolerance_m in TOLERANCE_M:
-        points = np.count_nonzero(paths.columns["needed_m"] > tolerance_m)
+        points = int(np.count_nonzero(paths.columns["needed_m"] > tolerance_m))
         # fewer points take more bytes each, so this text would be too long
         if len(text) * points > LIMIT_BYTES * tried and tolerance_m != TOLERANCE_M[-1]:
             continue
