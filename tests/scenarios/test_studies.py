@@ -30,8 +30,9 @@ NETS = {
     **{("mobility", size): nets for size, nets in (("small", 2), ("patterns", 4), ("corridor", 1), ("cifar10", 4))},
     **{(name, size): 2 for name in ("fedcs", "oort") for size in ("small", "cifar10")},
     ("middle", "cifar10"): 2,
+    **{("payload", size): 2 for size in ("small", "signs")},
 }
-"""Traffics of a seed, where there are several: nets, or speeds. On the corridor two seeds share those of two limits."""
+"""Traffics of a seed, where there are several: nets, discs, or speeds. On the corridor two seeds share those of two limits."""
 GALLERY = ("fedcs", "mach", "middle", "oort")
 """Studies that end with the traffic, of papers in kind."""
 QUICK = {
@@ -135,7 +136,8 @@ def with_condition(name: str, condition: str, scenarios: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name for name in FILES if name not in {"asynchrony", "headline", "mobility", "selection", *GALLERY}]
+    "name",
+    [name for name in FILES if name not in {"asynchrony", "headline", "mobility", "payload", "selection", *GALLERY}],
 )
 def test_a_study_runs(name, tmp_path):
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
