@@ -32,7 +32,7 @@ NETS = {
     ("middle", "cifar10"): 2,
     **{("payload", size): 2 for size in ("small", "signs")},
 }
-"""Traffics of a seed, where there are several: nets, discs, or speeds. On the corridor two seeds share those of two limits."""
+"""Traffics of a seed, if several: nets, discs, speeds. On the corridor two seeds share those of two limits."""
 GALLERY = ("fedcs", "mach", "middle", "oort")
 """Studies that end with the traffic, of papers in kind."""
 QUICK = {
