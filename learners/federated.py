@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from learners.engines.programs import State
 from learners.local_training import Local, LocalSteps, Start
+from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import equal_weights, image_weights, squared_norm, weighted_mean
 from learners.state.models import Models
 from learners.state.privacy import PrivateMean
@@ -149,7 +150,8 @@ class FederatedLearner(ABC):
                 f"selection.name: its policy chooses by the '{context.figure}' of updates to an RSU that averages, and "
                 f"neighbours of {cls.name} mix their models; take another policy."
             )
-        if settings.dp.clip and (parts.exchange or context.figure or not isinstance(made._server, Server)):
+        private = isinstance(settings, AveragingSettings) and settings.dp.clip > 0  # users' own settings may lack it
+        if private and (parts.exchange or context.figure or not isinstance(made._server, Server)):
             raise InputError(
                 f"learning.dp: only an RSU's mean is private, and vehicles of {cls.name} send each other models or "
                 "the selection policy looks at updates; leave one of them out."
