@@ -152,10 +152,9 @@ def thin_paths(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Paths:
-    """The played paths: one for each time that a vehicle is covered, by one RSU or several; thinned a little.
+    """The played paths, one for each time that a vehicle is covered by one RSU or several; thinned a little."""
 
-    Times are ticks of 1 / ``_PER_S`` s since ``begin_s``, places are steps of ``step_m`` from ``origin_m``.
-    """
+    # times: ticks of 1 / _PER_S s since begin_s; places: steps of step_m from origin_m
 
     vehicles: list[str]
     origin_m: tuple[float, float]
@@ -227,14 +226,8 @@ def _read_paths(run: RunData, every: int) -> _Paths:
 
 
 def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, NDArray[np.int64]]:
-    """Return one path for the windows of each part (``with_parts``), which must be sorted by part and entry.
-
-    The windows of a part are not joined if the vehicle is at different places at one time, as in some traffic sources.
-
-    Returns:
-        whether each window continues the path of the one before; times (s), x and y (m) of the paths' points; index
-        of each path's first point.
-    """
+    """Return whether windows continue the path before, times (s), x, y (m) of points, and each path's first index."""
+    # windows are sorted by part and entry; a vehicle at two places at one time, as in some sources, has several paths
     lengths = windows["path_time_s"].list.len().to_numpy()
     first = np.cumsum(lengths) - lengths
     time_s, x_m, y_m = (windows[name].explode().to_numpy() for name in _POINTS)

@@ -109,7 +109,7 @@ def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> b
 
 
 def refuse_hostile_without_conduct(experiment: Experiment) -> None:
-    """Refuse hostile vehicles of which no conduct says what they do.
+    """Refuse hostile vehicles if no conduct says what they do.
 
     Raises:
         InputError: names the setting.

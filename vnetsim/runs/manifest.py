@@ -99,7 +99,7 @@ def relative(path: Path, folder: Path) -> str:
 
 
 def traffic_record(info: TrafficInfo, equipped: float) -> dict[str, Any]:
-    """Return the manifest's entry on the traffic, of which the share ``equipped`` is equipped."""
+    """Return the manifest's entry on the traffic; ``equipped`` is the share of equipped vehicles."""
     entries = {one.name: getattr(info, one.name) for one in fields(TrafficEntry) if one.name != "equipped"}
     entries |= {"equipped": equipped}
     return {name: value for name, value in entries.items() if name != "plugin" or value}
