@@ -47,4 +47,4 @@ def test_images_of_the_trained_model_are_refused_and_those_of_another_are_taken(
         vnetsim.Experiment("gaussian", cost__model="trained", cost__images=64)
     timed = [CostSettings(images=images).on_the_clock for images in (None, 64)]
     assert [one and one.images for one in timed] == [640, 64]
-    assert CostSettings(model="mine", model_bytes=10, image_flop=1.0).on_the_clock == (10, 1.0, None)
+    assert CostSettings(model="mine", model_bytes=10, image_flop=1.0).on_the_clock == (10, 1.0, None, None)
