@@ -20,7 +20,7 @@ from crash_disk import CrashDisk, Watched
 from small_runs import undrawn
 
 from vnetsim.errors import VnetsimError
-from vnetsim.runs import manifest, runner, traffic_recording
+from vnetsim.runs import manifest, session, traffic_recording
 from vnetsim.storage import run_directory
 from vnetsim.storage.checksums import file_sha256
 from vnetsim.storage.folder import is_leftover
@@ -39,7 +39,7 @@ def small(monkeypatch) -> None:
     """Small pieces of tables, and a run that is safe after every round."""
     monkeypatch.setattr(run_directory, "PIECE_ROWS", 4)
     monkeypatch.setattr(traffic_recording, "SAFE_EVERY_S", math.inf)  # a slow machine would make other changes
-    monkeypatch.setattr(runner, "SAFE_EVERY_S", 0.0)
+    monkeypatch.setattr(session, "SAFE_EVERY_S", 0.0)
     monkeypatch.setattr(manifest, "environment", functools.cache(manifest.environment))
 
 

@@ -72,9 +72,9 @@ STRUCK = """
 import os, signal, sys
 from learners.flsimco import FLSimCo
 from small_runs import execute
-from vnetsim.runs import runner
+from vnetsim.runs import session
 
-runner.SAFE_EVERY_S = 0.0
+session.SAFE_EVERY_S = 0.0
 method, call, *arguments = sys.argv[1:]
 true, calls = getattr(FLSimCo, method), []
 

@@ -17,10 +17,10 @@ from typing import ClassVar
 from toy_learner import Toy
 
 from vnetsim.learning import Participant, Update
-from vnetsim.runs import runner
+from vnetsim.runs import session
 
 if os.environ.get("WALK_TROUBLE"):  # also in the processes of workers: whoever is ended after a round has saved it
-    runner.SAFE_EVERY_S = 0.0
+    session.SAFE_EVERY_S = 0.0
 
 HELD_S = 1500
 """Longer than any test may take: what is held is ended, and a test that forgets it leaves nothing for ever."""

@@ -11,7 +11,7 @@ from small_runs import interrupted_at
 
 from vnetsim.display import progress_display
 from vnetsim.experiment import CostSettings, Experiment, RoundSettings
-from vnetsim.runs import runner
+from vnetsim.runs import session
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.checkpoint import Checkpoint, TrainingHistory
 from vnetsim.runs.round_handler import Training
@@ -49,9 +49,9 @@ def test_what_waits_is_neither_lost_nor_another(tmp_path, monkeypatch, stopped):
     """Rounds that were not saved yet, when the fifth is trained; whoever is killed saves nothing any more."""
     play(tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "SAFE_EVERY_S", math.inf)
+        patch.setattr(session, "SAFE_EVERY_S", math.inf)
         if stopped is Killed:
-            patch.setattr(runner._Session, "close", lambda *_: None)
+            patch.setattr(session.Session, "close", lambda *_: None)
         with interrupted_at(Training, "close_round", 4, stopped), pytest.raises(stopped):
             play(tmp_path / "stopped")
     run = RunDirectory(tmp_path / "stopped")
@@ -74,7 +74,7 @@ def test_rounds_that_close_quickly_are_saved_together(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Checkpoint, "save", counted)
     for every_s in (math.inf, 0.0):
-        monkeypatch.setattr(runner, "SAFE_EVERY_S", every_s)
+        monkeypatch.setattr(session, "SAFE_EVERY_S", every_s)
         play(tmp_path / str(every_s))
     assert saved == [0, 6, 0, 1, 2, 3, 4, 5, 6]
     assert contents(tmp_path / "inf") == contents(tmp_path / "0.0")

@@ -33,7 +33,8 @@ from vnetsim.plugins import short_name
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
-from vnetsim.runs.runner import OnRound, resume_run, start_or_resume, start_run
+from vnetsim.runs.runner import resume_run, start_or_resume, start_run
+from vnetsim.runs.session import OnRound
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import choose_folder, folder_to_make
 from vnetsim.scenario.settings_file import LAPTOP

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from vnetsim import __version__
-from vnetsim.coverage.windows import CoverageEvent, TrafficStream
-from vnetsim.errors import InputError, UnfinishedError, VnetsimError
+from vnetsim.errors import InputError, VnetsimError
 from vnetsim.errors.paths import is_partition_file, resolve_path
 from vnetsim.experiment import Experiment
-from vnetsim.learner_facts import CLOUD, privacy_facts
-from vnetsim.learning import Cost, Description, Learner
+from vnetsim.learning import Description, Learner
 from vnetsim.learning.faults import cost_of
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import code_file, short_name
@@ -27,11 +23,12 @@ from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relativ
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.effect import facts_of, find_idle, refuse_idle
-from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, radio_record, settings_file
-from vnetsim.runs.tables import RunTables, backhaul_rows, images_of, silo_rows
-from vnetsim.runs.timing import SCHEDULE, Untrained, refuse_losses, schedule
-from vnetsim.runs.traffic_recording import SAFE_EVERY_S, open_run_traffic, record_mobility, saved_on_failure, show
-from vnetsim.runs.writer import lock_directory, write_models, write_samples
+from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, settings_file
+from vnetsim.runs.session import OnRound, Session
+from vnetsim.runs.tables import images_of, silo_rows
+from vnetsim.runs.timing import Untrained, refuse_losses
+from vnetsim.runs.traffic_recording import open_run_traffic, record_mobility, saved_on_failure
+from vnetsim.runs.writer import lock_directory
 from vnetsim.scenario.settings_file import load_experiment
 from vnetsim.scenario.trust import check_resumed
 from vnetsim.simulation.backhaul import refuse_slow_wires
@@ -39,16 +36,8 @@ from vnetsim.simulation.topology import aggregators
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
-if TYPE_CHECKING:
-    from vnetsim.runs.round_handler import Training
-    from vnetsim.simulation.log import SimulationLog
-    from vnetsim.simulation.loop import SimulationResult
-
-
 PARTITION = "partition.csv"
 """File with the silo of each image."""
-OnRound = Callable[[int, Mapping[str, float]], object]
-"""Called after every round; see ``vnetsim.run``."""
 
 
 def start_run(
@@ -144,20 +133,20 @@ def start_run(
             run, recorded, traffic, command, kind="timing" if timing_only else "run", more=more, others=silos
         )
         handler = Untrained(learner, costs) if timing_only else None
-        session = _Session(
-            assembly,
-            run,
-            traffic,
-            learner,
-            costs,
-            manifest,
-            clock,
-            progress,
-            on_round,
-            handler,
-            names,
-            device,
-            deadline_s,
+        session = Session(
+            assembly=assembly,
+            run=run,
+            traffic=traffic,
+            learner=learner,
+            costs=costs,
+            manifest=manifest,
+            clock=clock,
+            progress=progress,
+            on_round=on_round,
+            training=handler,
+            aggregators=names,
+            device=device,
+            deadline_s=deadline_s,
         )
         with saved_on_failure(run, experiment, session.close, session.how_far), assembly.plugin_errors():
             session.play(images_of(description))
@@ -279,179 +268,3 @@ def _changed_plugins(
             )
         accepted[str(path)] = digest
     return accepted
-
-
-@dataclass
-class _Session:
-    """The simulation of one run, from the untrained model to the last file."""
-
-    assembly: Assembly
-    run: RunDirectory
-    traffic: TrafficStream
-    learner: Learner
-    costs: Mapping[int, Cost]
-    manifest: Manifest
-    clock: Clock
-    progress: ProgressDisplay
-    on_round: OnRound | None
-    training: Training | Untrained | None
-    aggregators: tuple[str, ...]
-    device: str
-    deadline_s: float
-    log: SimulationLog | None = None
-
-    def __post_init__(self) -> None:
-        self.tables = RunTables(self.run, self.assembly.experiment)
-
-    @property
-    def rounds(self) -> int | None:
-        """Number of rounds of the run, summed over all aggregators except the cloud; None if only time ends it."""
-        rounds = self.assembly.experiment.rounds
-        return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
-
-    def how_far(self) -> str:
-        """Return in words how many rounds have finished."""
-        if isinstance(self.training, Untrained):
-            finished = 0 if self.log is None else len(self.log.rounds)
-        else:
-            finished = 0 if self.training is None else self.training.finished
-        if self.rounds is None or isinstance(self.training, Untrained):
-            return f"after {finished} round{'s' * (finished != 1)}"
-        return f"after {finished} of {self.rounds} rounds"
-
-    def close(self, status: str) -> None:
-        """Save what there is of checkpoint and tables, and write ``status`` to the manifest; for a stopped run."""
-        if self.log is not None and self.training is not None:
-            self._save(self.log, self.training)
-        self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
-
-    def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then new rows of tables (not while replaying); no row may be newer than it."""
-        training.save()
-        with self.clock.part("tables"):
-            self.tables.append(log, training.metric_rows)
-            if not training.replaying:  # otherwise the stopped run wrote them
-                self.tables.save()
-
-    def play(self, images: Mapping[int, int]) -> None:
-        """Simulate and train to the end, and write all files; ``images`` is the number of images by silo."""
-        from vnetsim.runs.round_handler import Training  # noqa: PLC0415
-        from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - loaded when needed, like Training
-
-        experiment, progress = self.assembly.experiment, self.progress
-        if self.training is None:
-            progress.stage("evaluating the untrained model")
-            self.training = Training(
-                self.learner,
-                Checkpoint(self.run),
-                evaluate_every=experiment.evaluate_every,
-                begin_s=self.traffic.info.begin_s,
-                clock=self.clock,
-                costs=self.costs,
-                aggregators=self.aggregators,
-                streams=self.assembly.streams.child("global generators"),
-                device=self.device,
-            )
-            self.clock.mark("first evaluation")
-        training = self.training
-        resumed = 0 if isinstance(training, Untrained) else training.finished
-        seen, safe_s = len(training.metric_rows), time.monotonic()
-        progress.stage("running")
-
-        def on_round(log: SimulationLog) -> bool:
-            """Save every ``SAFE_EVERY_S``, and call the user's ``on_round``; False ends the run."""
-            nonlocal seen, safe_s
-            self.log = log
-            now_s = time.monotonic()
-            # at least one new round in each call, or a short limit would never end the run; none after the last
-            new = not isinstance(training, Untrained) and training.finished > resumed
-            stops = new and now_s >= self.deadline_s and len(log.rounds) != self.rounds
-            if stops or now_s - safe_s >= SAFE_EVERY_S:
-                self._save(log, training)
-                safe_s = time.monotonic()
-            if self.on_round is not None:
-                measured = {name: value for _, _, name, value, _ in training.metric_rows[seen:]}
-                seen = len(training.metric_rows)
-                if self.on_round(len(log.rounds), measured) is False:
-                    return False
-            if stops:
-                raise UnfinishedError("the time limit was reached")
-            return True
-
-        result = simulate(
-            experiment,
-            cast("TrafficStream", _TimedTraffic(self.traffic, self.clock)),
-            training,
-            self.assembly.streams,
-            progress=self._show_progress,
-            on_round=on_round,
-            plugins=self.assembly.simulation,
-            images=images,
-        )
-        self.log = result.log
-        self.clock.mark("simulation")
-        progress.stage("writing")
-        self._finish(result, training, images)
-        if result.ended_by == "caller":
-            progress.note(f"on_round ended the run {self.how_far()}.")
-        if result.ended_by == "traffic" and not isinstance(training, Untrained):
-            progress.note(f"the traffic ended {self.how_far()}.")
-
-    def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
-        """Show the part that is done: of the rounds, of the time if only time ends the run, of traffic if untrained."""
-        if isinstance(self.training, Untrained):
-            show(self.progress, self.traffic)
-        elif self.rounds is None:
-            passed_s, lasts_s = time_s - self.traffic.info.begin_s, self.assembly.experiment.lasts_s
-            self.progress.advance(time_s=time_s, done=passed_s, total=lasts_s)
-        else:
-            self.progress.advance(time_s=time_s, done=rounds, total=self.rounds)
-
-    def _finish(self, result: SimulationResult, training: Training | Untrained, images: Mapping[int, int]) -> None:
-        """Evaluate last models; write tables, models and samples (untrained: the schedule), and close the manifest."""
-        training.save()
-        if not isinstance(training, Untrained):
-            training.measure_last()
-        self.tables.append(result.log, training.metric_rows, last=True)
-        self.tables.join()
-        self.run.put({"backhaul.parquet": to_parquet("backhaul", backhaul_rows(result.wires))})
-        if hostile := self.assembly.hostile(self.run.read("participations")["vehicle_id"]):
-            self.run.put({"hostile.parquet": to_parquet("hostile", hostile)})
-        if isinstance(training, Untrained):
-            rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
-            self.run.put({SCHEDULE: rows.write_csv().encode()})
-        else:
-            write_samples(self.run, self.assembly.experiment, self.learner, self.tables.entry_speeds_mps)
-            write_models(self.run, self.learner, training.closed)
-        self.clock.mark("writing")
-        radio = radio_record(result.link_rates, result.sidelink_rates)
-        stages = self.clock.stages
-        facts = dict(self.learner.describe().facts)
-        if not isinstance(training, Untrained):
-            uploads = self.run.read("participations").select("vehicle_id", "silo", "weight").iter_rows()
-            averaged = [(vehicle, silo) for vehicle, silo, weight in uploads if weight]
-            facts |= privacy_facts(self.assembly.experiment.learning, averaged)
-        self.manifest.close(
-            "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
-        )
-
-
-class _TimedTraffic:
-    """A wrapper of traffic that measures the time of reading events."""
-
-    def __init__(self, traffic: TrafficStream, clock: Clock) -> None:
-        self._traffic = traffic
-        self._clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._traffic, name)
-
-    def events(self) -> Iterator[CoverageEvent]:
-        """Yield the events of the traffic; the time of reading them counts as the stage "traffic"."""
-        events = self._traffic.events()
-        while True:
-            with self._clock.part("traffic"):
-                event = next(events, None)
-            if event is None:
-                return
-            yield event
