@@ -191,10 +191,11 @@ def finding(run: RunData) -> str:
     passed = plural(windows["vehicle_id"].n_unique(), "vehicle")
     words = [f"{passed} drove past, in range for {dwell(windows).median} in the median."]
     if run.experiment.traffic.equipped < 1:
-        words.append(f"Equipped of them: {count(run.equipped['vehicle_id'].n_unique())}.")
+        words.append(f"{count(run.equipped['vehicle_id'].n_unique())} of them can take part (traffic.equipped).")
     if could := dict(_reach(run)):
         takes = could["A participation takes"].replace(" (median)", "")
         words.append(f"{could['Covered long enough']} were covered for {takes} or more, the time of a participation.")
+    words += [f"Hostile were {found}." for _, found in _hostile(run)]
     invitations = invitations_of(run)
     if invitations.total:
         words.append(f"{sentence_case(invitations.what_decided)}.")
