@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import State, Tensors
-from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server
+from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server, refuse_several_servers
 from learners.local_training import LocalSteps, Start
 from learners.state.silos import SiloStates
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
@@ -60,6 +60,7 @@ class FedDyn(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: FedDynSettings) -> Parts:
         """Return the classification task, regularised local steps, and an RSU that averages and keeps h."""
+        refuse_several_servers(context, "the server's h")
         task, alpha, silos = ClassificationTask(context, settings), settings.alpha, context.experiment.silos.count
         first = task.initial_state()
         names = [name for name, _ in task.network.named_parameters()]
@@ -85,7 +86,8 @@ class FedDyn(FederatedLearner):
 
         def finish(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
             """Return the next h and the mean minus h / alpha."""
-            changes = [(update.state, server.base(update.participant)) for update in updates]
+            last = {update.participant.silo: update for update in updates}.values()  # whose g_k the silos keep
+            changes = [(update.state, server.base(update.participant)) for update in last]
             h = {name: state[H + name] - alpha / silos * sum(w[name] - x[name] for w, x in changes) for name in names}
             model = {name: state[name] - h[name] / alpha for name in names} if updates else {}
             return {**{H + name: tensor for name, tensor in h.items()}, **model}

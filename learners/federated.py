@@ -54,7 +54,7 @@ WITHOUT_STATE = Series(
     label="Trained without state",
     unit="%",
     caption="Share of the aggregated local trainings whose silo kept nothing from an earlier one. What a silo keeps "
-    "acts from its second local training on, so near 100 % the method is hardly more than its first rounds.",
+    "acts from its second local training on, so near 100 % silo state hardly acts.",
 )
 """For methods whose silos keep state; a learner declares it in ``Parts.series``."""
 
@@ -156,6 +156,11 @@ class FederatedLearner(ABC):
                 f"learning.dp: only an RSU's mean is private, and vehicles of {cls.name} send each other models or "
                 "the selection policy looks at updates; leave one of them out."
             )
+        if private and context.experiment.silos.by == "place":
+            raise InputError(
+                "learning.dp: with silos.by = 'place' a vehicle also trains on images of silos that it had before, "
+                "whose uses would not be counted; leave one of them out."
+            )
         if context.joint and made._silos.own:
             raise InputError(
                 f"handover.policy: with 'multi' several RSUs aggregate one training, and silos of {cls.name} keep a "
@@ -203,7 +208,11 @@ class FederatedLearner(ABC):
         updates: Sequence[Update] = self._local.train([self._start(participant) for participant in participants])
         if self._transmission is not None:
             updates = self._transmission.sent(
-                updates, known=self._server.base, own=lambda who: self._silos[who.silo].own
+                updates,
+                known=self._server.base,
+                own=lambda who: self._silos[who.silo].own,
+                # keys of FedCo keep their bytes; tensors of ``LocalSteps.after`` are charged as a copy of the model
+                model_alone=isinstance(self._local, LocalSteps),
             )
         if not isinstance(self._server, Server) or not self._server.figure:
             return updates
@@ -379,6 +388,19 @@ def weights_of(task: Task, settings: Any) -> WeightFunction:
     if getattr(settings, "weights", "equal") == "equal":
         return equally
     return lambda participants: image_weights([task.silos.size(one.silo) for one in participants])
+
+
+def refuse_several_servers(context: LearnerContext, state: str) -> None:
+    """Refuse several aggregators for a method whose server keeps ``state`` (in words), since each would have a part.
+
+    Raises:
+        InputError: names the setting.
+    """
+    if len(context.aggregators) > 1:
+        raise InputError(
+            f"topology.kind: {state} belongs to one server, and with several aggregators each would have a part of it; "
+            "leave topology.kind out, or take another learner."
+        )
 
 
 def averaging_server(

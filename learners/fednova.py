@@ -55,9 +55,9 @@ class FedNova(FederatedLearner):
             return p / a / (p / a).sum() if len(set(a)) > 1 else p
 
         def step(participants: Sequence[Participant]) -> float:
-            """Return tau_eff sum_k p_k / a_k: how far beyond the mean with ``weights`` the model goes, at least 1."""
+            """Return tau_eff sum_k p_k / a_k: how far beyond the weighted mean the model goes; 1 to a robust one."""
             p, a = shares(participants), counts(participants)
-            return float((p * a).sum() * (p / a).sum()) if len(set(a)) > 1 else 1.0
+            return float((p * a).sum() * (p / a).sum()) if len(set(a)) > 1 and settings.aggregation == "mean" else 1.0
 
         server = averaging_server(context, settings, task, task.initial_state(), weights=weights, step=step)
-        return Parts(task=task, local=LocalSteps(task, server=server), server=server)
+        return Parts(task=task, local=LocalSteps(task), server=server)

@@ -87,7 +87,7 @@ class LocalSteps:
         server: Server | None = None,
         figures: Callable[[Sequence[Update]], Mapping[str, float]] | None = None,
         given: Callable[[Start], Tensors] = lambda _: {},
-        after: Callable[[Start, State], tuple[State, State]] = lambda *_: ({}, {}),
+        after: Callable[[Start, State], tuple[State, State]] | None = None,
         forward_passes: int = 0,
     ) -> None:
         self._task, self._server, self._figures = task, server, figures
@@ -112,13 +112,14 @@ class LocalSteps:
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
         whole = all(start.participant.handover.carried == "model" for start in starts)
-        one_by_one = server and not server.needs_uploads and server.settings.aggregation == "mean"
+        one_by_one = server and not (server.needs_uploads or self._after) and server.settings.aggregation == "mean"
         if server and whole and one_by_one and _bytes(jobs) > HELD_BYTES:
             return self._average_on_arrival(server, [start.participant for start in starts], jobs)
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
             trained = to_host(trained)
-        ended = [self._after(start, one.state) for start, one in zip(starts, trained, strict=True)]
+        after = self._after or (lambda *_: ({}, {}))
+        ended = [after(start, one.state) for start, one in zip(starts, trained, strict=True)]
         kept = on_host([own for _, own in ended])
         return [
             self._update(start, job, one, sent, own)

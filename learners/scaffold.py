@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import State, Tensors, remove_prefix
 from learners.fedavg import DUAL_TEMPERATURE, NEGATIVES, FedAvgSettings
-from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server
+from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server, refuse_several_servers
 from learners.local_training import LocalSteps, Start
 from learners.mathematics.weights import count_gradients
 from learners.state.silos import SiloStates
@@ -44,6 +44,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
 
     ``aggregation`` and ``clip_norm`` act on the models, not on the control variates.
     """
+    refuse_several_servers(context, "the server's control variate")
     first, silos = task.initial_state(), context.experiment.silos.count
     names = [name for name, _ in task.network.named_parameters()]
     zero = {CONTROL + name: torch.zeros_like(first[name]) for name in names}
@@ -70,7 +71,8 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
 
     def next_control(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
         """Return c + 1/N sum (c_i^+ - c_i)."""
-        changes = [remove_prefix(CHANGE, update.state) for update in updates]
+        last = {update.participant.silo: update for update in updates}.values()  # whose c_i the silos keep
+        changes = [remove_prefix(CHANGE, update.state) for update in last]
         return {name: state[name] + sum(one[name] for one in changes) / silos for name in zero}
 
     server = averaging_server(context, settings, task, {**first, **zero}, not_of_model=(CONTROL,), beside=next_control)
@@ -89,6 +91,7 @@ class Scaffold(FederatedLearner):
 
     name, task, paper, payload, Settings = "scaffold", "contrastive", PAPER, PAYLOAD, ScaffoldSettings
     equations, scales = (*DUAL_TEMPERATURE, *EQUATIONS), CONTRASTIVE_SCALES
+    takes_codec = False
 
     @staticmethod
     def parts(context: LearnerContext, settings: ScaffoldSettings) -> Parts:
@@ -113,6 +116,7 @@ class ScaffoldClassification(FederatedLearner):
 
     name, task, payload, Settings = "scaffold-classification", "classification", PAYLOAD, ScaffoldClassificationSettings
     paper, equations, defaults, scales = PAPER, EQUATIONS, DEFAULTS, SCALES
+    takes_codec = False
 
     @staticmethod
     def parts(context: LearnerContext, settings: ScaffoldClassificationSettings) -> Parts:

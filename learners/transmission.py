@@ -68,6 +68,7 @@ class Transmission:
         *,
         known: Callable[[Participant], State],
         own: Callable[[Participant], State],
+        model_alone: bool,
     ) -> list[Update]:
         """Return the updates as the server decodes them, in order; those that are not finite pass unchanged.
 
@@ -77,25 +78,38 @@ class Transmission:
             updates: all updates of a round, as trained.
             known: returns the model that a vehicle downloaded, before its codec.
             own: returns the silo's kept tensors, those of codec and conduct included.
+            model_alone: whether only the model may be sent; otherwise what is sent besides passes unchanged.
+
+        Raises:
+            RunError: a plug-in broke its protocol, or updates have tensors that the model lacks.
         """
         if not self.changes_uploads:
             return list(updates)
         fine = [place for place, update in enumerate(updates) if update.finite]
         models = {place: known(updates[place].participant) for place in fine}
+        for place in fine if model_alone else ():
+            if besides := sorted(updates[place].state.keys() - models[place].keys()):
+                raise RunError(
+                    f"{CODECS.key}, {CONDUCTS.key}: the learner sends '{besides[0]}' besides the model, which would "
+                    "pass unchanged; leave codecs and conducts out (a learner says so by takes_codec = False)."
+                )
         changes = {
             place: self._change(updates[place].state, self.received(updates[place].participant, models[place]))
             for place in fine
         }
         kept = {place: own(updates[place].participant) for place in fine}
         others = self._hostile_changes(updates, changes, kept)
-        result = list(updates)
+        result, newest = list(updates), dict[int, State]()
         for place in fine:
             hostile, update, before = place in others, updates[place], kept[place]
             change, memory = others.get(place, (changes[place], remove_prefix(CONDUCT, before)))
             memories = add_prefix(CONDUCT, memory)
             if self._codec is not None:
-                past = to_device(remove_prefix(CODEC, before), _device(change))
+                # the silo's error is sent once, by the first of its vehicles in the round
+                silo = update.participant.silo
+                past = to_device(newest.get(silo, remove_prefix(CODEC, before)), _device(change))
                 found = self._through(self._codec, change, past, update.participant, "upload")
+                newest[silo] = found.memory
                 change, memories = found.tensors, memories | add_prefix(CODEC, found.memory)
             if memories:
                 memories = to_device(memories, torch.device("cpu"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from vnetsim.learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server
+from vnetsim.learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server, refuse_several_servers
 from vnetsim.learners.local_training import LocalSteps, Start
 from vnetsim.learners.state.silos import SiloStates
 from vnetsim.learners.tasks.classification import DEFAULTS, ClassificationSettings, ClassificationTask
@@ -32,6 +32,7 @@ class Scaffold(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: ScaffoldSettings) -> Parts:
         """Return classification, local steps corrected by c - c_i, and a server that averages and keeps c."""
+        refuse_several_servers(context, "c")
         task, silos = ClassificationTask(context, settings), context.experiment.silos.count
         zero = {f"c.{name}": torch.zeros_like(tensor) for name, tensor in task.network.named_parameters()}
 

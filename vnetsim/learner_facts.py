@@ -158,24 +158,29 @@ def epsilon(times: int, noise_multiplier: float, delta: float = DELTA) -> float:
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
-def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, int]]) -> dict[str, str]:
+def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, int, object]]) -> dict[str, str]:
     """Return the fact ``PRIVACY`` of a run, in words; empty without ``learning.dp``.
 
-    ``took_part`` has the vehicle and the silo of each upload that was averaged.
+    ``took_part`` has the vehicle, the silo and the mean (any value that tells means apart) of each upload that was
+    averaged. Data that enter one mean n times change it by n times the clip, so they count n^2 uses.
     """
     given = learning.get("dp") or {}
     if not given.get("clip"):
         return {}
     uploads, noise = list(took_part), given.get("noise_multiplier", 0.0)
 
-    def words(each: Iterable[Any]) -> str:
-        most = max(Counter(each).values(), default=0)
+    def words(each: Iterable[tuple[object, object]]) -> str:
+        uses = Counter[object]()
+        for (whose, _), times in Counter(each).items():
+            uses[whose] += times**2
+        most = max(uses.values(), default=0)
         return f"{epsilon(most, noise):.4g} (used {most} times)"
 
+    by_vehicle, by_silo = (words((who[i], mean) for *who, mean in uploads) for i in range(2))
     return {
         PRIVACY: (
-            f"epsilon at delta = {DELTA:g}, of the data used most often: {words(vehicle for vehicle, _ in uploads)} if "
-            f"each vehicle has its own, {words(silo for _, silo in uploads)} if each silo is one person's "
+            f"epsilon at delta = {DELTA:g}, of the data used most often: {by_vehicle} if "
+            f"each vehicle has its own, {by_silo} if each silo is one person's "
             "(rho = uses / (2 z^2), epsilon = rho + 2 sqrt(rho ln(1 / delta))). "
             "Assumed: RSUs are trusted, models alone are published, no other figure of this page, and who took part "
             "is public, so no sampling adds to it"

@@ -295,10 +295,11 @@ def _warn_unused_computers(run: RunData) -> Iterator[str]:
 
 
 def _warn_uneven_silos(run: RunData) -> Iterator[str]:
-    """Warn if silos differ in size, which built-in learners ignore; never for a learner of the user's own."""
+    """Warn if silos differ in size and the learner ignores it; never for a learner of the user's own."""
     images = run.silos.group_by("silo").agg(pl.col("images").sum())["images"].to_list()
     own = ":" in run.experiment.learner  # a user's learner may weigh by size
-    if run.learning and not own and images and max(images) > _UNEVEN * min(images) + 1:
+    by_size = getattr(run.experiment.learning, "weights", "equal") == "images"
+    if run.learning and not own and not by_size and images and max(images) > _UNEVEN * min(images) + 1:
         yield (
             f"Silos hold {count(min(images))} to {count(max(images))} images, and an update counts the same whatever "
             "its silo holds."

@@ -58,7 +58,7 @@ class PrivateMean:
             for state, base in zip(clipped, bases, strict=True):
                 total += state[name].double() - base[name].double()
             if deviation:
-                noise = torch.from_numpy(deviation * generator.standard_normal(tuple(tensor.shape)))
+                noise = torch.as_tensor(deviation * generator.standard_normal(tuple(tensor.shape)))
                 total += noise.to(total.device)
             made = present[name].double() + total / self.uploads
             result[name] = (made.clamp_min(0) if name.endswith("running_var") else made).to(tensor.dtype)

@@ -224,6 +224,8 @@ class Server:
         """Return the weights to record and the rule's new tensors, {} for no change; store the rule's memory."""
         newest = ModelKey(into, self.models.versions(into)[-1])
         streamed = not all(update.state for update in updates)
+        # beyond the mean an upload counts by its change: the difference of an older base to the model would be enlarged
+        as_changes = self._step([update.participant for update in updates]) != 1
         of, mean = self.averaged
         if streamed and [update.participant for update in updates] != of:
             raise ValueError("updates that were averaged as they came can only be aggregated all together")
@@ -233,7 +235,7 @@ class Server:
         for place in () if streamed else counted:
             states[place] = clip(states[place], bases[place], self.settings)
             who = updates[place].participant
-            if who.handover.carried == "change" and (who.base != newest or who.handover.bases):
+            if (as_changes or who.handover.carried == "change") and (who.base != newest or who.handover.bases):
                 states[place] = self._with_change(states[place], bases[place], present)
                 bases[place] = present
         if not streamed:

@@ -17,6 +17,7 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.codecs import Float16, Float32, Int8, Qsgd, TopK
 from learners.fedco import FedCo
 from learners.flsimco import FLSimCo
+from learners.scaffold import ScaffoldClassification
 from vnetsim.errors import InputError, NotFiniteError, RunError
 from vnetsim.learner_facts import Cost, ModelCost
 from vnetsim.learning import Participant
@@ -231,3 +232,34 @@ def test_a_codec_is_refused_where_no_server_averages(new_context: MakeContext, n
         new_fedefm({"codec": Int8()}, server="none")
     with pytest.raises(InputError, match=r"handover\.policy: with 'multi'"):
         ClassificationFedAvg.create(new_context(codec=Int8(), joint=True), ClassificationFedAvg.Settings(**QUICK))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_what_is_sent_besides_the_model_is_no_codecs(new_context, participant):
+    learner = ScaffoldClassification.create(
+        new_context(codec=Int8()), ScaffoldClassification.Settings(**QUICK, momentum=0.0)
+    )
+    with pytest.raises(RunError, match=r"codec\.name, conduct\.name: the learner sends 'change\.control\.\S+' besides"):
+        learner.train([participant(0, 1)])
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_error_of_a_silo_is_sent_once_in_a_round(new_context, participant):
+    """Two vehicles of one silo: what was decoded, and the error that is left, add up to what they learned."""
+    learner = ClassificationFedAvg.create(new_context(codec=TopK(share=0.05)), ClassificationFedAvg.Settings(**QUICK))
+    plain = ClassificationFedAvg.create(new_context(), ClassificationFedAvg.Settings(**QUICK))
+    weights = [name for name, _ in plain._task.network.named_parameters()]
+    total = torch.zeros(sum(plain._task.network.state_dict()[name].numel() for name in weights), dtype=torch.float64)
+    for number in range(2):
+        base = of(learner.state_dict(), "model.")
+        plain.load_state_dict({**plain.state_dict(), **{f"model.{name}": t for name, t in base.items()}})
+        who = [dataclasses.replace(participant(number, 1), vehicle_id=name) for name in ("a", "b")]
+        decoded, learned = learner.train(who), plain.train(who)
+        for ours, theirs in zip(decoded, learned, strict=True):
+            total += torch.cat([(theirs.state[name] - ours.state[name]).flatten() for name in weights]).double()
+        learner.aggregate(decoded)
+        plain.aggregate(learned)
+    (left,) = [
+        t for name, t in learner.state_dict().items() if name.startswith("silo.") and name.endswith("codec.error")
+    ]
+    torch.testing.assert_close(left.double(), total, rtol=0, atol=1e-4)

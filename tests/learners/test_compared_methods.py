@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from device_checks import learner_class
@@ -18,8 +18,9 @@ from learners.data.sets import ImageSet
 from learners.encoders import Classifier
 from learners.mathematics.weights import count_gradients
 from learners.moon import model_contrast
+from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings
-from vnetsim.learning import LearnerContext, ModelKey, Participant
+from vnetsim.learning import LearnerContext, Participant
 
 Model = dict[str, Tensor]
 MakeParticipant = Callable[..., Participant]
@@ -228,37 +229,57 @@ def test_state_of_silos_and_server_goes_on_from_a_checkpoint(
     assert all(torch.equal(tensor, found[1][name]) for name, tensor in found[0].items())
 
 
-@pytest.mark.parametrize("method", ["scaffold", "moon", "feddyn", "fednova"])
-def test_each_aggregator_has_its_own_server_state_and_a_merge_takes_models_alone(
-    method: str, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
-    def make() -> Any:
-        return new(method, {"aggregators": ("a", "b", "cloud")})
+@pytest.mark.parametrize(
+    ("method", "state"), [("scaffold", "the server's control variate"), ("feddyn", "the server's h")]
+)
+def test_state_of_one_server_is_refused_with_several(new, method, state):
+    with pytest.raises(InputError, match=f"topology.kind: {state} belongs to one server"):
+        new(method, {"aggregators": ("a", "b", "cloud")})
 
-    def play(learner: Any, aggregator: str, version: int, silos: Sequence[int]) -> None:
-        base = ModelKey(aggregator, version)
-        who = [replace(participant(version, silo, work_share=1 - silo / 8), base=base) for silo in silos]
-        learner.aggregate(learner.train(who), aggregator)
 
-    learner, other = make(), make()
-    play(learner, "a", 0, (0, 1))
-    play(learner, "b", 0, (2, 3))
-    before = learner.state_dict()
-    learner.merge({ModelKey("a", 1): 0.25, ModelKey("b", 1): 0.75}, ModelKey("cloud", 1))
-    learner.merge({ModelKey("cloud", 1): 1.0}, ModelKey("a", 1))
-    merged = learner.state_dict()
-    for name, tensor in before.items():
-        kind = name.removeprefix("a/")
-        if kind.startswith("model."):
-            mean = 0.25 * before[f"a/{kind}"] + 0.75 * before[f"b/{kind}"]
-            torch.testing.assert_close(merged[f"a/{kind}"], mean if name.startswith("a/") else tensor)
-        elif kind.startswith(("control.", "h.")):
-            assert torch.equal(merged[name], tensor)
-            assert not torch.equal(tensor, before[f"b/{kind}"])
-    other.load_state_dict(merged)
-    for one in (learner, other):
-        play(one, "a", 1, (1, 2))
-    assert all(torch.equal(t, other.state_dict()[n]) for n, t in learner.state_dict().items())
+@pytest.mark.parametrize(
+    ("method", "of_silo", "of_server"), [("scaffold", "control.", "control."), ("feddyn", "gradient.", "h.")]
+)
+def test_server_and_silos_agree_if_a_silo_comes_twice_in_a_round(new, play, method, of_silo, of_server):
+    """c = 1/N sum c_i, and h = 1/N sum g_k (both count the change of the upload that the silo keeps)."""
+    learner = new(method, momentum=0.0)
+    play(learner, [[(0, 1.0), (0, 0.5), (1, 1.0)], [(1, 1.0), (0, 1.0)]])
+    state = learner.state_dict()
+    for name, tensor in state.items():
+        if name.startswith(of_server):
+            own = [
+                t
+                for n, t in state.items()
+                if n.startswith("silo.") and n.endswith(of_silo + name.removeprefix(of_server))
+            ]
+            assert own
+            torch.testing.assert_close(tensor, sum(own) / SILOS, rtol=1e-4, atol=1e-6)
+
+
+def test_an_old_upload_counts_by_its_change(new, play, participant):
+    """An upload of one step from an older model moves FedNova's model by its own change, not back to that model."""
+    stale = new("fednova", {"max_staleness": 1})
+    play(stale, ROUNDS[:1])
+    before = model_of(stale)
+    old = participant(1, 3, base_round=0, work_share=1 / STEPS)
+    who = [participant(1, 0), participant(1, 1)]
+    base = {name: t.double() for name, t in stale._models[old.base].items()}
+    uploads = stale.train([*who, old])
+    stale.aggregate(uploads)
+    p = np.array([4.0, 6.0, 10.0]) / 20
+    a = np.array([count_gradients(n, MOMENTUM) for n in (STEPS, STEPS, 1)])
+    bases = [{name: t.double() for name, t in before.items()}] * 2 + [base]
+    for name in ("trunk.weight", "head.weight"):
+        steps = [(x[name] - one.state[name].double()) / n for x, one, n in zip(bases, uploads, a, strict=True)]
+        expected = before[name].double() - (p * a).sum() * sum(w * d for w, d in zip(p, steps, strict=True))
+        torch.testing.assert_close(model_of(stale)[name].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_moon_keeps_models_in_rounds_too_large_for_memory(new, play, monkeypatch):
+    monkeypatch.setattr("learners.local_training.HELD_BYTES", 1)
+    learner = new("moon")
+    play(learner)
+    assert any(name.startswith("silo.") for name in learner.state_dict())
 
 
 def test_payload_and_work(new: Callable[..., Any]) -> None:

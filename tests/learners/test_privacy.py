@@ -92,12 +92,14 @@ def test_epsilon_is_that_of_bun_and_steinke() -> None:
 
 
 def test_the_fact_counts_whose_data_were_used_most_often() -> None:
-    took_part = [("a", 0), ("b", 0), ("c", 0), ("a", 1)]
+    took_part = [("a", 0, 1), ("b", 0, 2), ("c", 0, 3), ("a", 1, 4)]
     assert privacy_facts({"dp": {"clip": 0.0}}, took_part) == privacy_facts({}, took_part) == {}
     fact = privacy_facts({"dp": {"clip": 1.0, "noise_multiplier": 2.0}}, took_part)[PRIVACY]
     assert f"{epsilon(2, 2.0):.4g} (used 2 times) if each vehicle" in fact
     assert f"{epsilon(3, 2.0):.4g} (used 3 times) if each silo" in fact
     assert "delta = 1e-05" in fact
+    twice = privacy_facts({"dp": {"clip": 1.0, "noise_multiplier": 2.0}}, [("a", 0, 1), ("b", 0, 1)])[PRIVACY]
+    assert f"{epsilon(4, 2.0):.4g} (used 4 times) if each silo" in twice, "two uploads in one mean move it twice as far"
     assert "inf (used 2 times)" in privacy_facts({"dp": {"clip": 1.0}}, took_part)[PRIVACY]
 
 

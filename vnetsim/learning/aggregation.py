@@ -48,7 +48,7 @@ class RoundUploads:
             tensors: the rest stays as it is. With ``needs_uploads = False`` their states may be empty.
         parameters: names of the tensors that are trained; the others are statistics and counters of BatchNorm.
         memory: the tensors that the rule returned last time; empty before the first.
-        mean: returns the mean of the uploads with the learner's weights, or the median or trimmed mean if
+        mean: returns the mean of the uploads with the learner's weights, or the robust average if
             ``learning.aggregation`` names one.
     """
 
@@ -79,7 +79,7 @@ class AggregationRule(Protocol):
 
     Class attributes: ``name``; ``source``, a citation; ``equations``, one a line; ``needs_uploads``, whether it reads
     single uploads. A rule that only reads their mean sets it to False; it then also works for rounds too large for
-    memory, and with medians and trimmed means (``learning.aggregation``).
+    memory, and with robust averages (``learning.aggregation``).
     """
 
     name: ClassVar[str]

@@ -26,7 +26,7 @@ from vnetsim.runs.effect import facts_of, find_idle, refuse_idle
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, settings_file
 from vnetsim.runs.session import OnRound, Session
 from vnetsim.runs.tables import images_of, silo_rows
-from vnetsim.runs.timing import Untrained, refuse_losses
+from vnetsim.runs.timing import Untrained, refuse_losses, refuse_losses_in_private
 from vnetsim.runs.traffic_recording import open_run_traffic, record_mobility, saved_on_failure
 from vnetsim.runs.writer import lock_directory
 from vnetsim.scenario.settings_file import load_experiment
@@ -81,6 +81,7 @@ def start_run(
     experiment = assembly.experiment  # with all defaults
     if timing_only:
         refuse_losses(assembly)
+    refuse_losses_in_private(assembly)
     _refuse_idle(assembly, timing_only=timing_only)
     device = resolve_device("cpu" if timing_only else experiment.device)
     clock.mark("imports")

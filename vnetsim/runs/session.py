@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import polars as pl
+
 from vnetsim.coverage.windows import CoverageEvent, TrafficStream
 from vnetsim.errors import UnfinishedError
 from vnetsim.learner_facts import CLOUD, privacy_facts
@@ -179,9 +181,9 @@ class Session:
         stages = self.clock.stages
         facts = dict(self.learner.describe().facts)
         if not isinstance(training, Untrained):
-            uploads = self.run.read("participations").select("vehicle_id", "silo", "weight").iter_rows()
-            averaged = [(vehicle, silo) for vehicle, silo, weight in uploads if weight]
-            facts |= privacy_facts(self.assembly.experiment.learning, averaged)
+            averaged = self.run.read("participations").filter(pl.col("weight") > 0)
+            uploads = averaged.select("vehicle_id", "silo", pl.struct("aggregator", "round").hash()).iter_rows()
+            facts |= privacy_facts(self.assembly.experiment.learning, uploads)
         self.manifest.close(
             "finished", time_s=result.time_s, wall_s=stages, ended_by=result.ended_by, radio=radio, facts=facts
         )

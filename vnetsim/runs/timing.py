@@ -41,6 +41,20 @@ def refuse_losses(assembly: Assembly) -> None:
         )
 
 
+def refuse_losses_in_private(assembly: Assembly) -> None:
+    """Refuse a selection policy that needs training losses with ``learning.dp``, which counts models alone.
+
+    Raises:
+        InputError: names the policy.
+    """
+    selection, dp = assembly.simulation.selection, assembly.experiment.learning.get("dp") or {}
+    if dp.get("clip") and getattr(selection, "uses_losses", False):
+        raise InputError(
+            f"learning.dp: '{selection.name}' chooses vehicles by what they trained, which epsilon does not count; "
+            "take another selection.name, or leave learning.dp out."
+        )
+
+
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
     """Return the committed participations with ``COLUMNS``, sorted by the closing of their round, then by their end.
 
