@@ -416,7 +416,8 @@ def averaging_server(
     """Return an RSU that averages by the run's aggregation rule; see ``Server``.
 
     ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
-    the model. ``more`` are arguments of ``Server``; they replace ``parameters`` and ``sent`` of the task.
+    the model; each prefix counts as a sent copy of the model. ``more`` are arguments of ``Server``; they replace
+    ``parameters`` and ``sent``.
 
     Raises:
         InputError: ``learning.dp`` is set, and vehicles upload more than the model.
@@ -429,6 +430,12 @@ def averaging_server(
                 "makes more of the uploads; leave it out, or take another learner."
             )
         private = PrivateMean(settings=settings.dp, uploads=context.experiment.round.quorum, streams=context.streams)
+
+    def sent(state: State) -> State:
+        """Return what is sent of the model, and a whole copy of it for each prefix, so that any model can be timed."""
+        model = task.sent({name: tensor for name, tensor in state.items() if not name.startswith(not_of_model)})
+        return {**model, **{f"{prefix}{name}": one for prefix in not_of_model for name, one in model.items()}}
+
     return Server(
         Models(
             initial,
@@ -442,5 +449,5 @@ def averaging_server(
         figure=context.figure,
         private=private,
         travel=lambda who: task.learning_rate(who.passed) * who.steps_of(task.settings.steps),
-        **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": task.sent, **more},
+        **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": sent, **more},
     )

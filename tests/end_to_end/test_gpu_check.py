@@ -250,7 +250,7 @@ def test_the_parts_of_correctness_end_within_a_minute(eager):  # noqa: ARG001
             part(HERE, "fedefm")
         seconds = launched.count * LAUNCH_S * len(registered())
         print(f"{part.__name__}: {launched.count} operations, all learners {seconds:.0f} s")
-        assert seconds < 45
+        assert seconds < 60
 
 
 ELSEWHERE = {"small_rounds", "host_waits"}
