@@ -60,9 +60,12 @@ ALL_ONLY = (
 """What `make test` leaves out: long tests whose promise a shorter one holds as well, and damage of every kind."""
 
 
-ALIKE = {"fedprox", "fedprox-classification", "fedprox-steering", "fednova-classification", "scaffold"}
-"""Learners that differ from another one in loss, weights or task; `make test` tests the others, and all equations in
-``learners/test_compared_methods.py``."""
+COMPARED = {
+    "fedprox", "fedprox-classification", "fedprox-steering", "scaffold", "scaffold-classification",
+    "fednova-classification", "moon-classification", "feddyn-classification",
+}  # fmt: skip
+"""Learners whose equations, state and payload ``learners/test_compared_methods.py`` tests; only `make test-all` puts
+them through the tests of all learners."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,5 +74,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(here).as_posix()
         given = {one for one in getattr(getattr(item, "callspec", None), "params", {}).values() if isinstance(one, str)}
-        if place.startswith(ALL_ONLY) or given & ALIKE or item.get_closest_marker("slow"):
+        if place.startswith(ALL_ONLY) or given & COMPARED or item.get_closest_marker("slow"):
             item.add_marker("all_only")
