@@ -69,8 +69,8 @@ class LocalSteps:
     Args:
         task: supplies the network and the images.
         loss: what a step minimises; the task's loss by default.
-        server: averages uploads as they arrive if a round is too large for memory; None never does, as is needed where
-            ``after`` sends something.
+        server: averages uploads as they arrive if a round is too large for memory; None never does, nor does
+            a method with ``after``.
         figures: returns a round's metrics from its updates; by default the mean loss and the task's metrics of uploads.
         given: returns further tensors of every batch of a local training, with names of their own.
         after: returns what comes of a local training besides the model, from its start and the trained state: tensors

@@ -96,6 +96,6 @@ class Moon(FederatedLearner):
             return {}, add_prefix(PREVIOUS, state)
 
         server = averaging_server(context, settings, task, task.initial_state())
-        local = LocalSteps(task, loss, server=server, given=given, after=after, forward_passes=2)
+        local = LocalSteps(task, loss, given=given, after=after, forward_passes=2)
         series = (*task.series(), WITHOUT_STATE)
         return Parts(task=task, local=local, server=server, silos=SiloStates(own=True), series=series)

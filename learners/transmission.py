@@ -40,16 +40,11 @@ class Transmission:
         self._codec, self._download, self._conduct = context.codec, context.download_codec, context.conduct
         self._names, self._streams = frozenset(names), context.streams
         self._hostile = context.experiment.hostile
-        if context.joint and self.changes_uploads:
+        if context.joint:
             raise InputError(
                 "handover.policy: with 'multi' several RSUs aggregate one training, and a codec or a conduct would "
                 f"change it for each; take another policy, or leave {CODECS.key} and {CONDUCTS.key} out."
             )
-
-    @property
-    def changes_uploads(self) -> bool:
-        """Whether uploads can differ from the trained models."""
-        return any((self._codec, self._download, self._conduct))
 
     def received(self, participant: Participant, model: State, what: object = "model") -> State:
         """Return what a vehicle decodes of a model that it downloads; ``what`` tells its downloads apart."""
@@ -83,8 +78,6 @@ class Transmission:
         Raises:
             RunError: a plug-in broke its protocol, or updates have tensors that the model lacks.
         """
-        if not self.changes_uploads:
-            return list(updates)
         fine = [place for place, update in enumerate(updates) if update.finite]
         models = {place: known(updates[place].participant) for place in fine}
         for place in fine if model_alone else ():

@@ -111,7 +111,7 @@ def _hostile(run: RunData) -> list[tuple[str, str]]:
         rows.select(one=pl.col("vehicle_id").is_in(run.hostile["vehicle_id"].implode()))["one"]
         for rows in (
             run.participations.unique("vehicle_id"),
-            run.participations.filter(pl.col("outcome").is_in(["committed", "rejected"])),
+            run.participations.filter(outcome="committed"),
         )
     )
     words = f"{count(int(seen.sum()))} of {count(len(seen))} vehicles ({percent(float(seen.mean()), 0)})"  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ class PrivacySettings:
     """Differential privacy of the published models, by clipped changes and Gaussian noise at the RSU.
 
     Args:
-        clip: S, the largest norm of an upload's change that counts, over all floating-point tensors; 0 is no privacy.
+        clip: S, the largest norm of an upload's change that counts, over all floating-point tensors; 0 for no privacy.
         noise_multiplier: z: to the sum of a round's changes noise of the deviation z S is added; 0 adds none.
     """
 
@@ -49,13 +49,13 @@ class AveragingSettings:
             coordinate. ``krum`` takes the upload that is nearest to its neighbours, ``multi-krum`` the mean of all but
             the f that are furthest from theirs. ``geometric-median`` has the least sum of distances to the uploads.
         trim: share of the uploads that may be hostile, f of n, in [0, 0.5). ``trimmed-mean`` cuts so many at each end
-            of every coordinate. Rounded up, so any share above 0 is at least one; of few uploads less: the trimmed mean
-            leaves one, and Krum needs n >= 2 f + 3.
+            of every coordinate. f is rounded up, so any share above 0 is at least one; with few uploads it is lowered
+            so that the trimmed mean keeps one upload, and Krum has n >= 2 f + 3.
         clip_norm: before averaging, and before any aggregation rule, an upload is moved towards the model that its
             vehicle downloaded until their distance (Euclidean norm over all floating-point tensors) is at most this; 0
             clips nothing.
-        dp: differential privacy, ``{ clip = 1.0, noise_multiplier = 1.0 }``. All uploads of positive weight then count
-            1 / ``round.quorum``, however many they are.
+        dp: differential privacy, ``{ clip = 1.0, noise_multiplier = 1.0 }``. Each upload of positive weight then
+            counts 1 / ``round.quorum``, even if more or fewer came.
     """
 
     aggregation: Annotated[

@@ -70,3 +70,15 @@ def test_a_private_run_says_so_and_is_resumed_to_the_same_bits(run_of, cli, scen
     assert f"(used {averaged.group_by('vehicle_id').len()['len'].max()} times) if each vehicle" in fact
     assert f"(used {averaged.group_by('silo').len()['len'].max()} times) if each silo" in fact
     assert "epsilon at delta = 1e-05" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("selection.name=oort", "learning.dp: 'oort' chooses vehicles by what they trained"),
+        ("silos.by=place", "learning.dp: with silos.by = 'place' a vehicle also trains on images of silos"),
+    ],
+)
+def test_what_epsilon_does_not_count_is_refused_with_dp(refused, small, tmp_path, setting, line):
+    options = ("--learner", "fedavg", *small, "--set", "learning.dp.clip=1", "--set", setting)
+    assert line in refused("run", "gaussian", *options, "--out", tmp_path / "run")

@@ -245,15 +245,11 @@ def test_server_and_silos_agree_if_a_silo_comes_twice_in_a_round(new, play, meth
     learner = new(method, momentum=0.0)
     play(learner, [[(0, 1.0), (0, 0.5), (1, 1.0)], [(1, 1.0), (0, 1.0)]])
     state = learner.state_dict()
-    for name, tensor in state.items():
-        if name.startswith(of_server):
-            own = [
-                t
-                for n, t in state.items()
-                if n.startswith("silo.") and n.endswith(of_silo + name.removeprefix(of_server))
-            ]
-            assert own
-            torch.testing.assert_close(tensor, sum(own) / SILOS, rtol=1e-4, atol=1e-6)
+    names = [name.removeprefix(of_server) for name in state if name.startswith(of_server)]
+    assert names
+    for name in names:
+        own = [tensor for key, tensor in state.items() if key.startswith("silo.") and key.endswith(of_silo + name)]
+        torch.testing.assert_close(state[of_server + name], sum(own) / SILOS, rtol=1e-4, atol=1e-6)
 
 
 def test_an_old_upload_counts_by_its_change(new, play, participant):

@@ -244,10 +244,10 @@ def init(folder: Path, /) -> int:
 
 
 def new(kind: Literal["learner"], name: str, /) -> int:
-    """Write a plug-in of your own to begin with, which runs as it is: NAME.py in this folder, with the class NAME.
+    """Write NAME.py into this folder: a working learner, class NAME, with state in silos and server, to change.
 
     Args:
-        kind: What to write: learner, a method with state in silos and server.
+        kind: What to write: learner.
         name: Name of the class and, with .py, of the file.
     """
     from vnetsim.scenario.shipped import copy_learner  # noqa: PLC0415 - keeps --help quick
