@@ -92,15 +92,15 @@ def _deal_by_kind(
     elif kind == "label-skew":
         shards = _label_skew(labels, silos, settings.unseen_share, generator)
     else:
-        cards, sizes = _shuffled_by_class(labels, generator), np.unique(labels, return_counts=True)[1]
+        by_class, sizes = _shuffled_by_class(labels, generator), np.unique(labels, return_counts=True)[1]
         if kind == "iid":
-            shards = _deal(cards, silos)
+            shards = _deal(by_class, silos)
         elif kind == "dirichlet":
             log_shares = log_dirichlet(settings.alpha * (sizes / sizes.mean()), silos, generator)
-            shards = _by_shares(cards, sizes, log_shares, generator)
+            shards = _by_shares(by_class, sizes, log_shares, generator)
         else:
             by = districts if kind == "district" else None
-            shards = _by_majors(cards, sizes, silos, by, settings.major_share, generator)
+            shards = _by_majors(by_class, sizes, silos, by, settings.major_share, generator)
     return [generator.permutation(shard) for shard in shards]
 
 
@@ -127,9 +127,9 @@ def _shuffled_by_class(labels: Indices, generator: Generator) -> Indices:
     return order[np.argsort(labels[order], kind="stable")]
 
 
-def _deal(cards: Indices, hands: int) -> list[Indices]:
-    """Return ``hands`` arrays of indices, dealt in turn; if sorted by class, counts per class differ by at most 1."""
-    return [cards[hand::hands] for hand in range(hands)]
+def _deal(by_class: Indices, parts: int) -> list[Indices]:
+    """Return ``parts`` arrays of indices, dealt in turn; if sorted by class, counts per class differ by at most 1."""
+    return [by_class[part::parts] for part in range(parts)]
 
 
 def _by_approach(labels: Indices, silos: int, approaches: int, generator: Generator) -> list[Indices]:
@@ -137,12 +137,12 @@ def _by_approach(labels: Indices, silos: int, approaches: int, generator: Genera
     _, classes = np.unique(labels, return_inverse=True)
     groups = min(int(classes.max(initial=0)) + 1, approaches)
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
-    cards = _shuffled_by_class(classes, generator)
+    by_class = _shuffled_by_class(classes, generator)
     for group in range(groups):
         members = [silo for silo in range(silos) if silo % approaches % groups == group]
-        pool = cards[classes[cards] % groups == group]
-        for silo, hand in zip(members, _deal(pool, len(members)), strict=True):
-            shards[silo] = hand
+        pool = by_class[classes[by_class] % groups == group]
+        for silo, part in zip(members, _deal(pool, len(members)), strict=True):
+            shards[silo] = part
     return shards
 
 
@@ -157,7 +157,7 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
         for label in order[np.argsort([len(holders[label]) for label in order], kind="stable")][:held]:
             holders[label].append(silo)
     sizes = np.bincount(classes)
-    if any(len(hands) > size for hands, size in zip(holders, sizes, strict=True)):
+    if any(len(holding) > size for holding, size in zip(holders, sizes, strict=True)):
         most = int(sizes.min()) * count // silos
         cure = f"raise it to {math.ceil(1000 - 1000 * (most - 1) / (count - 1)) / 1000:g} or " if most else ""
         raise InputError(
@@ -165,42 +165,44 @@ def _label_skew(labels: Indices, silos: int, unseen_share: float, generator: Gen
             f"{sizes.min()} images; {cure}lower silos.count."
         )
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
-    cards = _shuffled_by_class(classes, generator)
-    for label, hands in enumerate(holders):
-        if not hands:  # too few silos for every class
+    by_class = _shuffled_by_class(classes, generator)
+    for label, holding in enumerate(holders):
+        if not holding:  # too few silos for every class
             continue
-        neediest = sorted(hands, key=lambda silo: len(shards[silo]))  # the smallest silo gets the odd image
-        for silo, hand in zip(neediest, _deal(cards[classes[cards] == label], len(hands)), strict=True):
-            shards[silo] = np.concatenate([shards[silo], hand])
+        neediest = sorted(holding, key=lambda silo: len(shards[silo]))  # the smallest silo gets the odd image
+        for silo, part in zip(neediest, _deal(by_class[classes[by_class] == label], len(holding)), strict=True):
+            shards[silo] = np.concatenate([shards[silo], part])
     return shards
 
 
-def _by_shares(cards: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator) -> list[Indices]:
+def _by_shares(
+    by_class: Indices, sizes: Indices, log_shares: NDArray[np.float64], generator: Generator
+) -> list[Indices]:
     """Return silos of equal size (to within one) whose class shares follow ``log_shares``, shape (silos, C)."""
     silos = len(log_shares)
     ends = np.cumsum(sizes)
-    next_card = ends - sizes
+    next_image = ends - sizes
     shards: list[Indices] = [np.empty(0, dtype=np.int64)] * silos
     for position, silo in enumerate(generator.permutation(silos)):
-        quota = len(cards) // silos + (position < len(cards) % silos)
-        counts = _apportion(quota, log_shares[silo], ends - next_card)
+        quota = len(by_class) // silos + (position < len(by_class) % silos)
+        counts = _apportion(quota, log_shares[silo], ends - next_image)
         shards[silo] = np.concatenate(
-            [cards[start : start + count] for start, count in zip(next_card, counts, strict=True)]
+            [by_class[start : start + count] for start, count in zip(next_image, counts, strict=True)]
         )
-        next_card = next_card + counts
+        next_image = next_image + counts
     return shards
 
 
 def _by_majors(
-    cards: Indices, sizes: Indices, silos: int, districts: int | None, share: float, generator: Generator
+    by_class: Indices, sizes: Indices, silos: int, districts: int | None, share: float, generator: Generator
 ) -> list[Indices]:
-    """Return equal silos (``cards``: images by class), ``share`` from one class or district; sizes may shrink."""
+    """Return equal silos (``by_class``: images by class), ``share`` from one class or district; sizes may shrink."""
     groups = min(len(sizes), districts or len(sizes))
     group_of_class, places = np.arange(len(sizes)) % groups, np.arange(silos)
     have = np.bincount(group_of_class, sizes, groups).astype(np.int64)
     order = generator.permutation(silos)
-    even, whole = len(cards) // silos, np.empty(silos, dtype=np.int64)
-    whole[order] = even + (places < len(cards) % silos)
+    even, whole = len(by_class) // silos, np.empty(silos, dtype=np.int64)
+    whole[order] = even + (places < len(by_class) % silos)
     quotas = [whole, *(np.full(silos, fewer) for fewer in range(even, -1, -1))]
     ways = [places % (districts or groups) % groups]
     if districts is None:
@@ -233,7 +235,7 @@ def _by_majors(
         take(silo, int(quota[silo] - counts[silo].sum()), group_of_class != way[silo])
     ends = np.cumsum(counts, axis=0) + np.cumsum(sizes) - sizes
     return [
-        np.concatenate([cards[end - count : end] for end, count in zip(*rows, strict=True)])
+        np.concatenate([by_class[end - count : end] for end, count in zip(*rows, strict=True)])
         for rows in zip(ends, counts, strict=True)
     ]
 
@@ -342,12 +344,12 @@ def _by_unit(units: Indices, silos: int, generator: Generator, *, in_order: bool
             silo = min(range(silos), key=lambda silo: len(shards[silo]))
             shards[silo] = np.concatenate([shards[silo], unit])
         return shards
-    hands: list[list[int]] = [[unit] for unit in range(len(members))]
+    parts: list[list[int]] = [[unit] for unit in range(len(members))]
     for silo in range(len(members), silos):  # one more silo for the unit with the largest silos
-        largest = max(range(len(members)), key=lambda unit: len(members[unit]) / len(hands[unit]))
-        hands[largest].append(silo)
-    for unit, hand in zip(members, hands, strict=True):
-        cards = unit if in_order else generator.permutation(unit)
-        for silo, piece in zip(hand, np.array_split(cards, len(hand)), strict=True):
+        largest = max(range(len(members)), key=lambda unit: len(members[unit]) / len(parts[unit]))
+        parts[largest].append(silo)
+    for unit, part in zip(members, parts, strict=True):
+        images = unit if in_order else generator.permutation(unit)
+        for silo, piece in zip(part, np.array_split(images, len(part)), strict=True):
             shards[silo] = piece
     return shards

@@ -107,11 +107,11 @@ class SumoNet:
 
         With ``busiest_first`` they are sorted by the number of vehicles that pass, counted in a run of SUMO.
         """
-        incoming = self._signalised()
+        incoming_lanes = self._signalised()
         if not busiest_first:
-            return sorted(incoming)
-        passes = self._count_passes(incoming)
-        return sorted(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
+            return sorted(incoming_lanes)
+        passes = self._count_passes(incoming_lanes)
+        return sorted(incoming_lanes, key=lambda name: (-passes[name], -len(incoming_lanes[name]), name))
 
     def busiest_junction(self) -> tuple[str, str]:
         """Return the busiest signalised junction, and in words why it was chosen.
@@ -122,22 +122,25 @@ class SumoNet:
         Raises:
             InputError: the net has no junction.
         """
-        incoming = self._signalised()
+        incoming_lanes = self._signalised()
         kind = "signalised junction"
-        if not incoming:
+        if not incoming_lanes:
             kind = "junction (none is signalised)"
             for edge in self.api.edge.getIDList():
                 if not edge.startswith(":"):
                     lanes = {f"{edge}_{index}" for index in range(self.api.edge.getLaneNumber(edge))}
-                    incoming.setdefault(self.api.edge.getToJunction(edge), set()).update(lanes)
-        if not incoming:
+                    incoming_lanes.setdefault(self.api.edge.getToJunction(edge), set()).update(lanes)
+        if not incoming_lanes:
             raise InputError("The net has no junction to place an RSU at; name a position with --rsu x,y.")
-        if len(incoming) == 1:
-            return next(iter(incoming)), f"the only {kind}"
-        passes = self._count_passes(incoming)
-        busiest = min(incoming, key=lambda name: (-passes[name], -len(incoming[name]), name))
+        if len(incoming_lanes) == 1:
+            return next(iter(incoming_lanes)), f"the only {kind}"
+        passes = self._count_passes(incoming_lanes)
+        busiest = min(incoming_lanes, key=lambda name: (-passes[name], -len(incoming_lanes[name]), name))
         if not passes[busiest]:
-            return busiest, f"the {kind} with most incoming lanes ({len(incoming[busiest])}; no vehicle was counted)"
+            return (
+                busiest,
+                f"the {kind} with most incoming lanes ({len(incoming_lanes[busiest])}; no vehicle was counted)",
+            )
         return busiest, (
             f"the {kind} into which vehicles drive most often ({passes[busiest]} times in the first "
             f"{self._counting_s:g} s, counted in a run of SUMO beforehand)"
@@ -152,17 +155,17 @@ class SumoNet:
 
     def _signalised(self) -> dict[str, set[str]]:
         """Return the controlled incoming lanes by junction, without lanes that no motor vehicle may use."""
-        incoming: dict[str, set[str]] = {}
+        incoming_lanes: dict[str, set[str]] = {}
         for light in self.api.trafficlight.getIDList():
             for lane in set(self.api.trafficlight.getControlledLanes(light)):
                 allowed = self.api.lane.getAllowed(lane)
                 if lane.startswith(":") or (allowed and NOT_MOTOR.issuperset(allowed)):
                     continue
                 junction = self.api.edge.getToJunction(self.api.lane.getEdgeID(lane))
-                incoming.setdefault(junction, set()).add(lane)
-        return incoming
+                incoming_lanes.setdefault(junction, set()).add(lane)
+        return incoming_lanes
 
-    def _count_passes(self, incoming: Mapping[str, set[str]]) -> dict[str, int]:
+    def _count_passes(self, incoming_lanes: Mapping[str, set[str]]) -> dict[str, int]:
         """Return how often vehicles drive into each junction; all 0 if SUMO fails."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
@@ -170,7 +173,7 @@ class SumoNet:
         left = count_leaving(self.config, self.options, until_s, self.api.getVersion()[1])
         return {
             junction: sum(left.get(edge, 0) for edge in {lane.rpartition("_")[0] for lane in lanes})
-            for junction, lanes in incoming.items()
+            for junction, lanes in incoming_lanes.items()
         }
 
 
