@@ -33,7 +33,8 @@ vnetsim.run(
     out=sys.argv[1],
     settings={{
         "round.quorum": 10, "round.invited": 10, "silos.count": 50, "data.train_images": {50 * IMAGES},
-        "data.test_images": 100, "data.partition": "iid", "learning.steps": {STEPS}, "learning.batch": {BATCH},
+        "data.test_images": 100, "learning.local_test": 1, "data.partition": "iid",
+        "learning.steps": {STEPS}, "learning.batch": {BATCH},
         "radio.name": "constant", "radio.rate_bps": 1e9, "compute.median_flops": 1e12, "traffic.end_s": 600.0,
     }},
     on_round=lambda done, _: print("round", done, f"{{clock() - began_s:.3f}}", flush=True),
