@@ -20,6 +20,9 @@ from vnetsim.api.results import Page
 from vnetsim.cli.commands import app
 from vnetsim.cli.lookup import kinds
 from vnetsim.experiment import Experiment
+from vnetsim.learning.aggregation import AGGREGATIONS
+from vnetsim.learning.codecs import CODECS
+from vnetsim.learning.conduct import CONDUCTS
 from vnetsim.setting_texts import setting_texts
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.selection import SELECTIONS
@@ -76,16 +79,21 @@ def test_the_page_of_python_has_every_protocol_and_what_methods_return():
             assert f"`{kind.__name__}`" in page
 
 
-def test_every_pace_and_selection_policy_is_in_the_tables():
-    before, _, _ = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
-    rows = re.findall(r"^\| `([^`|]*)` \|", before, re.MULTILINE)
-    assert sorted(rows) == sorted([*PACES.names(), *SELECTIONS.names()])
-
-
-def test_every_outcome_is_explained():
-    _, _, section = (DOCS / "explanation" / "rounds.md").read_text(encoding="utf-8").partition("## Outcomes")
-    rows = re.findall(r"^\| (`[^|]*`) \|", section.partition("\n## ")[0], re.MULTILINE)
-    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(OUTCOMES)
+@pytest.mark.parametrize(
+    ("page", "head", "names"),
+    [
+        ("rounds", "pace", PACES.names()),
+        ("rounds", "policy", SELECTIONS.names()),
+        ("rounds", "rule", AGGREGATIONS.names()),
+        ("rounds", "outcome", OUTCOMES),
+        ("payload", "codec", CODECS.names()),
+        ("hostile", "conduct", {*CONDUCTS.names()} - {"honest"}),
+    ],
+)
+def test_a_table_has_every_name(page, head, names):
+    _, _, table = (DOCS / "explanation" / f"{page}.md").read_text(encoding="utf-8").partition(f"\n| {head} |")
+    rows = re.findall(r"^\| (`[^|]*`) \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == sorted(names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
