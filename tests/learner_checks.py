@@ -1,13 +1,25 @@
 """What tests of learners ask of states, participants and threads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import pytest
 import torch
 
 from vnetsim.learning import Participant, Peer
 
 State = Mapping[str, torch.Tensor]
+FEW = ("flsimco", "fedavg-classification", "cdl")
+"""One learner of each task: what `make test` tries laws of all learners on."""
+
+
+def mark_all_only(learners: Iterable[Any], few: Iterable[str] = FEW) -> list[Any]:
+    """Return parameters of a test, names or classes of learners; `make test-all` alone takes those not in ``few``."""
+    names = {str(getattr(one, "name", one)): one for one in learners}
+    return [
+        pytest.param(one, id=name, marks=[] if name in few else [pytest.mark.all_only]) for name, one in names.items()
+    ]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from device_checks import learner_class, registered
+from learner_checks import mark_all_only
 from scipy.stats import trim_mean
 
 from learners.data.sets import ImageSet, SteeringSet
@@ -35,7 +36,7 @@ def test_every_setting_is_looked_at() -> None:
     assert {one.name for one in fields(AveragingSettings)} == looked_at
 
 
-@pytest.fixture(params=sorted(registered()))
+@pytest.fixture(params=mark_all_only(sorted(registered())))
 def averaging(
     request: pytest.FixtureRequest,
     tiny: ImageSet,  # noqa: ARG001  the images

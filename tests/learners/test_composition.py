@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from device_checks.tiny_rounds import SETTINGS
+from learner_checks import mark_all_only
 
 from learners.cdl import Cdl, ContrastiveDivergence
 from learners.classification_fedavg import ClassificationFedAvg
@@ -66,7 +67,7 @@ def composed(kind: Any, pull: float | None) -> Any:
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", AVERAGING)
+@pytest.mark.parametrize("kind", mark_all_only(AVERAGING))
 def test_weights_and_loss_of_ones_own(kind: Any, new_context: MakeContext, participant: MakeParticipant) -> None:
     learner = composed(kind, None).create(new_context(exchange=STAR), kind.Settings(batch=4, steps=1))
     updates = learner.train([participant(0, i) for i in range(3)])
@@ -103,7 +104,7 @@ def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeConte
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", [FLSimCo, FedCo, FedEFM, FedAvgSteering])
+@pytest.mark.parametrize("kind", mark_all_only([FLSimCo, FedCo, FedEFM, FedAvgSteering], {"fedco"}))
 @pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedavgm"])
 def test_aggregators_do_not_know_each_other(
     kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant

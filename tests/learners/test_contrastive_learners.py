@@ -14,7 +14,7 @@ import torch
 from device_checks import learner_class as learner_class_of
 from device_checks import registered
 from device_checks.tiny_data import view_one, view_two
-from learner_checks import equal
+from learner_checks import equal, mark_all_only
 
 from learners.data.sets import ImageSet
 from learners.encoders import forward_flop
@@ -36,7 +36,7 @@ MakeContext = Callable[..., LearnerContext]
 CONTRASTIVE = [cls for cls in map(learner_class_of, registered()) if cls.task == "contrastive"]
 
 
-@pytest.fixture(params=CONTRASTIVE, ids=lambda cls: str(cls.name))
+@pytest.fixture(params=mark_all_only(CONTRASTIVE, {"flsimco", "fedco"}))
 def learner_class(request: pytest.FixtureRequest) -> Any:
     return request.param
 

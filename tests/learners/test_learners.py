@@ -16,7 +16,7 @@ import torch
 from device_checks import learner_class as learner_class_of
 from device_checks import registered
 from device_checks.tiny_rounds import SETTINGS
-from learner_checks import equal, peers_of
+from learner_checks import equal, mark_all_only, peers_of
 
 from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
@@ -27,7 +27,7 @@ MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., LearnerContext]
 
 
-@pytest.fixture(params=sorted(registered()))
+@pytest.fixture(params=mark_all_only(sorted(registered())))
 def learner_class(request: pytest.FixtureRequest) -> Any:
     cls = learner_class_of(request.param)
     assert cls.name == request.param

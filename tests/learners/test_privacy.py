@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from device_checks import learner_class, registered
+from learner_checks import FEW, mark_all_only
 from torch import Tensor
 
 from learners.data.sets import ImageSet, SteeringSet
@@ -121,7 +122,7 @@ REFUSED = {"fedco", "fedefm", "feddyn-classification", "fednova-classification",
 """Their servers make more of the uploads than a mean, or their vehicles send each other models."""
 
 
-@pytest.mark.parametrize("name", sorted(registered()))
+@pytest.mark.parametrize("name", mark_all_only(sorted(registered()), {*FEW, *REFUSED}))
 def test_every_learner_is_private_or_refuses(
     name: str,
     tiny: ImageSet,  # noqa: ARG001  the images

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_checks import equal
+from learner_checks import FEW, equal, mark_all_only
 from safetensors.torch import load, save
 
 from learners.cdl import Cdl
@@ -78,7 +78,7 @@ def close(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], 
 
 
 @pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedavgm"])
-@pytest.mark.parametrize("kind", AVERAGING)
+@pytest.mark.parametrize("kind", mark_all_only(AVERAGING, {"fedavg-classification", "fedco"}))
 def test_one_source_is_copied_and_what_is_no_model_stays(kind: Any, rule: str, new: Any, at: Any) -> None:
     learner = new(kind, rule=rule)
     assert isinstance(learner, KeepsModels)
@@ -96,7 +96,7 @@ def test_one_source_is_copied_and_what_is_no_model_stays(kind: Any, rule: str, n
     assert close(newest(learner, "cloud"), of_a, [name for name in of_a if not name.startswith(QUEUE)])
 
 
-@pytest.mark.parametrize("kind", [FLSimCo, ClassificationFedAvg, FedAvgSteering])
+@pytest.mark.parametrize("kind", mark_all_only([FLSimCo, ClassificationFedAvg, FedAvgSteering]))
 def test_a_cloud_after_every_round_makes_one_model_wherever_vehicles_commit(kind: Any, new: Any, at: Any) -> None:
     """Weighed by committed samples: as one aggregator over all. FLSimCo's weights are those of an RSU's round, Eq. 11.
 
@@ -199,7 +199,7 @@ def test_staleness_of_what_was_carried_counts_the_versions_of_who_aggregates(
         learner.aggregate(learner.train([at("b", 4)]), "a")
 
 
-@pytest.mark.parametrize("kind", AVERAGING)
+@pytest.mark.parametrize("kind", mark_all_only(AVERAGING, {*FEW, "fedco"}))
 def test_models_mixed_on_board(kind: Any, new: Any, at: Any) -> None:
     """An equal one changes no bit, at whatever step, the nearest; after the last step it is the published equation."""
     learner = new(kind)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_checks import equal
+from learner_checks import equal, mark_all_only
 from safetensors.torch import load, save
 
 from learners.aggregation.asynchronous import FedAsync, FedBuff
@@ -71,7 +71,7 @@ def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(rule, new_context, 
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.parametrize("kind", mark_all_only(LEARNERS, {"fedavg-classification"}))
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.values != ("sync",)])
 def test_every_averaging_learner_takes_every_rule(kind, rule, new_context, participant):
     found = []

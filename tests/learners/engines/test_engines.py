@@ -18,7 +18,7 @@ import torch
 from device_checks import learner_class, registered
 from device_checks.recorder import CallingLane, OperationsLane
 from device_checks.tiny_rounds import SETTINGS, Doubled
-from learner_checks import peers_of
+from learner_checks import FEW, peers_of
 from torch import nn
 
 from learners.engines import side_by_side
@@ -51,7 +51,16 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 }
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda variant: " ".join([variant[0], *map(str, variant[1].values())]))
+@pytest.fixture(
+    params=[
+        pytest.param(
+            (name, settings),
+            id=" ".join([name, *map(str, settings.values())]),
+            marks=[] if name in FEW and not settings else [pytest.mark.all_only],
+        )
+        for name, settings in VARIANTS
+    ]
+)
 def learner(request: pytest.FixtureRequest, new_context: Callable[..., LearnerContext]) -> Any:
     name, settings = request.param
     kind = learner_class(name)
