@@ -47,7 +47,6 @@ ALL_ONLY = (
     "end_to_end/test_gpu_check.py",
     "end_to_end/test_learner_failures.py",
     "end_to_end/test_plugin_examples.py",
-    "end_to_end/test_run_ray.py",
     "end_to_end/test_selection_plugins.py",
     "end_to_end/test_tutorial.py",
     "fuzz",
@@ -71,6 +70,7 @@ them through the tests of all learners."""
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what belongs to `make test-all` alone."""
     here = Path(__file__).parent
+    assert all((here / place).exists() for place in ALL_ONLY), "a name in ALL_ONLY is of no test"
     for item in items:
         place = item.path.relative_to(here).as_posix()
         given = {one for one in getattr(getattr(item, "callspec", None), "params", {}).values() if isinstance(one, str)}

@@ -85,6 +85,15 @@ def test_pois_come_before_the_busiest_junction_and_specifications_before_both():
     assert "took junction 'cross', the busiest" in note
 
 
+def test_a_range_that_no_rsu_takes_is_said() -> None:
+    own, none = Poi(id="p", x_m=5, y_m=6, range_text="70"), Poi(id="q", x_m=7, y_m=8, range_text="")
+    (note,) = place_rsus(TrafficSettings(range_m=90), Net([own]), "town.sumocfg")[1]
+    assert note.startswith("traffic.range_m = 90 has no effect: every RSU names its own range.")
+    for pois, range_m in (([own, none], 90), ([own], 70)):
+        assert not place_rsus(TrafficSettings(range_m=range_m), Net(pois), "town.sumocfg")[1]
+    assert not place_rsus(TrafficSettings(), Net([own]), "town.sumocfg")[1]
+
+
 def test_a_poi_with_a_bad_range_is_named():
     with pytest.raises(InputError, match=r"town\.sumocfg: parameter 'range' of POI 'p': .* got 'wide'"):
         place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="wide")]))

@@ -104,6 +104,11 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
         x_m, y_m = net.junction_position(junction)
         rsus = [Rsu(id=junction, x_m=x_m, y_m=y_m, range_m=range_m)]
         notes.append(f"{NO_RSU}; took junction '{junction}', {measure}. Name another with --rsu JUNCTION or --rsu x,y.")
+    if settings.range_m and all(rsu.range_m != settings.range_m for rsu in rsus):
+        notes.append(
+            f"traffic.range_m = {settings.range_m:g} has no effect: every RSU names its own range. Name another with "
+            "--rsu JUNCTION:RANGE or --rsu x,y:RANGE."
+        )
     seen: set[str] = set()
     places: dict[tuple[float, float], str] = {}
     for rsu in rsus:
