@@ -6,6 +6,7 @@ import pytest
 from device_checks import other_device as pretended
 from device_checks import registered
 from device_checks.tiny_rounds import joined, tiny_learner
+from learner_checks import mark_all_only
 
 from learners.engines.programs import SequentialEngine
 from vnetsim.learning.faults import train_checked
@@ -14,8 +15,6 @@ VEHICLES = 4
 BESIDES = 5
 """Most waits of a round without evaluation, besides the one at the end of every call of the engine."""
 READS_IN_EVALUATION = {"contrastive": 1, "steering": 1, "classification": 1}
-FEW = ("fedefm", "flsimco")
-"""Learners whose rounds differ most; `make test-all` plays the others as well."""
 
 
 class Counting(SequentialEngine):
@@ -28,9 +27,7 @@ class Counting(SequentialEngine):
         return super().train(jobs)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow]) for name in sorted(registered())]
-)
+@pytest.mark.parametrize("name", mark_all_only(sorted(registered()), {"flsimco"}))
 def test_a_round_and_an_evaluation_wait_a_few_times(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learners.tasks.evaluation.PASS", 6)  # several batches
     monkeypatch.setattr("learners.tasks.evaluation.DEVICE_PASS_PIXELS", 6 * 256)

@@ -54,13 +54,18 @@ def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Par
 
 
 @pytest.mark.parametrize(
-    ("topology", "settings"),
+    ("learner_class", "topology", "settings"),
     [
-        ("contact", {"optimizer": "adam", "dropout": 0.2}),
-        ("contact", {"optimizer": "sgd"}),
-        ("contact", {"optimizer": "adam-kept", "schedule": "cosine"}),
-        ("star", {"optimizer": "adam-kept"}),
+        pytest.param(name, *case, marks=[] if name in few else [pytest.mark.all_only])
+        for *case, few in (
+            ("contact", {"optimizer": "adam", "dropout": 0.2}, ("cdl",)),
+            ("contact", {"optimizer": "sgd"}, ("dsgd",)),
+            ("contact", {"optimizer": "adam-kept", "schedule": "cosine"}, ("cdl",)),
+            ("star", {"optimizer": "adam-kept"}, ("fedavg-steering",)),
+        )
+        for name in ("cdl", "dsgd", "fedavg-steering")
     ],
+    indirect=["learner_class"],
 )
 def test_a_resumed_run_gives_the_same_bits(
     learner_class: Any, topology: str, settings: Any, new: New, in_contact: Callable[..., list[Participant]]

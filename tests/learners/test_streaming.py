@@ -62,13 +62,13 @@ def played(
 @pytest.mark.parametrize(
     ("kind", "settings", "spoilt"),
     [
-        (FLSimCo, {}, ()),
+        pytest.param(FLSimCo, {}, (), marks=pytest.mark.all_only),
         (FLSimCo, {}, (1, 4)),
-        (FedAvg, {"clip_norm": 0.01}, (1, 4)),
+        pytest.param(FedAvg, {"clip_norm": 0.01}, (1, 4), marks=pytest.mark.all_only),
         (FedAvg, {"batchnorm": "local"}, (1, 4)),
-        (Discard, {}, (1, 4)),
+        pytest.param(Discard, {}, (1, 4), marks=pytest.mark.all_only),
         (Discard, {"limit_kmh": 1.0}, ()),
-        (ClassificationFedAvg, {}, ()),
+        pytest.param(ClassificationFedAvg, {}, (), marks=pytest.mark.all_only),
         (ClassificationFedAvg, {"clip_norm": 0.01}, (1, 4)),
     ],
     ids=str,

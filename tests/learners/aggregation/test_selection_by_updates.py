@@ -89,7 +89,7 @@ def test_the_bound_is_of_updates_since_the_cloud_and_the_untried_have_the_greate
     assert MachSelection().bounds(candidates, 7) == pytest.approx([1, 1, 1, 1]), "nobody is known"
 
 
-@pytest.mark.parametrize("places", [2, 3])
+@pytest.mark.parametrize("places", [2, pytest.param(3, marks=pytest.mark.all_only)])
 def test_the_expected_aggregate_is_that_of_full_participation(places):
     """Within four standard errors, whereas weights that sum to 1 in each draw, or equal ones, are off by far more."""
     values = np.array([3.0, -1.0, 0.5, 2.0, -4.0, 10.0])

@@ -129,7 +129,14 @@ def test_engines_agree_in_double_precision(learner: Any, participant: Callable[.
 
 # Adam would turn the rounding of gradients that are almost 0 into steps of full length
 @pytest.mark.parametrize(
-    "learner", [("flsimco", {}), ("fedco", {}), ("cdl", {"optimizer": "sgd"}), ("fedefm", {})], indirect=True
+    "learner",
+    [
+        ("flsimco", {}),
+        ("fedefm", {}),
+        pytest.param(("fedco", {}), marks=pytest.mark.all_only),
+        pytest.param(("cdl", {"optimizer": "sgd"}), marks=pytest.mark.all_only),
+    ],
+    indirect=True,
 )
 def test_engines_round_as_the_sequential_one_does(learner: Any, participant: Callable[..., Participant]) -> None:
     """Single precision: each is about as near to the result in double precision; one core or three give the same."""
