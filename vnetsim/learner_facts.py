@@ -182,6 +182,7 @@ def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, in
             f"epsilon at delta = {DELTA:g}, of the data used most often: {by_vehicle} if "
             f"each vehicle has its own, {by_silo} if each silo is one person's "
             "(rho = uses / (2 z^2), epsilon = rho + 2 sqrt(rho ln(1 / delta))). "
+            "It compares models with and without these data; for other data in their place uses count four times. "
             "Assumed: RSUs are trusted, models alone are published, no other figure of this page, and who took part "
             "is public, so no sampling adds to it"
         )

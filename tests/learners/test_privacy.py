@@ -92,6 +92,21 @@ def test_epsilon_is_that_of_bun_and_steinke() -> None:
         assert phi(mu / 2 - eps / mu) - math.exp(eps) * phi(-mu / 2 - eps / mu) <= 1e-5
 
 
+EXACT = {(1, 1.0): 4.377178, (10, 1.0): 17.856587, (10, 4.0): 3.341409, (100, 2.0): 33.103732}
+"""Exact epsilon by uses and noise multiplier, at delta = 1e-5: ``get_epsilon_gaussian`` of dp-accounting 0.6.0."""
+
+
+def test_epsilon_is_a_bound_a_little_above_the_exact_one() -> None:
+    for (times, noise), exact in EXACT.items():
+        assert exact < epsilon(times, noise) < 1.25 * exact
+
+
+def test_the_exact_epsilons_are_those_of_dp_accounting() -> None:
+    accounting = pytest.importorskip("dp_accounting")
+    for (times, noise), exact in EXACT.items():
+        assert accounting.get_epsilon_gaussian(noise / math.sqrt(times), 1e-5) == pytest.approx(exact, abs=1e-6)
+
+
 def test_the_fact_counts_whose_data_were_used_most_often() -> None:
     took_part = [("a", 0, 1), ("b", 0, 2), ("c", 0, 3), ("a", 1, 4)]
     assert privacy_facts({"dp": {"clip": 0.0}}, took_part) == privacy_facts({}, took_part) == {}
@@ -99,6 +114,7 @@ def test_the_fact_counts_whose_data_were_used_most_often() -> None:
     assert f"{epsilon(2, 2.0):.4g} (used 2 times) if each vehicle" in fact
     assert f"{epsilon(3, 2.0):.4g} (used 3 times) if each silo" in fact
     assert "delta = 1e-05" in fact
+    assert "with and without these data; for other data in their place uses count four times" in fact
     twice = privacy_facts({"dp": {"clip": 1.0, "noise_multiplier": 2.0}}, [("a", 0, 1), ("b", 0, 1)])[PRIVACY]
     assert f"{epsilon(4, 2.0):.4g} (used 4 times) if each silo" in twice, "two uploads in one mean move it twice as far"
     assert "inf (used 2 times)" in privacy_facts({"dp": {"clip": 1.0}}, took_part)[PRIVACY]
