@@ -176,6 +176,8 @@ class Alie:
     """A little is enough: all hostile vehicles of a round send one change, which hides in the spread of the others.
 
     With few uploads the formula gives z = 0 (n = 3 or 4 with f = 1), and the attack then does nothing.
+    Implementations differ in the side: the authors' code takes the deviations off gradients, which adds them to
+    changes.
 
     Args:
         knows: ``honest``: mean and standard deviation are those of the round's honest changes, which the attacker is

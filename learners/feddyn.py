@@ -2,6 +2,7 @@
 
 Acar et al. (2021), Federated learning based on dynamic regularization, arXiv:2111.04263. A small alpha makes local
 training FedAvg's, but not the server: h / alpha, the sum of all past changes over N silos, does not shrink with alpha.
+As in Algorithm 1 alpha is the same for all silos; the authors' code divides it by a silo's share of the images.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from vnetsim.errors.bounds import TRAINS, Acts, Within, check_bounds, require
 
 NEAREST, STEPS, SETTLED = 1e-6, 100, 1e-6
 """Of the geometric median: the distance that smooths it, as in the paper; the most iterations; and the largest change
-of a weight at which they end. The paper takes three iterations from the mean, too few where an upload is far away."""
+of a weight at which they end. The authors' code takes 4 or 5 iterations from the mean, too few for uploads far away."""
 KRUM = ("krum", "multi-krum")
 CHUNK = 2**22
 """How many numbers a robust rule sorts at a time, over all uploads: 16 MB in single precision."""
