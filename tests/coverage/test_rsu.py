@@ -94,6 +94,11 @@ def test_a_range_that_no_rsu_takes_is_said() -> None:
     assert not place_rsus(TrafficSettings(), Net([own]), "town.sumocfg")[1]
 
 
+def test_a_spacing_without_signalised_junctions_is_said() -> None:
+    (note,) = place_rsus(TrafficSettings(rsu_spacing_m=300, rsu=("cross",)), Net(), "town.sumocfg")[1]
+    assert note == "traffic.rsu_spacing_m = 300 has no effect: it is for --rsu all-signalised alone."
+
+
 def test_a_poi_with_a_bad_range_is_named():
     with pytest.raises(InputError, match=r"town\.sumocfg: parameter 'range' of POI 'p': .* got 'wide'"):
         place(net=Net([Poi(id="p", x_m=0, y_m=0, range_text="wide")]))

@@ -90,8 +90,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
         common = environments.pop() if len(environments) == 1 and environments <= set(ENVIRONMENTS) else ""
         rsus = [_from_poi(poi, range_m, where) for poi in listed]
         for spec in settings.rsu_places:
-            every = spec == ALL_SIGNALISED or spec.startswith(f"{ALL_SIGNALISED}:")
-            if every:
+            if spec.partition(":")[0] == ALL_SIGNALISED:
                 found = _signalised(spec, range_m, settings.rsu_spacing_m, net, where)
                 notes.append(f"{len(found)} signalised junctions are RSUs.")
             else:
@@ -108,6 +107,10 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
         notes.append(
             f"traffic.range_m = {settings.range_m:g} has no effect: every RSU names its own range. Name another with "
             "--rsu JUNCTION:RANGE or --rsu x,y:RANGE."
+        )
+    if settings.rsu_spacing_m and not any(spec.startswith(ALL_SIGNALISED) for spec in settings.rsu_places):
+        notes.append(
+            f"traffic.rsu_spacing_m = {settings.rsu_spacing_m:g} has no effect: it is for --rsu {ALL_SIGNALISED} alone."
         )
     seen: set[str] = set()
     places: dict[tuple[float, float], str] = {}
