@@ -20,8 +20,10 @@ from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging
 from learners.local_training import LocalSteps, Start
 from learners.mathematics.weights import count_gradients
 from learners.state.silos import SiloStates
+from learners.steering_baselines import STEERING_DEFAULTS, STEERING_SCALES, SteeringAveragingSettings
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
 from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveTask
+from learners.tasks.steering import SteeringTask
 from learners.tasks.task import Task
 from vnetsim.errors.bounds import TRAINS
 from vnetsim.learning import LearnerContext, Update
@@ -46,6 +48,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
     """
     refuse_several_servers(context, "the server's control variate")
     first, silos = task.initial_state(), context.experiment.silos.count
+    momentum = getattr(settings, "momentum", 0.0)
     names = [name for name, _ in task.network.named_parameters()]
     zero = {CONTROL + name: torch.zeros_like(first[name]) for name in names}
 
@@ -62,7 +65,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
     def after(start: Start, y: State) -> tuple[State, State]:
         """Return c_i^+ - c_i to send, and c_i^+ to keep."""
         who, own = start.participant, start.own or zero
-        a_eta = task.learning_rate(who.passed) * count_gradients(who.steps_of(settings.steps), settings.momentum)
+        a_eta = task.learning_rate(who.passed) * count_gradients(who.steps_of(settings.steps), momentum)
         new = {
             CONTROL + name: own[CONTROL + name] - start.base[CONTROL + name] + (start.base[name] - y[name]) / a_eta
             for name in names
@@ -122,3 +125,32 @@ class ScaffoldClassification(FederatedLearner):
     def parts(context: LearnerContext, settings: ScaffoldClassificationSettings) -> Parts:
         """Return averaging with control variates on the classification task."""
         return controlled_averaging(context, settings, ClassificationTask(context, settings), {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaffoldSteeringSettings(SteeringAveragingSettings):
+    """Settings of steering and of the average.
+
+    Args:
+        optimizer: ``sgd``, without momentum, alone: control variates are means of gradients, which steps of Adam are
+            not.
+        lr: learning rate; the default is larger than that of Adam's steps.
+        weights: ``equal``: 1 / N, as in the paper; ``images``: n_k / n. Control variates always count equally.
+    """
+
+    optimizer: Annotated[Literal["sgd"], TRAINS] = "sgd"
+    lr: float = 0.01
+    weights: Annotated[Literal["images", "equal"], TRAINS] = "equal"
+
+
+class ScaffoldSteering(FederatedLearner):
+    """SCAFFOLD on steering angles, whatever the topology."""
+
+    name, task, payload, Settings = "scaffold-steering", "steering", PAYLOAD, ScaffoldSteeringSettings
+    paper, equations, defaults, scales = PAPER, EQUATIONS, STEERING_DEFAULTS, STEERING_SCALES
+    takes_codec = False
+
+    @staticmethod
+    def parts(context: LearnerContext, settings: ScaffoldSteeringSettings) -> Parts:
+        """Return averaging with control variates on the steering task."""
+        return controlled_averaging(context, settings, SteeringTask(context, settings), {})

@@ -61,7 +61,7 @@ ALL_ONLY = (
 
 COMPARED = {
     "fedprox", "fedprox-classification", "fedprox-steering", "scaffold", "scaffold-classification",
-    "fednova-classification", "moon-classification", "feddyn-classification",
+    "scaffold-steering", "fednova-classification", "moon-classification", "feddyn-classification",
 }  # fmt: skip
 """Learners whose equations, state and payload ``learners/test_compared_methods.py`` tests; only `make test-all` puts
 them through the tests of all learners."""

@@ -23,6 +23,7 @@ SLOW = {
     "afl-delay", "cdl", "discard", "dsgd", "fedadam", "fedasync", "fedavg", "fedavg-steering", "fedavgm", "fedco",
     "fedefm", "feddyn-classification", "fednova-classification", "fedprox", "fedprox-classification",
     "fedprox-steering", "flsimco", "jumps", "moon-classification", "road", "scaffold", "scaffold-classification",
+    "scaffold-steering",
     "float16", "float32", "free-rider", "honest", "int8", "noise", "replay", "scaling", "sign-flip",
 }  # fmt: skip
 """What trains or simulates for a second or more: `make test-all` checks it, and one or two of its kind run always."""

@@ -197,6 +197,29 @@ def test_at_its_limit_a_method_is_fedavg_to_the_bit(
     assert all(torch.equal(model_of(fedavg)[n], t) for n, t in model_of(learner).items())
 
 
+def test_scaffold_on_steering_is_fedavg_by_sgd_until_control_variates_act(
+    new_steering: Callable[..., Any], participant: MakeParticipant
+) -> None:
+    """In its first round; then silos keep means of gradients, and the server's is their sum over all silos."""
+    first, second = ([participant(number, silo) for silo in (0, 2)] for number in range(2))
+    fedavg = new_steering(learner_class("fedavg-steering"), optimizer="sgd", lr=0.01)
+    learner = new_steering(learner_class("scaffold-steering"), lr=0.01)
+    start = model_of(learner)
+    for one in (fedavg, learner):
+        uploads = one.train(first)
+        one.aggregate(uploads)
+    assert all(torch.equal(model_of(fedavg)[n], t) for n, t in model_of(learner).items())
+    state = learner.state_dict()
+    for name in [name for name, _ in learner._task.network.named_parameters()]:
+        own = [state[f"silo.{update.participant.silo}.own.control.{name}"] for update in uploads]
+        for c, update in zip(own, uploads, strict=True):
+            torch.testing.assert_close(c, (start[name] - update.state[name]) / (2 * 0.01))
+        torch.testing.assert_close(state[f"control.{name}"], sum(own) / SILOS)
+    for one in (fedavg, learner):
+        one.aggregate(one.train(second))
+    assert not all(torch.equal(model_of(fedavg)[n], t) for n, t in model_of(learner).items())
+
+
 def test_a_small_alpha_makes_local_training_fedavgs_and_leaves_the_sum_of_changes(
     new: Callable[..., Any], participant: MakeParticipant
 ) -> None:

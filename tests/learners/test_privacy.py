@@ -134,7 +134,10 @@ def test_bad_settings_are_refused(given: dict[str, Any], said: str) -> None:
         AveragingSettings(**given)
 
 
-REFUSED = {"fedco", "fedefm", "feddyn-classification", "fednova-classification", "scaffold", "scaffold-classification"}
+REFUSED = {
+    "fedco", "fedefm", "feddyn-classification", "fednova-classification", "scaffold", "scaffold-classification",
+    "scaffold-steering",
+}  # fmt: skip
 """Their servers make more of the uploads than a mean, or their vehicles send each other models."""
 
 
