@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -119,6 +120,19 @@ def shortened(text: object, limit: int = 60) -> str:
     """Return ``text`` like ``clean``, but cut in the middle, because ids often begin alike."""
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit // 2]}\u2026{shown[len(shown) - (limit - 1) // 2 :]}"
+
+
+def slugs(names: Sequence[str]) -> list[str]:
+    """Return a part of a file name for each name: a-z, 0-9 and hyphens, at most 40; numbered where two are alike."""
+    found: list[str] = []
+    for name in names:
+        slug = one = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "unnamed"
+        alike = 1
+        while one in found:
+            alike += 1
+            one = f"{slug}-{alike}"
+        found.append(one)
+    return found
 
 
 def named(names: Sequence[str], between: str = ", ") -> str:

@@ -45,24 +45,26 @@ EQUAL_COMMITS = "equal_commits"
 FLUCTUATION = MEASURES[-1]
 COMPARED = tuple(one for one in MEASURES if one.name in {"commits_per_h", "bytes_per_commit", "wasted_train_share"})
 TIMING_METRICS = (
+    _metric("commits", "Commits", "", 0, "Participations that committed."),
+    _metric("committed_vehicles", "Vehicles that committed", "%", 0, "Share of the vehicles; at least once."),
+    _metric(
+        "committed_invited", "Invitations that committed", "%", 0, "Share of the invitations that ended in a commit."
+    ),
     _metric("covered", "Vehicles covered", "", 0, "Vehicles with a coverage window."),
     _metric(
-        "long_enough", "Covered long enough", "%", 0,
+        "long_enough", "Vehicles covered long enough", "%", 0,
         "Share of the vehicles with a window longer than a participation takes in the median of that run; one that "
         "the end cut off counts as longer (Kaplan\u2013Meier).",
     ),
-    _metric("committed_vehicles", "Vehicles that committed", "%", 0, "Share of the vehicles; at least once."),
-    _metric("commits", "Commits", "", 0, "Participations that committed."),
-    _metric("committed_invited", "Committed of invited", "%", 0, "Share of the invitations that ended in a commit."),
     _metric("dwell_s", "Median dwell", "s", 0, "Windows that the end cut off count as longer (Kaplan\u2013Meier)."),
     _metric(
-        "needed_s", "A participation takes", "s", 0,
+        "needed_s", "Time of a participation", "s", 0,
         "Median from invitation to the end of the upload; those that were cut count as longer "
         "(Kaplan\u2013Meier). No value where more than half of them were cut.",
     ),
     _metric("moved_bytes", "Data moved", "B", 0, "Over radio links and between vehicles, whatever became of it."),
 )  # fmt: skip
-"""Metrics of runs without training. None has a preferred direction."""
+"""Metrics of runs without training, the one that leads the page first. None has a preferred direction."""
 
 
 def timing_figures(run: RunData) -> dict[str, float | None]:

@@ -112,11 +112,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         written.write_output(f"{name}.parquet", parquet(COMPARISON_TABLES[name], table))
         written.write_output(f"{name}.csv", table.write_csv().encode())
     sections = [*filter(None, together), *across, *(one for part in parts for one in part)]
-    write_figures(written, sections)
-    drawn = {f"{name}.svg" for section in sections for panel in section.panels if panel.svg for name in panel.drawings}
-    for path in (folder / "figures").glob("*.svg"):  # left by conditions and metrics that no longer exist
-        if _FIGURE.fullmatch(path.name) and path.name not in drawn:
-            written.remove(f"figures/{path.name}")
+    write_figures(written, sections, _FIGURE)
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
     return ComparisonResult(
         path=folder / "comparison.html",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -41,7 +42,7 @@ from analysis.comparison.verdicts import (
     verdict_sentences,
 )
 from analysis.comparison.warnings import equal_of, equal_words, untested_of, what_differs
-from analysis.formatting import count, named, shortened
+from analysis.formatting import count, named, shortened, slugs
 from analysis.report.page import Section
 from analysis.style import styled
 from vnetsim.storage.tables import COMPARISON_TARGETS, frame
@@ -105,9 +106,9 @@ class Compared:
         panels = []
         (first, *others) = data.conditions
         if not others and metric.known is None:
-            panels.append(curve_panel(first, metric, f"curves-{first.metrics.index(metric) + 1}", data.arm_word))
+            panels.append(curve_panel(first, metric, f"curves-{_slugs(first.metrics)[metric]}", data.arm_word))
         elif others and len(data.arms) > 1 and any(one.own(metric) in one.metrics for one in data.conditions):
-            panels.append(overview_panel(data, metric, "overview-1"))
+            panels.append(overview_panel(data, metric, f"overview-{_slugs([metric])[metric]}"))
         shown = rows[:_MOST_DRAWN]
         wide = several or len(shown) > _MOST_NARROW or not panels
         noun = data.arm_word if families[0].compared == "arms" else "condition"
@@ -171,7 +172,7 @@ class Compared:
             lines += [f"{under}{line}" for line in verdict_sentences(shown, metric) if shown]
         more = len(lines) - _MOST_VERDICTS
         if more > 0:
-            lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines stand below."]
+            lines = [*lines[:_MOST_VERDICTS], f"{count(more)} more such lines are below."]
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
@@ -181,17 +182,21 @@ class Compared:
             return None
         if len(data.arms) == 1:
             return Section(id="overview", title="Overview", tables=[by_condition(data, metrics)])
-        drawn = [
-            (i, metric) for i, metric in enumerate(metrics, 1) if any(metric in one.metrics for one in data.conditions)
+        first = [] if self.main is None else [self.main]  # the first picture has its values
+        others = [
+            one
+            for one in metrics
+            if any(one in condition.metrics for condition in data.conditions)
+            and not any(one.same(shown) for shown in first)
         ]
         return Section(
             id="overview",
             title="Overview",
             tables=[overview_table(data, metric, self.in_metrics) for metric in metrics],
             panels=[
-                overview_panel(data, metric, f"overview-{i}")
-                for i, metric in drawn
-                if self.main is None or not metric.same(self.main)
+                overview_panel(data, metric, f"overview-{name}")
+                for metric, name in _slugs([*first, *others]).items()
+                if metric in others
             ],
         )
 
@@ -207,14 +212,15 @@ class Compared:
             of_runs = [
                 one for one in ours if one.metric.known is not None and not all(pair.equal for pair in one.pairs)
             ]
+            slugs_of = _slugs([one.metric for one in ours])
             section = Section(
                 id=name,
                 title=shortened(arm),
                 tables=[pair_table(one.metric.words_compared, one.metric, one.pairs, "condition") for one in ours],
                 below=what_differs(self.data, ours[0]),
                 panels=[
-                    difference_panel(one.metric, one.pairs, f"{name}-{i}" if i else name, "condition")
-                    for i, one in enumerate(of_runs or ours[:1])
+                    difference_panel(one.metric, one.pairs, f"{name}-{slugs_of[one.metric]}", "condition")
+                    for one in of_runs or ours[:1]
                     if not self._in_first_picture(one.metric)
                 ],
             )
@@ -231,8 +237,9 @@ class Compared:
         noun, target = self.data.arm_word, self.targets[data.name]
         if not data.cells:
             return []
-        pairs = [(i, metric, pairs_in(self.in_metrics, data.name, metric)) for i, metric in enumerate(data.metrics, 1)]
-        numbered = [one for one in pairs if one[2]]
+        names = _slugs(data.metrics)
+        pairs = [(metric, pairs_in(self.in_metrics, data.name, metric)) for metric in data.metrics]
+        compared = [one for one in pairs if one[1]]
         measures = measure_table(data, self.in_measures, noun)
         costs = [one for one in self.in_measures if one.within == data.name and one.pairs] if measures else []
         side_by_side = prefix and len(data.looks) == 1  # the overview shows the final values
@@ -248,15 +255,15 @@ class Compared:
                 id=f"{prefix}curves",
                 title="Round by round",
                 panels=[
-                    curve_panel(data, metric, f"{prefix}curves-{i}", noun)
-                    for i, metric in enumerate(data.metrics, 1)
+                    curve_panel(data, metric, f"{prefix}curves-{names[metric]}", noun)
+                    for metric in data.metrics
                     if metric.known is None and not (led and metric is self.main)
                 ],
             ),
             Section(
                 id=f"{prefix}verdicts",
                 title="What differs",
-                tables=[pair_table(metric.words_compared, metric, compared, noun) for _, metric, compared in numbered],
+                tables=[pair_table(metric.words_compared, metric, found, noun) for metric, found in compared],
                 below=_not_compared_words(data, noun),
             ),
             Section(
@@ -271,8 +278,8 @@ class Compared:
                 id=f"{prefix}differences",
                 title="Paired differences",
                 panels=[
-                    difference_panel(metric, compared, f"{prefix}differences-{i}", noun)
-                    for i, metric, compared in numbered
+                    difference_panel(metric, found, f"{prefix}differences-{names[metric]}", noun)
+                    for metric, found in compared
                     if not self._in_first_picture(metric)
                 ],
             ),
@@ -311,6 +318,11 @@ class Compared:
                 self.conditions_compared(),
                 [self.sections(one, f"c{i}-" if several else "") for i, one in enumerate(self.data.conditions, 1)],
             )
+
+
+def _slugs(metrics: Sequence[Metric]) -> dict[Metric, str]:
+    """Return the part of a file name for each metric."""
+    return dict(zip(metrics, slugs([metric.name for metric in metrics]), strict=True))
 
 
 def _not_compared_words(data: ConditionData, noun: str) -> str:

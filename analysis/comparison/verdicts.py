@@ -45,6 +45,11 @@ def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
     return unit and (f" ({unit})" if brackets else f" {unit}")
 
 
+def _short(value: float) -> str:
+    """Return two significant digits, or three from 100 on, so that no digit of a whole number below 1000 is lost."""
+    return number(value, 3 if abs(value) >= 99.5 else 2)
+
+
 def p_words(p_value: float) -> str:
     """Return a p-value as text, with a sign in front: ``= 0.012``, or ``< 0.001``."""
     return "< 0.001" if p_value < 0.001 else f"= {number(p_value, 2)}"
@@ -57,10 +62,10 @@ def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
     """
     found, interval = pair.found, "unbounded"
     if found.bounded:
-        interval = f"{number(found.low * metric.factor, 2)} to {number(found.high * metric.factor, 2)}"
+        interval = f"{_short(found.low * metric.factor)} to {_short(found.high * metric.factor)}"
     p_value = NONE if pair.p_value is None else p_words(pair.p_value).removeprefix("= ")
-    resolves = NONE if pair.resolves is None else number(pair.resolves * metric.factor, 2)
-    return number(found.mean * metric.factor, 2), interval, p_value, resolves
+    resolves = NONE if pair.resolves is None else _short(pair.resolves * metric.factor)
+    return _short(found.mean * metric.factor), interval, p_value, resolves
 
 
 def level_words(pairs: Sequence[ComparedPair]) -> str:
@@ -111,9 +116,9 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
     lines = []
     for pair in resolved[:_MOST_NAMED]:
         names = (pair.first, pair.second) if pair.resolved > 0 else (pair.second, pair.first)
-        by = f"{number(abs(pair.found.mean) * metric.factor, 2)}{unit_of_difference(metric)}"
+        by = f"{_short(abs(pair.found.mean) * metric.factor)}{unit_of_difference(metric)}"
         low, high = sorted(pair.resolved * end * metric.factor for end in (pair.found.low, pair.found.high))
-        span = f"{number(low, 2)} to {number(high, 2)}" if pair.found.bounded else "unbounded"
+        span = f"{_short(low)} to {_short(high)}" if pair.found.bounded else "unbounded"
         lines.append(
             f"{metric.subject}: {shortened(names[0])} is higher than {shortened(names[1])} by {by} "
             f"({level_words(pairs)} {span})."

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.formatting import byte_scale, clean, count, number, percent, plural, sentence_case
+from analysis.formatting import byte_scale, clean, count, number, percent, plural, sentence_case, slugs
 from analysis.loading import Curve, RunData, curves, moved_bytes
 from analysis.style import (
     CYCLE,
@@ -125,9 +125,10 @@ def series_panels(run: RunData) -> list[Panel]:
         groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)
     if not groups:
         return [
-            Panel(name="series-1", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
+            Panel(name="learning", title="Loss and accuracy by round", caption="Not drawn: nothing was measured yet.")
         ]
-    return [_draw_panel(run, f"series-{i}", group) for i, group in enumerate(groups.values(), start=1)]
+    names = slugs([group[0].group or group[0].label for group in groups.values()])
+    return [_draw_panel(run, f"learning-{name}", group) for name, group in zip(names, groups.values(), strict=True)]
 
 
 def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:

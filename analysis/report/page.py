@@ -149,8 +149,8 @@ def environment() -> jinja2.Environment:
     )
     result.globals["script"] = script
     result.filters["shortened"] = shortened
-    # c2-curves-1 is of the kind curves
-    result.filters["kind"] = lambda name: re.sub(r"^c\d+-|(-\d+)+$", "", name)
+    # c2-curves-commits has the explanation of curves-commits
+    result.filters["kind"] = lambda name: re.sub(r"^c\d+-", "", name)
     result.filters["term"] = lambda head: next(
         (meaning for term, meaning in TERMS.items() if head.startswith(term)), ""
     )
@@ -158,6 +158,8 @@ def environment() -> jinja2.Environment:
     return result
 
 
+_CURVES = re.compile(r"(series-\d+|learning(-[a-z0-9]+)*)(-time|-bytes)?\.svg")
+"""File names of a run's curves, which depend on the learner; ``series-1`` and so on are older names."""
 _KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility": "Mobility run"}
 
 
@@ -177,15 +179,20 @@ def _title(run: RunData) -> str:
     return f"{scenario}: {clean(run.manifest.learner.name if run.manifest.learner else run.experiment.learner, 40)}"
 
 
-def write_figures(folder: Folder, parts: Sequence[Section]) -> None:
-    """Write ``figures/*.svg`` of all panels, and remove the file of a panel that has no figure now."""
-    for section in parts:
-        for panel in section.panels:
-            for name, svg in panel.drawings.items():
-                if svg:
-                    folder.write_output(f"figures/{name}.svg", svg.encode())
-                else:
-                    folder.remove(f"figures/{name}.svg")
+def write_figures(folder: Folder, parts: Sequence[Section], stale: re.Pattern[str]) -> None:
+    """Write ``figures/*.svg`` of all panels; remove the file of a panel without a figure, and ``stale`` ones.
+
+    ``stale`` matches the names of files that are removed unless a panel is drawn there now.
+    """
+    drawings = {f"{name}.svg": svg for one in parts for panel in one.panels for name, svg in panel.drawings.items()}
+    for name, svg in drawings.items():
+        if svg:
+            folder.write_output(f"figures/{name}", svg.encode())
+        else:
+            folder.remove(f"figures/{name}")
+    for path in (folder.path / "figures").glob("*.svg"):
+        if stale.fullmatch(path.name) and path.name not in drawings:
+            folder.remove(f"figures/{path.name}")
 
 
 def build_report(run: Path) -> ReportResult:
@@ -224,6 +231,6 @@ def build_report(run: Path) -> ReportResult:
         )
     )
     folder = Folder(run)
-    write_figures(folder, parts)
+    write_figures(folder, parts, _CURVES)
     folder.write_output("report.html", page.encode("utf-8", "replace"))
     return ReportResult(path=run / "report.html", headline=numbers, notices=warnings)

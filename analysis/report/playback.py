@@ -55,6 +55,7 @@ class Playback:
         every: k if only every k-th vehicle is played; 1 for all.
         exchanges: whether vehicles exchange with each other.
         handovers: whether participations were handed over between RSUs.
+        rounds: whether vehicles could be invited; False for traffic alone.
     """
 
     text: str
@@ -62,6 +63,7 @@ class Playback:
     every: int
     exchanges: bool
     handovers: bool
+    rounds: bool
 
     @property
     def caption(self) -> str:
@@ -104,6 +106,7 @@ def playback(run: RunData) -> Playback | None:
         every=every,
         exchanges=run.exchange_plan is not None,
         handovers=not run.handovers.is_empty(),
+        rounds=run.takes_part,
     )
 
 
@@ -268,6 +271,7 @@ def _pack(run: RunData, paths: _Paths, tolerance_m: float) -> str:
         "lanes": _lanes(run, origin),
         "step_m": paths.step_m,
         "begin_s": paths.begin_s,
+        "takes_part": run.takes_part,
         "per_s": _PER_S,
         "participations": _participations(run, vehicle_of, rsu_of),
         "handovers": _handovers(run, vehicle_of, rsu_of),

@@ -5,7 +5,7 @@ const STAGES = [
   ["downloading", "#56b4e9"], ["waiting for others", "#f0e442"], ["exchanging", "#cc79a7"],
   ["training", "#e69f00"], ["outside coverage", "#9aa0a6"], ["uploading", "#0072b2"],
 ];
-const IDLE = ["not invited", "#9aa0a6"];
+const IDLE = "#9aa0a6";
 const WHY = {
   committed: "committed: its update counts",
   left_download: "did not commit: it left coverage while it received the model",
@@ -17,6 +17,7 @@ const WHY = {
   rejected: "rejected: its update had values that are not finite",
 };
 const MARK_S = 4, MOST_MARKED_S = 60; // for so long, in seconds on the screen and of the simulation, an end is marked
+const STEP_S = 10; // from one press to the next, where there are no rounds
 const TOLD_MS = 150; // as the text and the slider change, the browser lays out the whole page: not at every frame
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -116,7 +117,7 @@ class Player {
   constructor(root, run) {
     this.root = root; this.run = run;
     this.t = run.from; this.speed = 10; this.playing = false; this.chosen = -1; this.drawn = []; this.marks = [];
-    this.view = null;
+    this.view = null; this.idle = run.takes_part ? "not invited" : "in coverage";
     this.map = root.querySelector(".play-map"); this.strip = root.querySelector(".play-strip");
     this.slider = root.querySelector("input[type=range]");
     if (!run.curve) this.strip.style.height = "26px";
@@ -175,7 +176,7 @@ class Player {
 
   step(direction) {
     const at = this.run.rounds.map((round) => round[1]);
-    if (!at.length) { this.seek(this.t + 10 * direction); return; }
+    if (!at.length) { this.seek(this.t + STEP_S * direction); return; }
     const next = direction > 0 ? at.find((t) => t > this.t + 1e-6) ?? this.run.to : at.filter((t) => t < this.t - 1e-6).pop() ?? this.run.from;
     this.seek(next);
   }
@@ -191,7 +192,7 @@ class Player {
 
   told(t) { // what the strip shows at a time
     const closed = this.run.rounds.filter((round) => round[1] <= t).length, value = this.run.curve?.points.filter((point) => point[0] <= t).pop();
-    return `${t.toFixed(1)} s, ${closed} rounds closed${value ? `, ${this.run.curve.label} ${Number(value[1].toPrecision(3))} ${this.run.curve.unit}` : ""}`;
+    return `${t.toFixed(1)} s${this.run.takes_part ? `, ${closed} rounds closed` : ""}${value ? `, ${this.run.curve.label} ${Number(value[1].toPrecision(3))} ${this.run.curve.unit}` : ""}`;
   }
 
   key(event) {
@@ -232,7 +233,7 @@ class Player {
     const mark = car || rsu ? null : this.marks.find((one) => one.near(px, py));
     this.tip.hidden = !car && !rsu && !mark;
     if (car) this.tip.textContent = `${this.run.vehicles[car.vehicle]}: ${car.doing}, ${(3.6 * car.speed).toFixed(0)} km/h`;
-    if (rsu) this.tip.textContent = `RSU ${rsu.name}: ${rsu.covered} in coverage, ${rsu.busy} of them taking part, ${rsu.committed} committed so far`;
+    if (rsu) this.tip.textContent = `RSU ${rsu.name}: ${rsu.covered} in coverage${this.run.takes_part ? `, ${rsu.busy} of them taking part, ${rsu.committed} committed so far` : ""}`;
     if (mark) this.tip.textContent = mark.text;
     if (!this.tip.hidden) { // beside the pointer, and within the map
       this.tip.style.left = `${Math.max(0, Math.min(px + 12, box.width - this.tip.offsetWidth))}px`;
@@ -275,7 +276,7 @@ class Player {
 
   tell() {
     this.about.replaceChildren();
-    if (this.chosen < 0) { this.about.append("Click a vehicle: its windows, its participations, and why it did not commit."); return; }
+    if (this.chosen < 0) { this.about.append(this.run.takes_part ? "Click a vehicle: its windows, its participations, and why it did not commit." : "Click a vehicle: when it is in coverage."); return; }
     const line = (tag, text) => { const made = document.createElement(tag); made.textContent = text; this.about.append(made); return made; };
     const s = (t) => `${t.toFixed(1)} s`;
     line("b", this.run.vehicles[this.chosen]);
@@ -291,7 +292,7 @@ class Player {
       const did = one.policy === "drop" ? "dropped at the change" : "handed over";
       items.push([one.at, `${s(one.at)}: ${did} from RSU ${name(one.from)} to ${name(one.to)} (${one.stage}; gap ${one.gap.toFixed(1)} s${waited}; ${one.policy})`, one.at]);
     }
-    if (!this.run.taken[this.chosen].length) items.push([Infinity, "It was never invited.", null]);
+    if (this.run.takes_part && !this.run.taken[this.chosen].length) items.push([Infinity, "It was never invited.", null]);
     items.sort((a, b) => a[0] - b[0]);
     for (const [, text, t] of items) {
       const item = document.createElement("li");
@@ -338,7 +339,7 @@ class Player {
       const at = placeOf(run, path, t), doing = stageOf(run, path.vehicle, t), [px, py] = this.forth(at.x, at.y);
       if (doing) counts[doing.stage]++; else idle++;
       if (px < -10 || py < -10 || px > width + 10 || py > height + 10) continue;
-      this.drawn.push({ vehicle: path.vehicle, px, py, speed: at.speed, stage: doing ? doing.stage : -1, part: doing?.part, doing: doing ? STAGES[doing.stage][0] : IDLE[0] });
+      this.drawn.push({ vehicle: path.vehicle, px, py, speed: at.speed, stage: doing ? doing.stage : -1, part: doing?.part, doing: doing ? STAGES[doing.stage][0] : this.idle });
     }
     for (const car of this.drawn) { // who sends or receives has a line to its RSU
       if (car.stage !== 0 && car.stage !== 5) continue;
@@ -358,7 +359,7 @@ class Player {
     const closed = run.rounds.filter((round) => round[1] <= t), committed = closed.reduce((sum, round) => sum + round[3], 0);
     const words = [`${t.toFixed(1)} s`];
     if (run.rounds.length) words.push(`${closed.length} of ${run.rounds.length} rounds closed, ${committed} committed`);
-    words.push([`${idle} ${IDLE[0]}`, ...STAGES.map(([name], stage) => (counts[stage] ? `${counts[stage]} ${name}` : "")).filter(Boolean)].join(", "));
+    words.push([`${idle} ${this.idle}`, ...STAGES.map(([name], stage) => (counts[stage] ? `${counts[stage]} ${name}` : "")).filter(Boolean)].join(", "));
     this.says.textContent = words.join(" · ");
     this.slider.value = Math.round(10000 * (t - run.from) / Math.max(1e-9, run.to - run.from));
     this.slider.setAttribute("aria-valuetext", words[0]);
@@ -389,7 +390,7 @@ class Player {
 
   symbol(pen, x, y, stage, page) {
     const size = stage < 0 ? 3 : 5.5;
-    pen.fillStyle = stage < 0 ? IDLE[1] : STAGES[stage][1]; pen.strokeStyle = page; pen.lineWidth = 1;
+    pen.fillStyle = stage < 0 ? IDLE : STAGES[stage][1]; pen.strokeStyle = page; pen.lineWidth = 1;
     pen.beginPath();
     if (stage === 0) { pen.moveTo(x, y + size); pen.lineTo(x + size, y - size); pen.lineTo(x - size, y - size); pen.closePath(); }
     else if (stage === 5) { pen.moveTo(x, y - size); pen.lineTo(x + size, y + size); pen.lineTo(x - size, y + size); pen.closePath(); }

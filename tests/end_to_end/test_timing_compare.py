@@ -113,7 +113,11 @@ def test_the_page_and_the_terminal_say_it(compared):
     page = (study.path / "comparison.html").read_text()
     assert re.search(rf"Median dwell: {FAR} is higher than {NEAR} by [\d.]+ s \(95 % interval", page)
     assert "Every seed has traffic of its own" in page
-    assert 'id="figure-conditions-1"' in page
+    assert re.findall(r'id="figure-((?:conditions|differences)[^"]*)"', page)[:2] == [
+        "differences-all",  # of commits
+        "conditions-1-committed-vehicles",
+    ]
+    assert "Differences in commits" in page.partition('id="overview"')[0], "what was asked leads"
     for words in ("Round by round", "untrained", "of 1,000,000", "ended before all rounds"):
         assert words not in page, words
     assert "Vehicles that committed (%): mean" in out

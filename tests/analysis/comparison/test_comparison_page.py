@@ -140,7 +140,13 @@ def test_several_conditions(built_study):
     rows = [row[0] for table in built_study.tables for row in table.rows]
     assert {"under dense & slow:", "under sparse:", "fedavg, conditions:", "  dense & slow \u2212 sparse"} <= set(rows)
     figures = {path.stem for path in (study / "figures").iterdir()}
-    assert {"overview-1", "differences-all", "c1-curves-1-bytes", "c2-bias-speed", "c2-outcomes"} <= figures
+    assert {
+        "overview-knn-accuracy",
+        "differences-all",
+        "c1-curves-knn-accuracy-bytes",
+        "c2-bias-speed",
+        "c2-outcomes",
+    } <= figures
     assert page.count("<svg") == len(figures)
 
 
@@ -148,7 +154,10 @@ def test_the_page_leads_with_verdict_and_all_differences(built_study, of_learner
     page = built_study.path.read_text()
     lead = page.split('<section class="lead">')[1].split("</section>")[0]
     assert page.index('<p class="finding">') < page.index('<section class="lead">') < page.index("<table")
-    assert re.findall(r'<figure class="wide" id="figure-([^"]+)">', lead) == ["overview-1", "differences-all"]
+    assert re.findall(r'<figure class="wide" id="figure-([^"]+)">', lead) == [
+        "overview-knn-accuracy",
+        "differences-all",
+    ]
     first, second = re.findall(r'<p class="(?:finding|verdict)">(.*?)</p>', page)[:2]
     assert re.fullmatch("40 vehicles drove past in a run, in range for .*\u202fs in the median.", first)
     assert second.startswith("fedavg, dense &amp; slow: of ")
@@ -159,7 +168,10 @@ def test_the_page_leads_with_verdict_and_all_differences(built_study, of_learner
     assert all(html.escape(pair) in lead for pair in pairs)
     assert "How to read these tables" in page
     learners = build_comparison(of_learners).path.read_text().split('<section class="lead">')[1].split("</section>")[0]
-    assert re.findall(r'<figure class="half" id="figure-([^"]+)">', learners) == ["curves-1", "differences-all"]
+    assert re.findall(r'<figure class="half" id="figure-([^"]+)">', learners) == [
+        "curves-knn-accuracy",
+        "differences-all",
+    ]
     assert re.findall(r'<th scope="col" title="mean over standard deviation[^"]*">d_z</th>', page)
 
 

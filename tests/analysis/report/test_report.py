@@ -26,7 +26,7 @@ from vnetsim.storage.records import ComputerEntry
 from vnetsim.storage.run_directory import RunDirectory
 
 TRAFFIC = ["map", "occupancy", "speeds", "dwell", "blur-level"]
-LEARNING = ["timeline", "outcomes", "weights", "spent", "series-1", "series-2", "silos"]
+LEARNING = ["timeline", "outcomes", "weights", "spent", "learning-training-loss", "learning-knn-accuracy", "silos"]
 HOSTILE = "<script>alert({})</script>../$x^2$&\"'\x07\u6f22'DejaVu Sans'; url(http://evil.example/)"
 
 
@@ -65,7 +65,7 @@ def test_learning_report_is_whole(learning_run):
     _, page = read(learning_run)
     assert sorted(page.drawn) == sorted([*TRAFFIC, *LEARNING, "samples"])
     assert page.sentences == []
-    against = {f"series-{number}-{what}" for number in (1, 2) for what in ("time", "bytes")}
+    against = {f"{name}-{what}" for name in LEARNING if name.startswith("learning-") for what in ("time", "bytes")}
     assert figure_files(learning_run) == {*TRAFFIC, *LEARNING, *against}
     assert "By vehicle type" in page.text
     assert "By RSU" not in page.text
@@ -257,6 +257,10 @@ def test_mobility_alone_has_traffic_and_blur_only(tmp_path, make_run):
     assert page.drawn == ["map", "occupancy", "speeds", "dwell", "blur-level"]
     assert page.sentences == []
     assert "Rounds" not in dict(result.headline)
+    shown = (run / "report.html").read_text().partition("</main>")[0]
+    shown = re.sub("(?s)<script.*?</script>|<style.*?</style>|<svg.*?</svg>|<pre.*?</pre>", "", shown)
+    for word in ("invited", "commit", "download", "participat", "Round", "a round", "rounds"):
+        assert word not in shown, word
 
 
 def test_rsu_without_traffic_gives_sentences(tmp_path, make_run):
@@ -264,7 +268,7 @@ def test_rsu_without_traffic_gives_sentences(tmp_path, make_run):
     result = build_report(run)
     _, page = read(run)
     assert page.drawn == ["map", "silos"]
-    assert set(page.sentences) == {*TRAFFIC, *LEARNING} - {"map", "series-2", "silos"}
+    assert set(page.sentences) == {*TRAFFIC, *LEARNING} - {"map", "learning-training-loss", "silos"}
     assert "Measured once: 31.0\u202f% before training" in " ".join(page.text)
     assert "RSU centre had no traffic" in " ".join(page.text)
     assert dict(result.headline)["Vehicles in coverage"] == "none"
@@ -272,8 +276,12 @@ def test_rsu_without_traffic_gives_sentences(tmp_path, make_run):
 
 def test_neither_traffic_nor_net_and_figures_of_an_earlier_report_go(tmp_path, make_run):
     run = make_run(tmp_path / "run", kind="mobility", vehicles=20)
+    (run / "figures").mkdir()
+    for name in ("series-1", "series-2-bytes", "learning-loss", "mine"):  # of an older vnetsim, or of the user
+        (run / "figures" / f"{name}.svg").write_text("<svg/>")
     build_report(run)
-    assert figure_files(run) == set(TRAFFIC)
+    assert figure_files(run) == {*TRAFFIC, "mine"}
+    (run / "figures" / "mine.svg").unlink()
     write_table(RunDirectory(run), "windows", [])
     write_table(RunDirectory(run), "map", [])
     build_report(run)
@@ -290,7 +298,7 @@ def test_interrupted_before_the_first_round(tmp_path, make_run):
     build_report(run)
     _, page = read(run)
     assert "was interrupted" in " ".join(page.text)
-    assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "series-1", "silos"}
+    assert set(page.sentences) == {"timeline", "outcomes", "weights", "spent", "learning", "silos"}
 
 
 def test_hostile_names_are_harmless(tmp_path, make_run):
