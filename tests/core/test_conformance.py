@@ -20,11 +20,11 @@ NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", 
 """What needs files, or a package that is not installed everywhere."""
 BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
 SLOW = {
-    "afl-delay", "cdl", "discard", "dsgd", "fedadam", "fedasync", "fedavg", "fedavg-steering", "fedavgm", "fedco",
-    "fedefm", "feddyn-classification", "fednova-classification", "fedprox", "fedprox-classification",
-    "fedprox-steering", "flsimco", "jumps", "moon-classification", "road", "scaffold", "scaffold-classification",
-    "scaffold-steering",
-    "float16", "float32", "free-rider", "honest", "int8", "noise", "replay", "scaling", "sign-flip",
+    "afl-delay", "alie", "cdl", "discard", "dsgd", "fedadam", "fedasync", "fedavg", "fedavg-steering", "fedavgm",
+    "fedco", "fedefm", "feddyn-classification", "fednova-classification", "fedprox", "fedprox-classification",
+    "fedprox-steering", "flsimco", "jumps", "moon-classification", "qsgd", "road", "scaffold",
+    "scaffold-classification", "scaffold-steering", "sync", "float16", "float32", "free-rider", "honest", "int8", "ipm",
+    "noise", "replay", "scaling", "sign-flip",
 }  # fmt: skip
 """What trains or simulates for a second or more: `make test-all` checks it, and one or two of its kind run always."""
 EXAMPLES = {
@@ -75,7 +75,13 @@ def test_every_example_is_checked() -> None:
     assert files - {"flower_schedule.py"} == {name.partition(":")[0] for name in EXAMPLES}, "that is no plug-in"
 
 
-@pytest.mark.parametrize(("name", "settings"), EXAMPLES.items(), ids=EXAMPLES)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        pytest.param(*one, id=one[0], marks=[pytest.mark.slow] * (one[0] == "scaffold.py:Scaffold"))
+        for one in EXAMPLES.items()
+    ],
+)
 def test_an_example_keeps_every_law(name: str, settings: dict[str, str]) -> None:
     assert len(check_plugin(f"{SCENARIOS / name}", settings)) >= 4
 

@@ -20,45 +20,30 @@ def project(tmp_path) -> Path:
     return tmp_path
 
 
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, where its own packages come first."""
+def python(folder: Path, *arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python where the packages of a folder come first; in that folder, unless it is called in another."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], cwd=cwd or folder, env=environment, capture_output=True, text=True, check=False
     )
 
 
-def test_the_command_line_finds_its_own(project):
-    out = ("--out", "traffic", "--set", "traffic.end_s=20")
-    done = python(project, "-m", "vnetsim", "mobility", "gaussian", *out)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (project / "traffic" / "report.html").is_file()
-
-
-def test_a_folder_that_the_program_is_called_in_brings_no_modules(tmp_path):
-    """Of ``python -m vnetsim``; the installed command does not look there at all."""
-    trace = tmp_path / "executed"
-    folder = tmp_path / "received"
+def test_the_command_line_finds_its_own(project, tmp_path):
+    """Nor does ``python -m vnetsim`` bring modules of the folder it is called in; the installed command never looks."""
+    trace, folder = tmp_path / "executed", tmp_path / "received"
     folder.mkdir()
     for name in ("numpy", "polars", "matplotlib", "cyclopts", "tomllib", "cattrs"):
         (folder / f"{name}.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vnetsim", "mobility", "gaussian", "--set", "traffic.end_s=20"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    out = ("--out", project / "traffic", "--set", "traffic.end_s=20")
+    done = python(project, "-m", "vnetsim", "mobility", "gaussian", *out, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "traffic" / "report.html").is_file()
     assert not trace.exists()
 
 
-def test_a_script_finds_a_learner(project):
+def test_a_script_finds_a_learner_and_vnetsims_names_are_right_beside_any_folder(project):
     script = project / "script.py"
-    script.write_text(LEARNER)
-    done = python(project, str(script))
-    assert done.stdout == "learners.fedavg\n"
-    assert f"'import learners' gives vnetsim's package in this process, and hides {project / 'learners'}" in done.stderr
-
-
-def test_vnetsims_names_are_right_beside_any_folder(project):
-    code = """
+    script.write_text(f"""{LEARNER}
 import sys
 from vnetsim.learners.cdl import Cdl
 from vnetsim.analysis import formatting
@@ -66,9 +51,10 @@ import vnetsim.learners.tasks.task, learners.cdl, analysis.formatting
 assert learners.cdl.Cdl is Cdl and sys.modules["vnetsim.learners.cdl"] is learners.cdl
 assert learners.cdl.__spec__.name == learners.cdl.__name__ == "learners.cdl"
 assert analysis.formatting is formatting and not hasattr(learners, "MINE")
-"""
-    done = python(project, "-W", "ignore", "-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
+""")
+    done = python(project, script)
+    assert (done.returncode, done.stdout) == (0, "learners.fedavg\n"), done.stderr
+    assert f"'import learners' gives vnetsim's package in this process, and hides {project / 'learners'}" in done.stderr
 
 
 def test_another_that_is_loaded_already_is_named(project):

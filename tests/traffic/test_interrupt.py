@@ -85,7 +85,9 @@ def test_a_signal_while_sumo_steps(pressed: signal.Signals, after_s: float, tmp_
     interrupted(pressed, after_s, traffic, "resume", str(traffic))
 
 
-@pytest.mark.parametrize("pressed", [(signal.SIGINT,), (signal.SIGINT, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    "pressed", [(signal.SIGINT,), pytest.param((signal.SIGINT, signal.SIGTERM), marks=pytest.mark.all_only)]
+)
 def test_signals_while_sumo_does_not_answer(pressed: tuple[signal.Signals, ...], tmp_path: Path) -> None:
     """A stopped SUMO sends nothing, and this process waits for it in one system call."""
     traffic = tmp_path / "traffic"
