@@ -206,15 +206,22 @@ def test_the_net_gives_junctions_and_lanes(tmp_path: Path, grid_net: Path) -> No
         list(traffic.events())
 
 
-def test_lanes_of_a_net_with_heights_that_come_near_one_of_the_rsus(tmp_path: Path) -> None:
+def test_lanes_of_a_net_with_heights_in_the_frame_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = tmp_path / "hilly.net.xml"
-    lanes = {"near": "0,0,7 900,0,9", "far": "0,900,7 900,900,7", "passing": "-900,60,0 60,60,0"}
+    lanes = {"near": "0,0,7 900,0,9", "far": "0,9000,7 900,9000,7", "passing": "-9000,60,0 9000,60,0"}
+    lanes["between"] = "2500,500 2500,600"
     net.write_text(
         "<net>" + "".join(f'<lane id="{name}" shape="{shape}"/>' for name, shape in lanes.items()) + "</net>"
     )
     settings = TrafficSettings(rsu=("0,0:50", "5000,0:50", "60,0:50"), net=str(net))
     traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
-    assert [lane.tolist() for lane in traffic.info.lanes] == [[[0, 0], [900, 0]], [[-900, 60], [60, 60]]]
+    near = [[[0, 0], [900, 0]], [[-9000, 60], [9000, 60]]]
+    assert [lane.tolist() for lane in traffic.info.lanes] == [*near, [[2500, 500], [2500, 600]]]
+    traffic.close()
+    monkeypatch.setattr("vnetsim.coverage.rsu._MOST_LANES", 2)
+    traffic = open_traffic(Experiment(scenario=str(tmp_path / "v.xml"), traffic=settings))
+    assert [lane.tolist() for lane in traffic.info.lanes] == near
+    assert "Maps show only the streets near an RSU: there are 3 lanes in the frame." in traffic.info.notes
     traffic.close()
 
 

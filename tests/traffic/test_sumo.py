@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -90,6 +91,24 @@ def test_recording_gives_the_same_windows(
     path = tmp_path / f"recording.{suffix}"
     sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
     _assert_same(live, windows_of(path, rsu=RSUS, net=str(grid_net)), recorded=True)
+
+
+def test_the_map_has_every_lane_of_its_frame_in_both_readers(
+    scenario: Path, grid_net: Path, sumo_tool: Callable[..., None], tmp_path: Path
+) -> None:
+    sumo_tool("sumo", "-c", scenario, "--fcd-output", tmp_path / "v.xml", cwd=tmp_path)
+    x_m, y_m, half_x, half_y = 500, 500, 1.65 * 220, 220
+    inside = set()
+    for lane in ET.parse(grid_net).iter("lane"):
+        points = [tuple(map(float, point.split(","))) for point in lane.attrib["shape"].split()]
+        xs, ys = zip(*points, strict=True)
+        if min(xs) <= x_m + half_x and max(xs) >= x_m - half_x and min(ys) <= y_m + half_y and max(ys) >= y_m - half_y:
+            inside.add(tuple(points))
+    for path in (scenario, tmp_path / "v.xml"):
+        net = str(grid_net) if path.suffix == ".xml" else ""
+        traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=("B1:120",), net=net)))
+        traffic.close()
+        assert {tuple(map(tuple, lane.round(2).tolist())) for lane in traffic.info.lanes} == inside
 
 
 STRAIGHT = """<routes><vType id="fast" speedFactor="1" speedDev="0" sigma="0" maxSpeed="{speed}"/>

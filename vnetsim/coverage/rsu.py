@@ -1,11 +1,17 @@
-"""Roadside units: position and range."""
+"""Roadside units: position and range, and which streets around them maps show."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MAP_RADIUS = 1.3
-"""Maps show the lanes within this many ranges of an RSU."""
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_LANES = 20_000
+"""Of more lanes in the frame of the map, only those near an RSU are kept."""
+_WIDE, _TALL = 1.65, 0.6
+"""Least width over height, and height over width, of the frame: boxes in which pages draw maps have such shapes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +30,41 @@ class Rsu:
     y_m: float
     range_m: float
     environment: str = ""
+
+
+def near_m(rsu: Rsu) -> float:
+    """Return the distance (m) up to which streets are near an RSU: beyond its range, for maps and lines of sight."""
+    return max(1.3 * rsu.range_m, rsu.range_m + 100.0)
+
+
+def map_frame(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
+    """Return centre x, centre y, half the width and half the height (m) of what maps on pages may show."""
+    west, east = min(one.x_m - near_m(one) for one in rsus), max(one.x_m + near_m(one) for one in rsus)
+    south, north = min(one.y_m - near_m(one) for one in rsus), max(one.y_m + near_m(one) for one in rsus)
+    half_x, half_y = (east - west) / 2, (north - south) / 2
+    return (west + east) / 2, (south + north) / 2, max(half_x, _WIDE * half_y), max(half_y, _TALL * half_x)
+
+
+def map_lanes(
+    lanes: Mapping[str, NDArray[np.float64]], rsus: Sequence[Rsu]
+) -> tuple[tuple[NDArray[np.float64], ...], tuple[str, ...]]:
+    """Return the lanes in the frame of the map, and a note for the user if only those near an RSU are kept.
+
+    ``lanes`` are polylines (points, 2) in m by id. A lane is where its bounding box is.
+    """
+    if not lanes:
+        return (), ()
+    low, high = (np.array([ends(lane, axis=0) for lane in lanes.values()]) for ends in (np.min, np.max))
+
+    def within(x_m: float, y_m: float, half_x: float, half_y: float) -> NDArray[np.bool_]:
+        centre, half = np.array([x_m, y_m]), np.array([half_x, half_y])
+        return ((low <= centre + half) & (high >= centre - half)).all(axis=1)
+
+    shown, notes = within(*map_frame(rsus)), ()
+    if (found := int(shown.sum())) > _MOST_LANES:
+        shown = np.logical_or.reduce([within(one.x_m, one.y_m, near_m(one), near_m(one)) for one in rsus])
+        notes = (f"Maps show only the streets near an RSU: there are {found:,} lanes in the frame.",)
+    return tuple(lane for lane, keep in zip(lanes.values(), shown, strict=True) if keep), notes
 
 
 def degrees_hint(x_m: float, y_m: float) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vnetsim.coverage.placement import BESIDE_M, Poi
-from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
+from vnetsim.coverage.rsu import Rsu, map_lanes
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.xml_files import XmlFile
@@ -168,10 +168,6 @@ class NetFile:
         lane = self._lanes.get(lane_id)
         return lane if lane is None or len(lane) > 1 else np.repeat(lane, 2, axis=0)
 
-    def lanes(self, rsus: Sequence[Rsu]) -> tuple[Floats, ...]:
-        """Return the lanes with a point within 1.3 ranges of an RSU, as polylines (points, 2) in m."""
-
-        def near(lane: Floats, rsu: Rsu) -> np.bool_:
-            return (np.hypot(lane[:, 0] - rsu.x_m, lane[:, 1] - rsu.y_m) <= MAP_RADIUS * rsu.range_m).any()
-
-        return tuple(lane for lane in self._lanes.values() if any(near(lane, rsu) for rsu in rsus))
+    def lanes(self, rsus: Sequence[Rsu]) -> tuple[tuple[Floats, ...], tuple[str, ...]]:
+        """Return the lanes for maps, polylines (points, 2) in m, and notes; see ``map_lanes``."""
+        return map_lanes(self._lanes, rsus)

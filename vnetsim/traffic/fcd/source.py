@@ -95,6 +95,7 @@ class FcdTraffic(OpenedTraffic):
         self._end_s = math.inf if settings.end_s is None else settings.end_s
         self._glimpsed, self._gaps = Counter[str](), 0
         self.time_s = self._begin_s
+        lanes, fewer_lanes = net.lanes(self.rsus)
         self._info = TrafficInfo(
             kind="fcd",
             begin_s=self._begin_s,
@@ -102,8 +103,8 @@ class FcdTraffic(OpenedTraffic):
             step_s=clock.step_s,
             seed=None,
             inputs=tuple(str(resolve_path(file)) for file in files),
-            notes=(*notes, *self._notes(first)),
-            lanes=net.lanes(self.rsus),
+            notes=(*notes, *fewer_lanes, *self._notes(first)),
+            lanes=lanes,
             vehicles=f"{self._types.describe()}, as far as the recording names types; {_SHORT_TELEPORTS}",
             heights_m=self._types.heights_m,
             glimpsed=self._glimpsed,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vnetsim.coverage.placement import BESIDE_M, Poi
-from vnetsim.coverage.rsu import MAP_RADIUS, Rsu
+from vnetsim.coverage.rsu import Rsu, map_frame, map_lanes, near_m
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError
 from vnetsim.progress import ProgressDisplay
@@ -27,7 +27,7 @@ MAX_SPEED = 0x41
 POSITION = 0x42
 SHAPE = 0x4E
 
-_MAX_LANES = 5000
+_FRAME = "vnetsim.frame"
 _SHARED = "vnetsim.shared"
 _POI_TYPE = "vnetsim"
 """Not ``rsu``, the type by which a scenario marks its own RSUs."""
@@ -219,11 +219,25 @@ def _lanes(api: Any, place: str, radius_m: float, *variables: int) -> dict[str, 
 def surroundings(api: Any, place: str, rsu: Rsu) -> tuple[dict[str, Floats], float]:
     """Return lanes around an RSU as polylines (points, 2) in m by id, and the highest speed on them (m/s).
 
-    At most 5,000 lanes are returned. The speed is twice the highest limit, because a vehicle's speed factor is at most
+    The speed is twice the highest limit, because a vehicle's speed factor is at most
     2 by default; 0 without lanes. The types are not queried: for a type distribution SUMO answers with a random draw,
     which would change the traffic.
     """
-    found = _lanes(api, place, max(MAP_RADIUS * rsu.range_m, rsu.range_m + 100.0), MAX_SPEED, SHAPE)
-    names = sorted(found)[:_MAX_LANES]
-    lanes = {name: np.array([point[:2] for point in found[name][SHAPE]], dtype=np.float64) for name in names}
-    return lanes, _SPEED_FACTOR * max((found[name][MAX_SPEED] for name in names), default=0.0)
+    found = _lanes(api, place, near_m(rsu), MAX_SPEED, SHAPE)
+    return _shapes(found), _SPEED_FACTOR * max((one[MAX_SPEED] for one in found.values()), default=0.0)
+
+
+def _shapes(lanes: Mapping[str, Any]) -> dict[str, Floats]:
+    """Return lanes of ``_lanes`` as polylines (points, 2) in m by id, in order of ids."""
+    return {name: np.array([point[:2] for point in lanes[name][SHAPE]], dtype=np.float64) for name in sorted(lanes)}
+
+
+def lanes_for_maps(
+    api: Any, rsus: Sequence[Rsu], near: Mapping[str, Floats]
+) -> tuple[tuple[Floats, ...], tuple[str, ...]]:
+    """Return the lanes for maps, those ``near`` the RSUs first, and notes; see ``map_lanes``."""
+    x_m, y_m, half_x, half_y = map_frame(rsus)
+    if _FRAME not in api.poi.getIDList():
+        api.poi.add(_FRAME, x_m, y_m, (0, 0, 0, 0))
+    found = _shapes(_lanes(api, _FRAME, math.hypot(half_x, half_y), MAX_SPEED, SHAPE))
+    return map_lanes({**near, **found}, rsus)

@@ -19,7 +19,7 @@ from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.traffic.paths import OpenedTraffic
 from vnetsim.traffic.sumo.config import is_true, refuse_entities
-from vnetsim.traffic.sumo.net import SumoNet, anchors, surroundings
+from vnetsim.traffic.sumo.net import SumoNet, anchors, lanes_for_maps, surroundings
 from vnetsim.traffic.sumo.outputs import SumoOutputs
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.steps import Pass
@@ -103,6 +103,7 @@ class SumoTraffic(OpenedTraffic):
                 hint = degrees_hint(rsu.x_m, rsu.y_m)
                 silent = f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.{hint}"
                 placed = (*placed, silent)
+        shown, fewer_lanes = lanes_for_maps(api, self.rsus, lanes)
         inputs = (
             self._config,
             *(path for paths in files.values() for path in paths),
@@ -117,8 +118,8 @@ class SumoTraffic(OpenedTraffic):
             command=session.command,
             version=api.getVersion()[1],
             inputs=tuple(dict.fromkeys(str(resolve_path(path)) for path in inputs)),
-            notes=(*notes, *placed),
-            lanes=tuple(lanes.values()),
+            notes=(*notes, *placed, *fewer_lanes),
+            lanes=shown,
             vehicles=self._types.describe(),
             heights_m=self._types.heights_m,
             glimpsed=self._glimpsed,
