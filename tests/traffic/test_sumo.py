@@ -97,7 +97,7 @@ def test_the_map_has_every_lane_of_its_frame_in_both_readers(
     scenario: Path, grid_net: Path, sumo_tool: Callable[..., None], tmp_path: Path
 ) -> None:
     sumo_tool("sumo", "-c", scenario, "--fcd-output", tmp_path / "v.xml", cwd=tmp_path)
-    x_m, y_m, half_x, half_y = 500, 500, 1.65 * 220, 220
+    x_m, y_m, half_x, half_y = 500, 500, 1.65 * 160, 160
     inside = set()
     for lane in ET.parse(grid_net).iter("lane"):
         points = [tuple(map(float, point.split(","))) for point in lane.attrib["shape"].split()]
@@ -106,7 +106,7 @@ def test_the_map_has_every_lane_of_its_frame_in_both_readers(
             inside.add(tuple(points))
     for path in (scenario, tmp_path / "v.xml"):
         net = str(grid_net) if path.suffix == ".xml" else ""
-        traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=("B1:120",), net=net)))
+        traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=("B1:60",), net=net)))
         traffic.close()
         assert {tuple(map(tuple, lane.round(2).tolist())) for lane in traffic.info.lanes} == inside
 

@@ -142,7 +142,7 @@ class Traffic(Folder):
 
     @cached_property
     def lanes(self) -> pl.DataFrame:
-        """The lanes near the RSUs, one row per polyline."""
+        """The lanes in the frame of the map, one row per polyline."""
         return self._table("map")
 
     def _table(self, name: str) -> pl.DataFrame:

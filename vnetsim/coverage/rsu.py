@@ -45,26 +45,37 @@ def map_frame(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
     return (west + east) / 2, (south + north) / 2, max(half_x, _WIDE * half_y), max(half_y, _TALL * half_x)
 
 
+def near_lanes(lanes: Sequence[NDArray[np.float64]], rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
+    """Return the lanes, polylines (points, 2) in m, whose bounding box is near an RSU."""
+    return _within(lanes, [(one.x_m, one.y_m, near_m(one), near_m(one)) for one in rsus])
+
+
 def map_lanes(
     lanes: Mapping[str, NDArray[np.float64]], rsus: Sequence[Rsu]
 ) -> tuple[tuple[NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return the lanes in the frame of the map, and a note for the user if only those near an RSU are kept.
+    """Return the lanes whose bounding box is in the frame of the map, and a note if only those near an RSU are kept.
 
-    ``lanes`` are polylines (points, 2) in m by id. A lane is where its bounding box is.
+    ``lanes`` are polylines (points, 2) in m by id.
     """
+    shown = _within(list(lanes.values()), [map_frame(rsus)])
+    if len(shown) <= _MOST_LANES:
+        return shown, ()
+    note = f"Maps show only the streets near an RSU: there are {len(shown):,} lanes in the frame."
+    return near_lanes(shown, rsus), (note,)
+
+
+def _within(
+    lanes: Sequence[NDArray[np.float64]], boxes: Sequence[tuple[float, float, float, float]]
+) -> tuple[NDArray[np.float64], ...]:
+    """Return the lanes whose bounding box touches a box: centre x, centre y, half the width, half the height (m)."""
+    lanes = [lane for lane in lanes if len(lane)]
     if not lanes:
-        return (), ()
-    low, high = (np.array([ends(lane, axis=0) for lane in lanes.values()]) for ends in (np.min, np.max))
-
-    def within(x_m: float, y_m: float, half_x: float, half_y: float) -> NDArray[np.bool_]:
-        centre, half = np.array([x_m, y_m]), np.array([half_x, half_y])
-        return ((low <= centre + half) & (high >= centre - half)).all(axis=1)
-
-    shown, notes = within(*map_frame(rsus)), ()
-    if (found := int(shown.sum())) > _MOST_LANES:
-        shown = np.logical_or.reduce([within(one.x_m, one.y_m, near_m(one), near_m(one)) for one in rsus])
-        notes = (f"Maps show only the streets near an RSU: there are {found:,} lanes in the frame.",)
-    return tuple(lane for lane, keep in zip(lanes.values(), shown, strict=True) if keep), notes
+        return ()
+    low, high = (np.array([end(lane, axis=0) for lane in lanes]) for end in (np.min, np.max))
+    found = np.zeros(len(lanes), bool)
+    for x_m, y_m, half_x, half_y in boxes:
+        found |= ((low <= (x_m + half_x, y_m + half_y)) & (high >= (x_m - half_x, y_m - half_y))).all(axis=1)
+    return tuple(lane for lane, keep in zip(lanes, found, strict=True) if keep)
 
 
 def degrees_hint(x_m: float, y_m: float) -> str:

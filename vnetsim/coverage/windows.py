@@ -197,7 +197,7 @@ class TrafficInfo:
         inputs: absolute paths of the files that the traffic is read from; the manifest has their hashes.
         notes: lines for the user, for example which junction was chosen as RSU and why.
         vehicles: in words which vehicles take part; empty if all do.
-        lanes: polylines of the road net near the RSUs, each an array (points, 2) in m; empty if unknown.
+        lanes: polylines of the road net in the frame of maps, each an array (points, 2) in m; empty if unknown.
         heights_m: height of vehicles (m) by type, for types seen so far: it grows while the traffic is read.
         whole_paths: whether each path is complete when its vehicle enters.
         plugin: name, citation and settings of a traffic source; empty for other kinds.

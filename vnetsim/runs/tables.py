@@ -135,7 +135,7 @@ def _lists(rows: Sequence[Floats]) -> pl.Series:
 
 
 def map_rows(info: TrafficInfo) -> list[tuple[object, ...]]:
-    """Return the rows of the table ``map``: the lanes near the RSUs."""
+    """Return the rows of the table ``map``: the lanes in the frame of the map."""
     return [(index, lane[:, 0].tolist(), lane[:, 1].tolist()) for index, lane in enumerate(info.lanes)]
 
 

@@ -22,6 +22,7 @@ from typing import Literal
 import simpy
 
 from vnetsim.coverage.association import Association, Serves
+from vnetsim.coverage.rsu import near_lanes
 from vnetsim.coverage.windows import CoverageEvent, Entered, TrafficStream
 from vnetsim.errors import RunError
 from vnetsim.experiment import Experiment
@@ -105,7 +106,8 @@ def simulate(
     """
     env = simpy.Environment(initial_time=traffic.info.begin_s)
     log = SimulationLog()
-    radio = Radio(plugins.radio, streams, traffic.rsus, traffic.info.lanes, traffic.info.heights_m)
+    lanes = near_lanes(traffic.info.lanes, traffic.rsus)  # maps have more
+    radio = Radio(plugins.radio, streams, traffic.rsus, lanes, traffic.info.heights_m)
     link_rates, sidelink_rates = radio.rate_use(), radio.rate_use()
     world = World(
         env=env,
