@@ -68,13 +68,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def results_table(studies: Path) -> str:
-    """Return all results, for ``docs/explanation/results.md``.
+    """Return the results, for ``docs/explanation/results.md``; of a study with recorded images, only theirs.
 
     Raises:
         ValueError: a study has neither a result nor a row file, or both.
     """
+    found = read(studies / "results.csv")
+    recorded = {row["study"] for row in found if not _is_drawn(row)}
     rows, last = [], ""
-    for row in read(studies / "results.csv"):
+    for row in found:
         name = row["study"]
         file = studies / "rows" / f"{name}-{row['size']}.csv"
         if bool(row["result"]) == file.is_file():
@@ -83,11 +85,17 @@ def results_table(studies: Path) -> str:
             measured = read(file)
             seeds = "\u2013".join(sorted({one["seeds"] for one in measured}, key=int))
             row |= {"result": "table of its page", "seeds": seeds}
+        if _is_drawn(row) and name in recorded:
+            continue
         link = f"[`{name}`](../../scenarios/studies/{name}.md)" if name != last else ""
         last = name
         rows.append((link, _scale(row), row["result"], row["resolves"] or "\u2013", row["note"]))
     head = ("study", "network, images, seeds", "difference (95 % interval)", "resolves", "measured with")
     return table(head, rows)
+
+
+def _is_drawn(row: Row) -> bool:
+    return row["images"].startswith("drawn ") or row["images"] == "gratings"
 
 
 def _scale(row: Row) -> str:
