@@ -3,6 +3,7 @@ from vnetsim.api import (
     BenchRow,
     Experiment,
     InputError,
+    Placement,
     Run,
     RunError,
     Study,
@@ -15,6 +16,7 @@ from vnetsim.api import (
     export,
     load,
     mobility,
+    place,
     resume,
     run,
 )
@@ -26,6 +28,7 @@ __all__ = [
     "BenchRow",
     "Experiment",
     "InputError",
+    "Placement",
     "Run",
     "RunError",
     "Study",
@@ -39,6 +42,7 @@ __all__ = [
     "export",
     "load",
     "mobility",
+    "place",
     "resume",
     "run",
 ]

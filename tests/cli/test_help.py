@@ -9,7 +9,7 @@ from vnetsim.cli.commands import app, main
 from vnetsim.scenario.settings_file import load_experiment
 
 COMMANDS = (
-    *("run", "mobility", "compare", "resume", "report", "export", "bench"),
+    *("run", "mobility", "place", "compare", "resume", "report", "export", "bench"),
     *("learners", "plugins", "check", "settings", "cite", "docs", "init", "new"),
 )
 

@@ -24,6 +24,7 @@ Examples:
 from vnetsim.api.benchmark import BenchCheck, BenchRow, bench, bench_check, bench_table
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
+from vnetsim.api.placement import Placement, place
 from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import Experiment
 from vnetsim.api.studies import Study
@@ -34,6 +35,7 @@ __all__ = [
     "BenchRow",
     "Experiment",
     "InputError",
+    "Placement",
     "Run",
     "RunError",
     "Study",
@@ -46,6 +48,7 @@ __all__ = [
     "export",
     "load",
     "mobility",
+    "place",
     "resume",
     "run",
 ]

@@ -194,6 +194,49 @@ def mobility(
 
 
 @app.command
+def place(
+    scenario: Scenario,
+    /,
+    *,
+    budget: int,
+    candidates: str = "signalised",
+    by: Literal["commits", "covered"] = "commits",
+    seed: Seed = None,
+    traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
+    set_: Set = (),
+    out: OutputPath = None,
+) -> int:
+    """Choose places for RSUs that together reach most vehicles, on all traffic recorded once; no run per candidate.
+
+    Args:
+        budget: Number of RSUs to place.
+        candidates: Where they may be: signalised (junctions), junctions (all), or FILE.xml, a SUMO additional file with
+            POIs of type rsu.
+        by: Vehicles that count: commits, those that stay in range of one RSU as long as a participation takes in the
+            median (an estimate), or covered, those that come in range.
+        out: Folder of the results and of the recorded traffic; a second call with it does not record again. Default:
+            runs/SCENARIO-place.
+    """
+    from vnetsim.cli.terminal import print_results  # noqa: PLC0415 - keeps --help quick
+
+    given = traffic.settings()
+    given["traffic__rsu"] = given.pop("rsu")
+    page = vnetsim.place(
+        scenario,
+        budget=budget,
+        candidates=candidates,
+        by=by,
+        seed=seed,
+        **given,
+        settings=settings_of(set_),
+        out=out,
+        command=typed(),
+    ).page
+    print_results(page.tables, page.notes, page.path, title=f"vnetsim place {Path(scenario).name}", kind="page")
+    return 0
+
+
+@app.command
 def compare(
     scenario: str,
     /,

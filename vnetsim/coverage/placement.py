@@ -128,6 +128,15 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
     return tuple(rsus), tuple(notes)
 
 
+def rsus_of_file(name: str, range_m: float) -> list[Rsu]:
+    """Return the RSUs of a SUMO additional file: its POIs of type ``rsu``, with ``range_m`` where they have no range.
+
+    Raises:
+        InputError: the file is missing or malformed, has no RSU, or a range or environment is wrong.
+    """
+    return [_from_poi(poi, range_m, name) for poi in _listed_pois((name,))]
+
+
 def coordinates(spec: str) -> tuple[float, float] | None:
     """Return x and y (m) of a specification ``x,y[:range_m]``; None without two numbers: it names a junction."""
     head, _, _ = spec.partition(":")

@@ -171,7 +171,7 @@ def _record(
                 except InUseError:
                     return None
         if known is not None:
-            _check(folder, known)
+            check_recording(folder, known)
             return known
         if folder.exists():  # an earlier call was interrupted
             run.remove(name)
@@ -187,7 +187,7 @@ def _record(
     return new
 
 
-def _check(folder: Path, known: RecordedEntry) -> None:
+def check_recording(folder: Path, known: RecordedEntry) -> None:
     """Raise InputError if recorded traffic or one of its inputs was altered."""
     windows = folder / "windows.parquet"
     if not windows.is_file() or sha256_of(windows) != known.sha256:

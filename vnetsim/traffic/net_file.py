@@ -168,6 +168,11 @@ class NetFile:
         lane = self._lanes.get(lane_id)
         return lane if lane is None or len(lane) > 1 else np.repeat(lane, 2, axis=0)
 
+    @property
+    def all_lanes(self) -> tuple[Floats, ...]:
+        """All lanes as polylines (points, 2) in m."""
+        return tuple(self._lanes.values())
+
     def lanes(self, rsus: Sequence[Rsu]) -> tuple[tuple[Floats, ...], tuple[str, ...]]:
         """Return the lanes for maps, polylines (points, 2) in m, and notes; see ``map_lanes``."""
         return map_lanes(self._lanes, rsus)

@@ -1,0 +1,111 @@
+"""Places for RSUs from Python: ``vnetsim place``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import polars as pl
+
+from vnetsim.api.calls import Scenario, Show, display_of
+from vnetsim.api.results import Page
+from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, text_of
+from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors.paths import path_name, resolve_path
+from vnetsim.experiment import Experiment as Settings
+from vnetsim.own_packages import claim
+from vnetsim.storage.folder import Folder
+from vnetsim.study.place import RSUS, By, Places
+from vnetsim.study.place import place as choose
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Chosen places for RSUs.
+
+    Attributes:
+        file: a SUMO additional file with the RSUs, for SUMO and for ``rsu=`` of ``vnetsim.run``.
+        rsus: one row for each RSU, in the order of choice: ``id``, position ``x_m`` and ``y_m``, ``range_m``, ``adds``,
+            the number of vehicles that no earlier RSU reaches, ``reached``, all so far, and ``share`` of all traffic.
+        vehicles: number of all vehicles.
+        page: the page with map, curve and table.
+    """
+
+    file: Path
+    rsus: pl.DataFrame
+    vehicles: int
+    page: Page
+
+
+def place(
+    scenario: Scenario,
+    *,
+    budget: int,
+    candidates: str = "signalised",
+    by: By = "commits",
+    seed: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    settings: SettingTree | None = None,
+    progress: Show = None,
+    command: Sequence[str] | None = None,
+    **keys: Any,
+) -> Placement:
+    """Choose places for RSUs that together reach most vehicles: ``vnetsim place``.
+
+    All traffic is recorded once; every candidate is compared on the recorded paths. Each step takes the candidate that
+    reaches most vehicles that no earlier RSU reaches, which is at least 63 % of what the best choice reaches.
+
+    Args:
+        scenario: a ``.sumocfg``, an FCD recording with ``traffic__net``, or an experiment ``.toml`` of one.
+        budget: number of RSUs.
+        candidates: ``"signalised"`` junctions, all ``"junctions"``, or a SUMO additional file with POIs of type
+            ``rsu``.
+        by: a vehicle is reached if it stays in range of one RSU for as long as a participation takes in the median
+            (``"commits"``), or if it comes in range at all (``"covered"``).
+        seed: draws among places that add equally many vehicles; default 0.
+        out: folder of the results and of the recorded traffic, which a second call uses again; default
+            ``runs/SCENARIO-place``.
+        settings: see ``vnetsim.run``; ``traffic.range_m`` is the range of the RSUs.
+        progress: see ``vnetsim.run``.
+        command: see ``vnetsim.run``.
+        keys: see ``vnetsim.run``.
+
+    Raises:
+        InputError: an argument is wrong, the scenario has no road net, or no candidate reaches a vehicle.
+        RunError: SUMO failed.
+        KeyboardInterrupt: the call was interrupted; the same call continues.
+    """
+    if isinstance(budget, bool) or not isinstance(budget, int):
+        raise InputError(f"budget: expected a whole number, got {budget!r}.")
+    if by not in get_args(By):
+        raise unknown_name("value", str(by), get_args(By), where="by")
+    with display_of(progress) as display:
+        experiment, _ = experiment_of(scenario, overrides_of(settings, seed=seed, **keys), learns=False)
+        stem = resolve_path(experiment.scenario).name.split(".")[0]
+        folder = folder_of(out) or Path("runs") / path_name(stem, "place")
+        command = command or [f"vnetsim.place({experiment.scenario!r}, budget={budget})"]
+        candidates = text_of(candidates, "candidates")
+        arguments: dict[str, Any] = {"budget": budget, "candidates": candidates, "by": by}
+        found = choose(experiment, folder, **arguments, command=command, progress=display)
+    return _write(found, experiment, folder)
+
+
+def _write(found: Places, experiment: Settings, folder: Path) -> Placement:
+    """Write table and page into the folder, and return the placement."""
+    claim("analysis")
+    from analysis.report.places import PAGE, places_page  # noqa: PLC0415 - matplotlib only for figures
+
+    columns = {name: [getattr(rsu, name) for rsu in found.rsus] for name in ("id", "x_m", "y_m", "range_m")}
+    rsus = pl.DataFrame({**columns, "adds": found.adds}).with_columns(reached=pl.col("adds").cum_sum())
+    rsus = rsus.with_columns(share=pl.col("reached") / found.vehicles)
+    Folder(folder).write_output("place.csv", rsus.write_csv().encode())
+    file = folder / RSUS
+    notes = [*found.notes, f"Use them: vnetsim run {shlex.quote(experiment.scenario)} --rsu {shlex.quote(str(file))}"]
+    name = Path(experiment.scenario).name
+    table, finding = places_page(folder, name, rsus, found.candidates, found.lanes, found.vehicles, notes)
+    text = (table.title, table.head, table.rows, table.note)
+    return Placement(file, rsus, found.vehicles, Page(folder / PAGE, tables=[text], notes=[finding, *notes]))

@@ -1,0 +1,311 @@
+"""Chooses places for RSUs: records all traffic of a scenario once, and compares the candidates on it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import polars as pl
+
+from vnetsim.coverage.greedy import NO_STAYS, Stays, choose_greedily, longest_stays
+from vnetsim.coverage.placement import rsus_of_file
+from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.windows import Floats
+from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors.paths import is_rsu_file
+from vnetsim.experiment import Experiment
+from vnetsim.experiment.rounds import ClockModel
+from vnetsim.experiment.traffic import REACH_M
+from vnetsim.plugins import plugin_errors
+from vnetsim.progress import ProgressDisplay
+from vnetsim.radio import RADIO_MODELS
+from vnetsim.radio.propagation import CAR_M
+from vnetsim.random_streams import Streams
+from vnetsim.runs.assembly import with_absolute_paths
+from vnetsim.runs.manifest import sha256_of
+from vnetsim.runs.traffic_recording import record_mobility
+from vnetsim.runs.writer import open_lock
+from vnetsim.scenario.kinds import kind_of, unknown_kind
+from vnetsim.scenario.plugins import resolve_plugin
+from vnetsim.simulation.compute import vehicle_computer
+from vnetsim.storage.folder import LOCK, Folder, json_bytes
+from vnetsim.storage.records import RecordedEntry
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.study.traffic import check_recording, deciding_settings
+from vnetsim.traffic.net_file import NetFile
+from vnetsim.traffic.sumo.config import options_of
+
+By = Literal["commits", "covered"]
+RSUS = "rsus.add.xml"
+_RECORD, _TRAFFIC = "place.json", "traffic"
+_BESIDE_M = 1000.0
+"""How far from the lanes vehicles may be (m)."""
+_FARTHEST_M = 1e5
+"""Radius of the recorded disc if no net is known (m)."""
+_WINDOWS = 256
+"""Windows whose paths are in memory at once."""
+_SITES, _LINKS = 20, 50
+"""Candidates, and links at each, for which the time of a participation is estimated."""
+_SEEN_EVERY = 32
+"""Of so many recorded positions one is kept for this estimate."""
+_PASSES = 6
+"""Work of training on an image, in forward passes: forward and backward (3) of two views, as in FLSimCo."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Chosen places.
+
+    Args:
+        rsus: the RSUs in the order of choice; maybe fewer than the budget, because no other one would add a vehicle.
+        adds: number of vehicles that each RSU adds to those before it.
+        vehicles: number of all vehicles that were recorded.
+        candidates: all candidates.
+        lanes: polylines of the net, arrays (points, 2) in m; empty without a net.
+        notes: lines for the user.
+    """
+
+    rsus: Sequence[Rsu]
+    adds: Sequence[int]
+    vehicles: int
+    candidates: Sequence[Rsu]
+    lanes: Sequence[Floats]
+    notes: Sequence[str]
+
+
+def place(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    budget: int,
+    candidates: str,
+    by: By,
+    command: Sequence[str],
+    progress: ProgressDisplay,
+) -> Places:
+    """Choose RSUs, write ``rsus.add.xml`` and the recorded traffic into ``folder``, and return the choice.
+
+    A recording that is already in the folder is used again if its scenario and settings are the same.
+
+    Raises:
+        InputError: an argument is wrong, the scenario has no net, or no candidate reaches a vehicle.
+        RunError: SUMO failed.
+        KeyboardInterrupt: the message says how to continue.
+    """
+    experiment = with_absolute_paths(experiment)
+    timed = experiment.cost.on_the_clock
+    if by == "commits" and (timed is None or timed.images is None):
+        raise InputError(
+            "--by commits: how long a participation takes is unknown before a run; name another cost.model and "
+            "cost.images, or take --by covered."
+        )
+    progress.stage("reading the net")
+    net = _read_net(experiment, candidates)
+    places = _find_candidates(experiment, net, candidates)
+    if not 1 <= budget <= len(places):
+        raise InputError(f"--budget: expected 1 to {len(places)}, the number of candidates, got {budget}.")
+    recorded = _record(experiment, _disc_around(net.all_lanes, places), folder, command, progress)
+    progress.stage(f"comparing {len(places)} candidates")
+    stays, vehicles, seen_m = _measure_stays(recorded, places, progress)
+    needed_s = 0.0
+    if by == "commits" and timed is not None:
+        reached = [places[disc] for disc in np.unique(stays.disc).tolist()]
+        needed_s = participation_s(experiment, timed, reached, net, seen_m)
+    enough = stays.stay_s >= needed_s
+    order = Streams(seed=experiment.seed).generator("place").permutation(len(places))
+    picks, most = choose_greedily(stays.disc[enough], stays.path[enough], len(places), budget, order)
+    if not picks:
+        stay = f" for the {needed_s:.3g} s that a participation takes" if needed_s else ""
+        raise InputError(
+            f"{experiment.scenario}: none of the {vehicles} vehicles stays in range of a candidate{stay}; widen the "
+            "range with --set traffic.range_m=500, or take other --candidates."
+        )
+    rsus = [places[pick.place] for pick in picks]
+    Folder(folder).write_output(RSUS, _additional_file(rsus).encode())
+    return Places(
+        rsus=rsus,
+        adds=[pick.adds for pick in picks],
+        vehicles=vehicles,
+        candidates=places,
+        lanes=net.all_lanes,
+        notes=[
+            *_notes(recorded, needed_s),
+            f"No choice of {budget} reaches more than {most} vehicles.",
+            *([f"{budget} were asked for, but no other candidate adds a vehicle."] if len(picks) < budget else ()),
+        ],
+    )
+
+
+def participation_s(
+    experiment: Experiment, timed: ClockModel, places: Sequence[Rsu], net: NetFile, seen_m: Floats
+) -> float:
+    """Return an estimate of how long a participation takes (s): the median over candidates, positions and computers.
+
+    One vehicle alone on the channel downloads the timed model, trains, and uploads it. Its rates stay as they are at
+    one place where a vehicle was seen in range; candidates and places are drawn by the seed.
+
+    Args:
+        experiment: its settings radio and compute are used.
+        timed: the model; its number of images is known.
+        places: candidates that vehicles reach.
+        net: its lanes decide where buildings are.
+        seen_m: x and y of vehicles (m), shape (N, 2).
+
+    Raises:
+        InputError: the settings of the radio model are wrong.
+        RunError: the radio model fails.
+    """
+    found, streams = resolve_plugin(RADIO_MODELS, experiment.radio), Streams(seed=experiment.seed, path=("place",))
+    model, took_s = found.settings, list[float]()
+    sites = streams.generator("sites").permutation(len(places))[:_SITES]
+    with plugin_errors(RADIO_MODELS.name, found.found.name, "while the time of a participation was estimated"):
+        for site in sorted(sites.tolist()):
+            rsu = places[site]
+            near_m = seen_m[np.hypot(*(seen_m - (rsu.x_m, rsu.y_m)).T) < rsu.range_m]
+            generator = streams.generator("positions", rsu.id)
+            memory = model.begin([rsu], net.lanes([rsu])) if hasattr(model, "begin") else None
+            for number, (x_m, y_m) in enumerate(generator.permutation(near_m)[:_LINKS].tolist()):
+                state = model.draw(generator, memory, (CAR_M,)) if hasattr(model, "draw") else None
+                rates_bps = (rate(rsu, (x_m, y_m), state) for rate in (model.downlink_bps, model.uplink_bps))
+                computer = vehicle_computer(experiment.compute, f"{rsu.id} {number}", streams)
+                train_s = _PASSES * timed.image_flop * (timed.images or 0) / computer.flops
+                took_s.append(train_s + sum(8 * timed.bytes / rate_bps for rate_bps in rates_bps))
+    return float(np.median(took_s)) if took_s else 0.0
+
+
+def _read_net(experiment: Experiment, candidates: str) -> NetFile:
+    """Return the net of a scenario; an empty one if it names none and the candidates are in a file."""
+    scenario, settings = experiment.scenario, experiment.traffic
+    kind = kind_of(scenario)
+    if kind is None:
+        raise unknown_kind(scenario)
+    if kind.name not in {"sumo", "fcd"}:
+        raise InputError(
+            f"{scenario}: vnetsim place needs all traffic of a road net: a .sumocfg or an FCD recording. A run "
+            "directory has only what its RSUs covered."
+        )
+    if settings.rsu or settings.rsu_spacing_m:
+        raise InputError("vnetsim place chooses the RSUs: leave out --rsu and --rsu-spacing; see --candidates.")
+    name = settings.net
+    if kind.name == "sumo":
+        options = options_of(Path(scenario)) if Path(scenario).is_file() else {}
+        net = next((options[key] for key in ("net-file", "net", "n") if key in options), "")
+        name = net and str(Path(scenario).parent / net)
+    if not name and not is_rsu_file(candidates):
+        how = "a recording's is named with --net" if kind.name == "fcd" else "its configuration has no net-file"
+        raise InputError(f"{scenario}: no road net with junctions is known ({how}); or take --candidates FILE.xml.")
+    return NetFile(Path(name) if name else None)
+
+
+def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> list[Rsu]:
+    """Return the candidates, sorted by id."""
+    range_m = experiment.traffic.range_m or REACH_M
+    if is_rsu_file(candidates):
+        found = rsus_of_file(candidates, range_m)
+        if twice := [name for name, times in Counter(rsu.id for rsu in found).items() if times > 1]:
+            raise InputError(f"{candidates}: two candidates are called '{twice[0]}'.")
+        return sorted(found, key=lambda rsu: rsu.id)
+    ways = {"signalised": net.signalised_junctions(busiest_first=False), "junctions": sorted(net.junction_ids())}
+    if candidates not in ways:
+        raise unknown_name("candidates", candidates, (*ways, "FILE.xml"), where="--candidates")
+    if not ways[candidates]:
+        raise InputError(f"{net.path}: the net has no signalised junction; take --candidates junctions or a file.")
+    places = ((name, *net.junction_position(name)) for name in ways[candidates])
+    return [Rsu(id=name, x_m=x_m, y_m=y_m, range_m=range_m) for name, x_m, y_m in places]
+
+
+def _disc_around(lanes: Sequence[Floats], places: Sequence[Rsu]) -> str:
+    """Return as ``x,y:range_m`` a disc that contains all traffic."""
+    points = np.concatenate(lanes) if lanes else np.array([(rsu.x_m, rsu.y_m) for rsu in places])
+    low, high = points.min(axis=0), points.max(axis=0)
+    x_m, y_m = (low + high) / 2
+    radius_m = math.ceil(math.dist(low, high) / 2 + _BESIDE_M) if lanes else _FARTHEST_M
+    return f"{x_m:.1f},{y_m:.1f}:{radius_m:g}"
+
+
+def _record(
+    experiment: Experiment, disc: str, folder: Path, command: Sequence[str], progress: ProgressDisplay
+) -> RunDirectory:
+    """Return the recorded traffic of a scenario in one disc, recorded now unless ``folder`` has it."""
+    everywhere = {"traffic.rsu": (disc,), "traffic.range_m": None, "traffic.equipped": 1.0, "seed": 0}
+    traffic = experiment.with_values(everywhere)
+    settings, known = json.loads(json.dumps(deciding_settings(traffic), default=str)), folder / _RECORD
+    taken = folder.is_dir() and any(name != LOCK for name in os.listdir(folder))  # noqa: PTH208
+    if taken and not known.is_file():
+        raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
+    run = RunDirectory(folder)
+    with open_lock(run)[0]:
+        before: Mapping[str, Any] = json.loads(known.read_bytes()) if known.is_file() else {}
+        if sha256 := before.get("sha256"):
+            if before["settings"] != settings:
+                raise InputError(
+                    f"{folder}: has the traffic of another scenario or of other settings; name a new folder with --out."
+                )
+            check_recording(folder / _TRAFFIC, RecordedEntry(folder=_TRAFFIC, settings=settings, sha256=sha256))
+            return RunDirectory(folder / _TRAFFIC)
+        run.write_output(_RECORD, json_bytes({"settings": settings}))
+        run.remove(_TRAFFIC)  # of a call that was interrupted
+        record_mobility(traffic, folder / _TRAFFIC, command=command, progress=progress, go_on=shlex.join(command))
+        sha256 = sha256_of(folder / _TRAFFIC / "windows.parquet")
+        run.write_output(_RECORD, json_bytes({"settings": settings, "sha256": sha256}))
+    return RunDirectory(folder / _TRAFFIC)
+
+
+def _measure_stays(
+    recorded: RunDirectory, places: Sequence[Rsu], progress: ProgressDisplay
+) -> tuple[Stays, int, Floats]:
+    """Return the longest stays of the recorded vehicles, the number of vehicles, and some positions (N, 2) (m)."""
+    discs = np.array([(rsu.x_m, rsu.y_m, rsu.range_m) for rsu in places])
+    windows, found, seen_m = recorded.scan("windows"), [NO_STAYS], [np.empty((0, 2))]
+    names = windows.collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
+    vehicles = names.rank("dense").to_numpy().astype(np.int64) - 1  # one that teleported has several windows
+    columns = ("path_time_s", "path_x_m", "path_y_m")
+    for begin in range(0, len(names), _WINDOWS):
+        part = windows.collect(lambda rows, begin=begin: rows.select(*columns).slice(begin, _WINDOWS))  # type: ignore[misc]
+        time_s, x_m, y_m = (part[column].explode().to_numpy() for column in columns)
+        path = np.repeat(np.arange(part.height), part["path_time_s"].list.len())
+        stays = longest_stays(path, time_s, x_m, y_m, discs)
+        found.append(stays._replace(path=vehicles[begin + stays.path]))
+        seen_m.append(np.column_stack((x_m, y_m))[::_SEEN_EVERY])
+        progress.advance(time_s=float(time_s[-1]), done=begin + part.height, total=len(names))
+    rows = pl.DataFrame(dict(zip(Stays._fields, map(np.concatenate, zip(*found, strict=True)), strict=True)))
+    longest = rows.group_by("disc", "path").agg(pl.col("stay_s").max()).sort("disc", "path")
+    stays = Stays(*(longest[column].to_numpy() for column in Stays._fields))
+    return stays, int(vehicles.max(initial=-1)) + 1, np.concatenate(seen_m)
+
+
+def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
+    """Return notes on which vehicles count as reached, and which do not count at all."""
+    traffic = recorded.manifest_record().traffic
+    how = "in range of an RSU at any time."
+    if needed_s:
+        how = (
+            f"in range of one RSU for at least {needed_s:.3g} s at a time, which a participation takes in the median. "
+            "That is an estimate, not a run: one vehicle alone on the channel, by the settings cost, radio and compute."
+        )
+    notes = [f"Reached: {how}"]
+    if traffic.left_out:
+        notes.append(f"{traffic.left_out} vehicles do not count because of their type (traffic.vehicle_types).")
+    if glimpsed := sum(traffic.glimpsed.values()):
+        notes.append(f"{glimpsed} vehicles seen at one instant only do not count.")
+    return notes
+
+
+def _additional_file(rsus: Sequence[Rsu]) -> str:
+    """Return a SUMO additional file with the RSUs as POIs of type ``rsu``."""
+    pois = []
+    for rsu in rsus:
+        keys = {"range": f"{rsu.range_m:g}"} | ({"environment": rsu.environment} if rsu.environment else {})
+        params = "".join(f'        <param key="{key}" value={quoteattr(value)}/>\n' for key, value in keys.items())
+        place = f'type="rsu" x="{rsu.x_m!r}" y="{rsu.y_m!r}"'
+        pois.append(f"    <poi id={quoteattr(rsu.id)} {place}>\n{params}    </poi>\n")
+    return f"<additional>\n{''.join(pois)}</additional>\n"
