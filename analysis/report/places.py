@@ -43,9 +43,10 @@ def places_page(
         notes: lines for the reader.
     """
     reached = int(rsus["reached"][-1])
+    names = ", ".join(clean(one) for one in rsus["id"])
     finding = (
-        f"{plural(rsus.height, 'RSU')} of {plural(len(candidates), 'candidate')} reach {count(reached)} of "
-        f"{plural(vehicles, 'vehicle')} ({percent(reached / vehicles)}): {', '.join(clean(one) for one in rsus['id'])}."
+        f"{count(reached)} of {plural(vehicles, 'vehicle')} ({percent(reached / vehicles)}) are reached by "
+        f"{plural(rsus.height, 'RSU')} of {plural(len(candidates), 'candidate')}: {names}."
     )
     rows = [
         (str(rank), shortened(name, 40), number(x_m, 6), number(y_m, 6), count(adds), count(sum_), percent(share))

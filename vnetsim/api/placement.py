@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +103,7 @@ def _write(found: Places, experiment: Settings, folder: Path) -> Placement:
     rsus = rsus.with_columns(share=pl.col("reached") / found.vehicles)
     Folder(folder).write_output("place.csv", rsus.write_csv().encode())
     file = folder / RSUS
-    notes = [*found.notes, f"Use them: vnetsim run {shlex.quote(experiment.scenario)} --rsu {shlex.quote(str(file))}"]
     name = Path(experiment.scenario).name
-    table, finding = places_page(folder, name, rsus, found.candidates, found.lanes, found.vehicles, notes)
+    table, finding = places_page(folder, name, rsus, found.candidates, found.lanes, found.vehicles, found.notes)
     text = (table.title, table.head, table.rows, table.note)
-    return Placement(file, rsus, found.vehicles, Page(folder / PAGE, tables=[text], notes=[finding, *notes]))
+    return Placement(file, rsus, found.vehicles, Page(folder / PAGE, tables=[text], notes=[finding, *found.notes]))

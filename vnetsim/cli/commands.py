@@ -221,7 +221,7 @@ def place(
 
     given = traffic.settings()
     given["traffic__rsu"] = given.pop("rsu")
-    page = vnetsim.place(
+    found = vnetsim.place(
         scenario,
         budget=budget,
         candidates=candidates,
@@ -231,8 +231,10 @@ def place(
         settings=settings_of(set_),
         out=out,
         command=typed(),
-    ).page
-    print_results(page.tables, page.notes, page.path, title=f"vnetsim place {Path(scenario).name}", kind="page")
+    )
+    page, title = found.page, f"vnetsim place {Path(scenario).name}"
+    print_results(page.tables, page.notes, page.path, title=title, kind="page")
+    print(plain(f"for --rsu: {found.file}"))
     return 0
 
 

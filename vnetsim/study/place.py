@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 from xml.sax.saxutils import quoteattr
@@ -54,9 +55,9 @@ _FARTHEST_M = 1e5
 _WINDOWS = 256
 """Windows whose paths are in memory at once."""
 _SITES, _LINKS = 20, 50
-"""Candidates, and links at each, for which the time of a participation is estimated."""
-_SEEN_EVERY = 32
-"""Of so many recorded positions one is kept for this estimate."""
+"""Sites, and links at each, for which the time of a participation is estimated."""
+_POSITIONS = 1000
+"""Positions of vehicles that are kept for this estimate from each piece of the recording, at least."""
 _PASSES = 6
 """Work of training on an image, in forward passes: forward and backward (3) of two views, as in FLSimCo."""
 
@@ -115,11 +116,12 @@ def place(
         raise InputError(f"--budget: expected 1 to {len(places)}, the number of candidates, got {budget}.")
     recorded = _record(experiment, _disc_around(net.all_lanes, places), folder, command, progress)
     progress.stage(f"comparing {len(places)} candidates")
-    stays, vehicles, seen_m = _measure_stays(recorded, places, progress)
+    stays, vehicles, at_m = _measure_stays(recorded, places, progress)
     needed_s = 0.0
     if by == "commits" and timed is not None:
-        reached = [places[disc] for disc in np.unique(stays.disc).tolist()]
-        needed_s = participation_s(experiment, timed, reached, net, seen_m)
+        # all junctions, so that the time does not depend on the candidates
+        sites = _find_candidates(experiment, net, "junctions") if net.path else places
+        needed_s = participation_s(experiment, timed, sites, net, at_m)
     enough = stays.stay_s >= needed_s
     order = Streams(seed=experiment.seed).generator("place").permutation(len(places))
     picks, most = choose_greedily(stays.disc[enough], stays.path[enough], len(places), budget, order)
@@ -146,19 +148,21 @@ def place(
 
 
 def participation_s(
-    experiment: Experiment, timed: ClockModel, places: Sequence[Rsu], net: NetFile, seen_m: Floats
+    experiment: Experiment, timed: ClockModel, sites: Sequence[Rsu], net: NetFile, at_m: Floats
 ) -> float:
-    """Return an estimate of how long a participation takes (s): the median over candidates, positions and computers.
+    """Return an estimate of how long a participation takes (s): the median over places, links and computers.
 
-    One vehicle alone on the channel downloads the timed model, trains, and uploads it. Its rates stay as they are at
-    one place where a vehicle was seen in range; candidates and places are drawn by the seed.
+    One vehicle alone on the channel downloads the timed model, trains, and uploads it, all at one place.
 
     Args:
         experiment: its settings radio and compute are used.
         timed: the model; its number of images is known.
-        places: candidates that vehicles reach.
+        sites: places of an RSU, of which 20 that have vehicles in range are drawn by the seed.
         net: its lanes decide where buildings are.
-        seen_m: x and y of vehicles (m), shape (N, 2).
+        at_m: x and y of vehicles (m), shape (N, 2); at each site 50 of those in range are drawn.
+
+    Returns:
+        The time; infinite if no vehicle is in range.
 
     Raises:
         InputError: the settings of the radio model are wrong.
@@ -166,12 +170,11 @@ def participation_s(
     """
     found, streams = resolve_plugin(RADIO_MODELS, experiment.radio), Streams(seed=experiment.seed, path=("place",))
     model, took_s = found.settings, list[float]()
-    sites = streams.generator("sites").permutation(len(places))[:_SITES]
+    order = streams.generator("sites").permutation(len(sites)).tolist()
+    near = ((rsu, at_m[np.hypot(*(at_m - (rsu.x_m, rsu.y_m)).T) < rsu.range_m]) for rsu in (sites[k] for k in order))
     with plugin_errors(RADIO_MODELS.name, found.found.name, "while the time of a participation was estimated"):
-        for site in sorted(sites.tolist()):
-            rsu = places[site]
-            near_m = seen_m[np.hypot(*(seen_m - (rsu.x_m, rsu.y_m)).T) < rsu.range_m]
-            generator = streams.generator("positions", rsu.id)
+        for rsu, near_m in islice(((rsu, near_m) for rsu, near_m in near if len(near_m)), _SITES):
+            generator = streams.generator("links", rsu.id)
             memory = model.begin([rsu], net.lanes([rsu])) if hasattr(model, "begin") else None
             for number, (x_m, y_m) in enumerate(generator.permutation(near_m)[:_LINKS].tolist()):
                 state = model.draw(generator, memory, (CAR_M,)) if hasattr(model, "draw") else None
@@ -179,7 +182,7 @@ def participation_s(
                 computer = vehicle_computer(experiment.compute, f"{rsu.id} {number}", streams)
                 train_s = _PASSES * timed.image_flop * (timed.images or 0) / computer.flops
                 took_s.append(train_s + sum(8 * timed.bytes / rate_bps for rate_bps in rates_bps))
-    return float(np.median(took_s)) if took_s else 0.0
+    return float(np.median(took_s)) if took_s else math.inf
 
 
 def _read_net(experiment: Experiment, candidates: str) -> NetFile:
@@ -218,7 +221,9 @@ def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> l
     if candidates not in ways:
         raise unknown_name("candidates", candidates, (*ways, "FILE.xml"), where="--candidates")
     if not ways[candidates]:
-        raise InputError(f"{net.path}: the net has no signalised junction; take --candidates junctions or a file.")
+        raise InputError(
+            f"{net.path}: the net has no junction that is signalised; take --candidates junctions or a file."
+        )
     places = ((name, *net.junction_position(name)) for name in ways[candidates])
     return [Rsu(id=name, x_m=x_m, y_m=y_m, range_m=range_m) for name, x_m, y_m in places]
 
@@ -265,7 +270,7 @@ def _measure_stays(
 ) -> tuple[Stays, int, Floats]:
     """Return the longest stays of the recorded vehicles, the number of vehicles, and some positions (N, 2) (m)."""
     discs = np.array([(rsu.x_m, rsu.y_m, rsu.range_m) for rsu in places])
-    windows, found, seen_m = recorded.scan("windows"), [NO_STAYS], [np.empty((0, 2))]
+    windows, found, at_m = recorded.scan("windows"), [NO_STAYS], [np.empty((0, 2))]
     names = windows.collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]
     vehicles = names.rank("dense").to_numpy().astype(np.int64) - 1  # one that teleported has several windows
     columns = ("path_time_s", "path_x_m", "path_y_m")
@@ -275,12 +280,12 @@ def _measure_stays(
         path = np.repeat(np.arange(part.height), part["path_time_s"].list.len())
         stays = longest_stays(path, time_s, x_m, y_m, discs)
         found.append(stays._replace(path=vehicles[begin + stays.path]))
-        seen_m.append(np.column_stack((x_m, y_m))[::_SEEN_EVERY])
+        at_m.append(np.column_stack((x_m, y_m))[:: max(1, len(x_m) // _POSITIONS)])
         progress.advance(time_s=float(time_s[-1]), done=begin + part.height, total=len(names))
     rows = pl.DataFrame(dict(zip(Stays._fields, map(np.concatenate, zip(*found, strict=True)), strict=True)))
     longest = rows.group_by("disc", "path").agg(pl.col("stay_s").max()).sort("disc", "path")
     stays = Stays(*(longest[column].to_numpy() for column in Stays._fields))
-    return stays, int(vehicles.max(initial=-1)) + 1, np.concatenate(seen_m)
+    return stays, int(vehicles.max(initial=-1)) + 1, np.concatenate(at_m)
 
 
 def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
