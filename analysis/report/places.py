@@ -93,7 +93,7 @@ def _map(rsus: pl.DataFrame, candidates: Sequence[Rsu], lanes: Sequence[Floats])
         f"Triangles are the {plural(rsus.height, 'RSU')} in the order of choice, with their range; dots are the "
         f"{plural(len(candidates), 'candidate')}. " + ("Lines are lanes." if lanes else "No road net is known.")
     )
-    return Panel(name="map", title="Where the RSUs are", caption=caption, svg=to_svg(figure, "map"), wide=True)
+    return Panel(name="places", title="Where the RSUs are", caption=caption, svg=to_svg(figure, "places"), wide=True)
 
 
 def _curve(rsus: pl.DataFrame, vehicles: int) -> Panel:
