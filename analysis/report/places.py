@@ -33,14 +33,7 @@ def places_page(
 ) -> tuple[Table, str]:
     """Write ``place.html`` and ``map.svg`` into a folder; return the page's table and its finding.
 
-    Args:
-        folder: an existing folder.
-        scenario: its name.
-        rsus: see ``vnetsim.api.placement.Placement``.
-        candidates: all candidates.
-        lanes: polylines of the net (points, 2) in m.
-        vehicles: number of all vehicles.
-        notes: lines for the reader.
+    ``rsus`` is that of ``vnetsim.Placement``; ``lanes`` are polylines (points, 2) in m, ``notes`` lines for the reader.
     """
     reached = int(rsus["reached"][-1])
     names = ", ".join(clean(one) for one in rsus["id"])

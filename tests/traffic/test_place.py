@@ -132,6 +132,8 @@ def test_a_recording_needs_no_net_if_a_file_has_the_candidates(tmp_path: Path, c
         (["--budget", 1, "--rsu", "B1"], "leave out --rsu and --rsu-spacing"),
         (["--budget", 1, "--set", "cost.model=trained"], "how long a participation takes is unknown before a run"),
         (["--budget", 1, "--out", "."], "the output directory is not empty"),
+        (["--budget", 1, "--end", "-1"], "traffic.end_s must be between"),
+        (["--budget", 1, "--warmup", "900", "--out", "new"], "it ends at 150 s, before a warm-up of 900 s"),
     ],
 )
 def test_a_slip_is_one_line_and_writes_nothing(arguments, message, scenario, tmp_path, monkeypatch, capsys) -> None:
@@ -148,5 +150,7 @@ def test_a_net_or_vehicles_that_are_missing_are_named(made: vnetsim.Placement, s
     for name in ("gaussian", made.file.parent / "traffic"):
         place(name, "--budget", 1, status=2)
         assert "needs all traffic of a road net" in capsys.readouterr().err
+    place("nowhere.sumocfg", "--budget", 1, status=2)
+    assert "nowhere.sumocfg: no such file." in capsys.readouterr().err
     place(scenario, "--budget", 1, "--set", "cost.images=10000000", "--out", made.file.parent, status=2)
     assert "vehicles stays in range of a candidate for the" in capsys.readouterr().err

@@ -15,10 +15,8 @@ from vnetsim.api.results import Page
 from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, text_of
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolve_path
-from vnetsim.experiment import Experiment as Settings
 from vnetsim.own_packages import claim
-from vnetsim.storage.folder import Folder
-from vnetsim.study.place import RSUS, By, Places
+from vnetsim.study.place import RSUS, By
 from vnetsim.study.place import place as choose
 
 
@@ -90,20 +88,10 @@ def place(
         candidates = text_of(candidates, "candidates")
         arguments: dict[str, Any] = {"budget": budget, "candidates": candidates, "by": by}
         found = choose(experiment, folder, **arguments, command=command, progress=display)
-    return _write(found, experiment, folder)
-
-
-def _write(found: Places, experiment: Settings, folder: Path) -> Placement:
-    """Write table and page into the folder, and return the placement."""
     claim("analysis")
     from analysis.report.places import PAGE, places_page  # noqa: PLC0415 - matplotlib only for figures
 
-    columns = {name: [getattr(rsu, name) for rsu in found.rsus] for name in ("id", "x_m", "y_m", "range_m")}
-    rsus = pl.DataFrame({**columns, "adds": found.adds}).with_columns(reached=pl.col("adds").cum_sum())
-    rsus = rsus.with_columns(share=pl.col("reached") / found.vehicles)
-    Folder(folder).write_output("place.csv", rsus.write_csv().encode())
-    file = folder / RSUS
-    name = Path(experiment.scenario).name
-    table, finding = places_page(folder, name, rsus, found.candidates, found.lanes, found.vehicles, found.notes)
-    text = (table.title, table.head, table.rows, table.note)
-    return Placement(file, rsus, found.vehicles, Page(folder / PAGE, tables=[text], notes=[finding, *found.notes]))
+    name, seen = Path(experiment.scenario).name, (found.candidates, found.lanes, found.vehicles, found.notes)
+    table, finding = places_page(folder, name, found.rsus, *seen)
+    page = Page(folder / PAGE, tables=[(table.title, table.head, table.rows, "")], notes=[finding, *found.notes])
+    return Placement(folder / RSUS, found.rsus, found.vehicles, page)

@@ -35,15 +35,15 @@ from vnetsim.runs.assembly import with_absolute_paths
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.runs.writer import open_lock
-from vnetsim.scenario.kinds import kind_of, unknown_kind
-from vnetsim.scenario.plugins import resolve_plugin
+from vnetsim.scenario.kinds import is_sumo, kind_of, unknown_kind
+from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.simulation.compute import vehicle_computer
 from vnetsim.storage.folder import LOCK, Folder, json_bytes
 from vnetsim.storage.records import RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.traffic import check_recording, deciding_settings
 from vnetsim.traffic.net_file import NetFile
-from vnetsim.traffic.sumo.config import options_of
+from vnetsim.traffic.sumo.config import check_scenario_files, options_of
 
 By = Literal["commits", "covered"]
 RSUS = "rsus.add.xml"
@@ -54,10 +54,8 @@ _FARTHEST_M = 1e5
 """Radius of the recorded disc if no net is known (m)."""
 _WINDOWS = 256
 """Windows whose paths are in memory at once."""
-_SITES, _LINKS = 20, 50
-"""Sites, and links at each, for which the time of a participation is estimated."""
-_POSITIONS = 1000
-"""Positions of vehicles that are kept for this estimate from each piece of the recording, at least."""
+_SITES, _LINKS, _POSITIONS = 20, 50, 1000
+"""For the time of a participation: sites, links at each, and least positions kept of each piece of the recording."""
 _PASSES = 6
 """Work of training on an image, in forward passes: forward and backward (3) of two views, as in FLSimCo."""
 
@@ -67,16 +65,14 @@ class Places:
     """Chosen places.
 
     Args:
-        rsus: the RSUs in the order of choice; maybe fewer than the budget, because no other one would add a vehicle.
-        adds: number of vehicles that each RSU adds to those before it.
+        rsus: see ``vnetsim.Placement``.
         vehicles: number of all vehicles that were recorded.
         candidates: all candidates.
         lanes: polylines of the net, arrays (points, 2) in m; empty without a net.
         notes: lines for the user.
     """
 
-    rsus: Sequence[Rsu]
-    adds: Sequence[int]
+    rsus: pl.DataFrame
     vehicles: int
     candidates: Sequence[Rsu]
     lanes: Sequence[Floats]
@@ -93,16 +89,14 @@ def place(
     command: Sequence[str],
     progress: ProgressDisplay,
 ) -> Places:
-    """Choose RSUs, write ``rsus.add.xml`` and the recorded traffic into ``folder``, and return the choice.
+    """Choose RSUs, and write them and the recorded traffic into ``folder``; see ``vnetsim.place``.
 
     A recording that is already in the folder is used again if its scenario and settings are the same.
-
-    Raises:
-        InputError: an argument is wrong, the scenario has no net, or no candidate reaches a vehicle.
-        RunError: SUMO failed.
-        KeyboardInterrupt: the message says how to continue.
     """
     experiment = with_absolute_paths(experiment)
+    if is_sumo(experiment.scenario):
+        experiment = check_scenario_files(experiment)
+    radio = resolve_plugin(RADIO_MODELS, experiment.radio)
     timed = experiment.cost.on_the_clock
     if by == "commits" and (timed is None or timed.images is None):
         raise InputError(
@@ -121,7 +115,7 @@ def place(
     if by == "commits" and timed is not None:
         # all junctions, so that the time does not depend on the candidates
         sites = _find_candidates(experiment, net, "junctions") if net.path else places
-        needed_s = participation_s(experiment, timed, sites, net, at_m)
+        needed_s = participation_s(experiment, timed, radio, sites, net, at_m)
     enough = stays.stay_s >= needed_s
     order = Streams(seed=experiment.seed).generator("place").permutation(len(places))
     picks, most = choose_greedily(stays.disc[enough], stays.path[enough], len(places), budget, order)
@@ -132,47 +126,39 @@ def place(
             "range with --set traffic.range_m=500, or take other --candidates."
         )
     rsus = [places[pick.place] for pick in picks]
-    Folder(folder).write_output(RSUS, _additional_file(rsus).encode())
-    return Places(
-        rsus=rsus,
-        adds=[pick.adds for pick in picks],
-        vehicles=vehicles,
-        candidates=places,
-        lanes=net.all_lanes,
-        notes=[
-            *_notes(recorded, needed_s),
-            f"No choice of {budget} reaches more than {most} vehicles.",
-            *([f"{budget} were asked for, but no other candidate adds a vehicle."] if len(picks) < budget else ()),
-        ],
-    )
+    columns = {name: [getattr(rsu, name) for rsu in rsus] for name in ("id", "x_m", "y_m", "range_m")}
+    table = pl.DataFrame({**columns, "adds": [pick.adds for pick in picks]})
+    table = table.with_columns(reached=pl.col("adds").cum_sum(), share=pl.col("adds").cum_sum() / vehicles)
+    notes = [*_notes(recorded, needed_s), f"No choice of {budget} reaches more than {most} vehicles."]
+    if len(picks) < budget:
+        notes.append(f"{budget} were asked for, but no other candidate adds a vehicle.")
+    output = Folder(folder)
+    output.write_output(RSUS, _additional_file(rsus).encode())
+    output.write_output("place.csv", table.write_csv().encode())
+    return Places(rsus=table, vehicles=vehicles, candidates=places, lanes=net.all_lanes, notes=notes)
 
 
 def participation_s(
-    experiment: Experiment, timed: ClockModel, sites: Sequence[Rsu], net: NetFile, at_m: Floats
+    experiment: Experiment,
+    timed: ClockModel,
+    radio: ResolvedPlugin,
+    sites: Sequence[Rsu],
+    net: NetFile,
+    at_m: Floats,
 ) -> float:
-    """Return an estimate of how long a participation takes (s): the median over places, links and computers.
+    """Return an estimate of how long a participation takes (s); infinite if no vehicle is in range of a site.
 
-    One vehicle alone on the channel downloads the timed model, trains, and uploads it, all at one place.
-
-    Args:
-        experiment: its settings radio and compute are used.
-        timed: the model; its number of images is known.
-        sites: places of an RSU, of which 20 that have vehicles in range are drawn by the seed.
-        net: its lanes decide where buildings are.
-        at_m: x and y of vehicles (m), shape (N, 2); at each site 50 of those in range are drawn.
-
-    Returns:
-        The time; infinite if no vehicle is in range.
+    It is the median over places, links and computers of the time in which one vehicle, alone on the channel and at one
+    place, downloads the timed model, trains, and uploads it. The seed draws 20 of the ``sites`` with vehicles in range,
+    and 50 of the vehicles' positions ``at_m`` (N, 2) at each; the net's lanes decide where buildings are.
 
     Raises:
-        InputError: the settings of the radio model are wrong.
         RunError: the radio model fails.
     """
-    found, streams = resolve_plugin(RADIO_MODELS, experiment.radio), Streams(seed=experiment.seed, path=("place",))
-    model, took_s = found.settings, list[float]()
+    model, streams, took_s = radio.settings, Streams(seed=experiment.seed, path=("place",)), list[float]()
     order = streams.generator("sites").permutation(len(sites)).tolist()
     near = ((rsu, at_m[np.hypot(*(at_m - (rsu.x_m, rsu.y_m)).T) < rsu.range_m]) for rsu in (sites[k] for k in order))
-    with plugin_errors(RADIO_MODELS.name, found.found.name, "while the time of a participation was estimated"):
+    with plugin_errors(RADIO_MODELS.name, radio.found.name, "while the time of a participation was estimated"):
         for rsu, near_m in islice(((rsu, near_m) for rsu, near_m in near if len(near_m)), _SITES):
             generator = streams.generator("links", rsu.id)
             memory = model.begin([rsu], net.lanes([rsu])) if hasattr(model, "begin") else None
@@ -196,11 +182,13 @@ def _read_net(experiment: Experiment, candidates: str) -> NetFile:
             f"{scenario}: vnetsim place needs all traffic of a road net: a .sumocfg or an FCD recording. A run "
             "directory has only what its RSUs covered."
         )
+    if not Path(scenario).is_file():
+        raise InputError(f"{scenario}: no such file.")
     if settings.rsu or settings.rsu_spacing_m:
         raise InputError("vnetsim place chooses the RSUs: leave out --rsu and --rsu-spacing; see --candidates.")
     name = settings.net
     if kind.name == "sumo":
-        options = options_of(Path(scenario)) if Path(scenario).is_file() else {}
+        options = options_of(Path(scenario))
         net = next((options[key] for key in ("net-file", "net", "n") if key in options), "")
         name = net and str(Path(scenario).parent / net)
     if not name and not is_rsu_file(candidates):
@@ -259,7 +247,13 @@ def _record(
             return RunDirectory(folder / _TRAFFIC)
         run.write_output(_RECORD, json_bytes({"settings": settings}))
         run.remove(_TRAFFIC)  # of a call that was interrupted
-        record_mobility(traffic, folder / _TRAFFIC, command=command, progress=progress, go_on=shlex.join(command))
+        try:
+            record_mobility(traffic, folder / _TRAFFIC, command=command, progress=progress, go_on=shlex.join(command))
+        except InputError:  # nothing was recorded
+            run.remove(_RECORD)
+            run.remove(LOCK)
+            run.unmake()
+            raise
         sha256 = sha256_of(folder / _TRAFFIC / "windows.parquet")
         run.write_output(_RECORD, json_bytes({"settings": settings, "sha256": sha256}))
     return RunDirectory(folder / _TRAFFIC)
