@@ -15,9 +15,10 @@ import vnetsim
 from vnetsim.cli.commands import app
 from vnetsim.cli.options import TrafficOptions
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/recordings.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/how-to/recordings.md").read_text()
 LAYOUTS = dict(re.findall(r"^\| (\w+).*\| `(--columns [^`]+)` \|$", PAGE, re.MULTILINE))
-SCRIPTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SCRIPTS = [line.split() for line in re.findall(r"^    python (scenarios/.*)$", PAGE, re.MULTILINE)]
 FOOT_M, DEGREE_M, LAT = 0.3048, 111_195.0, 37.97
 Row = tuple[int, float, float, float]
 """Vehicle, time (s), x and y (m)."""
@@ -58,7 +59,8 @@ EXCERPTS: dict[str, Callable[[], str]] = {
 
 def test_every_layout_has_an_excerpt():
     assert set(LAYOUTS) == set(EXCERPTS)
-    assert len(SCRIPTS) == 2
+    folder = ROOT / "scenarios" / "recordings"
+    assert {ROOT / script for script, *_ in SCRIPTS} == {*folder.glob("*.py")}
 
 
 def dwells(folder: Path, file: str, options: str, rsu: str = "0,0:150") -> list[float]:
@@ -76,6 +78,11 @@ def test_a_layout(name, tmp_path):
     assert dwells(tmp_path, "x.csv", LAYOUTS[name]) == pytest.approx([12.0] * 3, abs=0.05)
 
 
+def convert(number: int, folder: Path) -> None:
+    script, *arguments = SCRIPTS[number]
+    subprocess.run([sys.executable, str(ROOT / script), *arguments], cwd=folder, check=True, timeout=60)
+
+
 def test_pneuma(tmp_path):
     made = []
     for car in range(3):
@@ -83,16 +90,17 @@ def test_pneuma(tmp_path):
         made.append(f"{car}; Car; 800.0; 90.0; " + "".join(f"{b}; {a}; 90.0; 0.0; 0.0; {t}; " for a, b, t in samples))
     header = "track_id; type; traveled_d; avg_speed; lat; lon; speed; lon_acc; lat_acc; time"
     (tmp_path / "pneuma.csv").write_text(lines(header, made))
-    subprocess.run([sys.executable, "-c", SCRIPTS[0]], cwd=tmp_path, check=True, timeout=60)
+    convert(0, tmp_path)
     assert dwells(tmp_path, "pneuma.parquet", "") == pytest.approx([12.0] * 3, abs=0.05)
 
 
 def test_t_drive(tmp_path):
+    (tmp_path / "taxis").mkdir()
     for car in range(3):
         times = [(t, *place(x, y)) for v, t, x, y in rows(1.0) if v == car]
         text = "".join(f"{car},2008-02-02 15:36:{t:02.0f},{lon},{lat}\n" for t, lon, lat in times)
-        (tmp_path / f"{car}.txt").write_text(text + text[-60:].split("\n", 1)[1])  # the last row comes twice
-    subprocess.run([sys.executable, "-c", SCRIPTS[1]], cwd=tmp_path, check=True, timeout=60)
+        (tmp_path / "taxis" / f"{car}.txt").write_text(text + text[-60:].split("\n", 1)[1])  # the last row comes twice
+    convert(1, tmp_path)
     assert pl.read_parquet(tmp_path / "taxis.parquet").height == 99
     assert dwells(tmp_path, "taxis.parquet", "") == pytest.approx([12.0] * 3, abs=0.05)
 
