@@ -1,6 +1,7 @@
 """Rounds without training: the participations that training has, who could take part, and a schedule to replay."""
 
 import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,10 @@ def test_the_schedule_has_every_update_once_and_weights_that_sum_to_one(timed, s
     assert trained.schedule["weight"].to_list() == learned["weight"].to_list()
 
 
-def test_the_recipe_of_the_documentation_replays_it(timed, tmp_path):
+def test_the_shipped_function_replays_it(timed, tmp_path):
     schedule = tmp_path / "schedule.csv"
     pl.read_csv(timed / "schedule.csv").filter(pl.col("round") < 12).write_csv(schedule)
-    page = (Path(__file__).parents[2] / "docs/how-to/timing.md").read_text()
-    recipe = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[-1]
-    names: dict[str, Any] = {}
-    exec(recipe, names)
+    names = runpy.run_path(str(Path(__file__).parents[2] / "scenarios" / "schedules" / "replay.py"))
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(60) % 3
     images = torch.nn.functional.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
