@@ -262,10 +262,9 @@ def inline(svg: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a simulated time (s) as h:mm, or h:mm:ss if the seconds are not 0."""
+    """Return a simulated time (s) as h:mm:ss."""
     whole = round(seconds)
-    text = f"{whole // 3600}:{whole % 3600 // 60:02d}"
-    return f"{text}:{whole % 60:02d}" if whole % 60 else text
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +280,7 @@ class TimeAxis:
         """The axis label."""
         if self.begin_s == 0:
             return f"simulated time ({self.unit})"
-        return f"simulated time since {clock(self.begin_s)} h ({self.unit})"
+        return f"simulated time since {clock(self.begin_s)} ({self.unit})"
 
     def of(self, time_s: Any) -> Any:
         """Return the axis value of a simulated time (s), a number or an array."""

@@ -108,7 +108,7 @@ def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: st
             ax.fill_between(at, curve.low * factor, curve.high * factor, color=colour, alpha=0.15, linewidth=0)
     unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""
     ax.set_xlabel(label)
-    ax.set_ylabel(f"{group[0].label}{unit}" if len(group) == 1 else f"value{unit}")
+    ax.set_ylabel(f"{group[0].label}{unit}" if len(group) == 1 else f"{group[0].group or 'value'}{unit}")
     ax.xaxis.set_major_locator(MaxNLocator(integer=label == "rounds aggregated", nbins=8))
     if len(group) > 1:
         legend(ax, columns)

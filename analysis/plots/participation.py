@@ -148,11 +148,11 @@ def timeline_panel(run: RunData) -> Drawn:
     columns = len(handles) if len(handles) <= 6 else (len(handles) + 1) // 2
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=columns)
     invited = run.invited.select(WINDOW_KEY).n_unique()
-    first = f"The first {count(shown)} of {count(invited)} windows with an invitation"
-    part = first if invited else "Nobody was invited"
+    which = f"All {count(shown)}" if shown == invited else f"The first {count(shown)} of {count(invited)}"
+    part = f"{which} windows with an invitation" if invited else "Nobody was invited"
     names = [f"{phase.words} (pale)" if phase.column == "wait_s" else phase.words for phase in order]
     caption = (
-        f"{part}, one row per window.\nA bar runs from invitation to end, coloured by outcome; white gaps "
+        f"{part}, one row per window.\nA bar runs from invitation to end, coloured by outcome; gaps "
         f"separate {', '.join(names[:-1])} and {names[-1]}."
     )
     return figure, caption

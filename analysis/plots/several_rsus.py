@@ -96,10 +96,10 @@ def succession_panel(run: RunData) -> Drawn:
         return None, "Not drawn: no vehicle came from one RSU to another."
     figure, ax = drawing(HALF_IN, 2.4)
     low, high = (float(np.percentile(gaps_s, at)) for at in (1, 97))
-    ax.step(gaps_s, np.arange(1, len(gaps_s) + 1) / len(gaps_s), where="post", color=BLUE)
+    ax.step(gaps_s, 100 * np.arange(1, len(gaps_s) + 1) / len(gaps_s), where="post", color=BLUE)
     ax.axvline(0.0, color=GREY, linewidth=1)
-    ax.set(xlim=(min(low, -1.0), max(high, 1.0)), ylim=(0, 1.02))
-    ax.set(xlabel="gap between the discs (s), below 0 in both", ylabel="share of successions")
+    ax.set(xlim=(min(low, -1.0), max(high, 1.0)), ylim=(0, 102))
+    ax.set(xlabel="gap between the discs (s), below 0 in both", ylabel="successions up to this gap (%)")
     overlap, bridged = float((gaps_s < 0).mean()), float((gaps_s <= 30).mean())
     words = (
         f"{percent(bridged, 0)} of {count(len(gaps_s))} successions leave no gap, or one of 30 s at most.\nIn "

@@ -170,7 +170,11 @@ def survival_panel(run: RunData) -> Drawn:
     top = max(float(np.quantile(lasted_s, 0.99)), 1.0 if found is None else 1.2 * found.median_s)
     figure, ax = drawing(HALF_IN, 2.9, top=0.5)
     ax.step(
-        [0.0, *curve.time_s, top], [1.0, *curve.share, curve.at(math.inf)], where="post", color=BLUE, label="windows"
+        [0.0, *curve.time_s, top],
+        [100.0, *(100 * curve.share), 100 * curve.at(math.inf)],
+        where="post",
+        color=BLUE,
+        label="windows",
     )
     caption = (
         f"\nn = {plural(len(lasted_s), 'window')}; those that the end cut off count as longer (Kaplan\u2013Meier), and "
@@ -193,7 +197,7 @@ def survival_panel(run: RunData) -> Drawn:
             f"those that committed, airtime shared with others: download {quantity(download_s, 's')}, training "
             f"{quantity(train_s, 's')}, upload {quantity(upload_s, 's')}."
         )
-    ax.set(xlabel="time (s)", ylabel="share of windows that last longer", xlim=(0, top), ylim=(0, 1.02))
+    ax.set(xlabel="time (s)", ylabel="windows that last longer (%)", xlim=(0, top), ylim=(0, 102))
     legend(ax, columns=2)
     return figure, caption
 

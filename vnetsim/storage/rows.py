@@ -240,7 +240,7 @@ class MetricRecord:
     round: Annotated[int, "", "rounds aggregated before it, 0 for the untrained model; the cloud counts its own"]
     time_s: Annotated[float, "s", "simulated time of the measurement"]
     name: Annotated[str, "", "series, described in the manifest"]
-    value: Annotated[float, "", "value, in the series' unit"]
+    value: Annotated[float, "", "value, in the series' unit; a fraction if that is %"]
     aggregator: Annotated[str, "", "whose model: single, an RSU's id, or cloud; empty for a value of all models"]
 
 
