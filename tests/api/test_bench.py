@@ -295,6 +295,7 @@ def test_a_row_is_checked_by_running_it_again(cli):
     assert "final of the baseline is" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_a_check_holds_the_mean_of_the_metric_and_what_no_training_decides(cli):
     row = row_of(vnetsim.bench("tiny", selection="oort", progress=False).path)
@@ -339,10 +340,8 @@ def test_a_track_is_frozen(name):
     assert {configuration, *((configuration.parent / file).resolve() for file in names)} <= listed
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name != "intersection")) for name in track_names()],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", track_names())
 def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name):
     track = load_track(name)
     arms = [asked_arm(track, {}, learner, None) for learner in LEARNERS.names()]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from learner_checks import mark_all_only
 from received import reseal
 from safetensors.torch import load_file, save_file
 from small_runs import TINY
@@ -48,7 +49,7 @@ def images_like(model: TrainedModel) -> torch.Tensor:
     return torch.rand(5, *model.image_shape, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", mark_all_only(LEARNERS))
 def test_it_is_the_learners_network(learner, trained):
     run = trained(learner)
     model, network = run.model(), learner_of(run).describe().network

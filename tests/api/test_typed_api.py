@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """\
 import vnetsim
 
@@ -31,6 +33,7 @@ follow_imports = skip
 """
 
 
+@pytest.mark.slow
 def test_a_users_script_is_typed(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "mypy.ini").write_text(CONFIG)

@@ -121,7 +121,7 @@ def test_less_memory_than_loading_takes_is_refused():
     assert done.stderr.startswith("vnetsim: this process may hold 0.7 GB of memory (ulimit -d), ")
 
 
-@pytest.mark.parametrize("call", ["cite", "run --help"])
+@pytest.mark.parametrize("call", [pytest.param("cite", marks=pytest.mark.all_only), "run --help"])
 def test_a_reader_who_has_seen_enough_is_not_spoken_of(call):
     ours, theirs = os.pipe()
     os.close(ours)

@@ -13,7 +13,7 @@ from vnetsim.storage.run_directory import RunDirectory
 
 Cli = Callable[..., Any]
 QUICK = (
-    *("--learner", "fedavg-classification", "--rounds", "4", "--set", "silos.count=10", "--set", "learning.steps=1"),
+    *("--learner", "fedavg-classification", "--set", "silos.count=10", "--set", "learning.steps=1"),
     *("--set", "data.train_images=400", "--set", "data.test_images=50", "--set", "learning.batch=4"),
     *("--set", "round.max_staleness=2", "--set", "round.quorum=3", "--set", "round.invited=10"),
     *("--set", "compute.median_flops=6.25e6", "--set", "cost.model=trained"),
@@ -24,13 +24,13 @@ RULES = {
     "forward": ("association.rule=first", "handover.longest_gap_s=20", "handover.transfer=resume"),
     "carry": ("association.rule=strongest", "association.hysteresis=3", "association.trigger_s=0.3"),
     "carry-delta": ("association.rule=nearest", "handover.longest_gap_s=5"),
-    "mix": ("association.rule=nearest", "association.hysteresis=10"),
+    "mix": ("association.rule=nearest", "association.hysteresis=10", "rounds=2"),
     "multi": ("association.rule=strongest", "silos.count=40"),
 }
 
 
 def options(policy: str, topology: str) -> tuple[str, ...]:
-    chosen = (f"handover.policy={policy}", f"topology.kind={topology}", *RULES[policy])
+    chosen = ("rounds=4", f"handover.policy={policy}", f"topology.kind={topology}", *RULES[policy])
     return (*QUICK, *(word for setting in chosen for word in ("--set", setting)))
 
 

@@ -18,6 +18,7 @@ scenario = "{scenario}"
 seeds = "0:2"
 traffic_seeds = "0:3"
 settings.rounds = 1
+settings.traffic.end_s = 180
 [[arms]]
 name = "all"
 learner = "toy"
@@ -29,7 +30,8 @@ settings.round.quorum = 2
 
 
 def busiest(seed: int) -> str:
-    traffic = open_traffic(Experiment(scenario=str(SQUARE), traffic=TrafficSettings(repeat=False, seed=seed)))
+    settings = TrafficSettings(repeat=False, seed=seed, end_s=180)
+    traffic = open_traffic(Experiment(scenario=str(SQUARE), traffic=settings))
     traffic.close()
     return traffic.info.chosen_rsu
 

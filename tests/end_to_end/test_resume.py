@@ -24,9 +24,9 @@ WALK = Path(__file__).with_name("walk_learners.py")
 @pytest.mark.parametrize(
     ("name", "call", "finished"),
     [
-        ("evaluate", 0, 0),
+        pytest.param("evaluate", 0, 0, marks=pytest.mark.all_only),
         ("aggregate", 1, 1),
-        ("sample_images", 0, 3),
+        pytest.param("sample_images", 0, 3, marks=pytest.mark.all_only),
     ],
 )
 def test_ctrl_c_names_the_command_that_goes_on_to_the_same_bits(

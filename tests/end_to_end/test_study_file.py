@@ -122,7 +122,7 @@ def test_a_study_in_its_default_folder(study, cli):
     assert len(after) == len(before) + 5
 
 
-@pytest.mark.parametrize("schedule", ["light", "heavy factor=2"])
+@pytest.mark.parametrize("schedule", [pytest.param("light", marks=pytest.mark.all_only), "heavy factor=2"])
 @pytest.mark.usefixtures("study")
 def test_an_equal_schedule(schedule, cli, tmp_path):
     done = cli("compare", "steps.toml", "--size", "smaller", "--equal-schedule", schedule, "--out", tmp_path / "all")
@@ -172,11 +172,12 @@ traffic.end_s = 60
 @pytest.mark.parametrize(
     ("arms", "option", "factor", "words"),
     [
-        (
+        pytest.param(
             '[[arms]]\nname = "short"\n[[arms]]\nname = "long"\nsettings.camera.exposure_s = 0.04\n',
             (),
             4.0,
             "Only the camera differs between arms.",
+            marks=pytest.mark.all_only,
         ),
         ("", ("--sharp-control",), 1.0, "Sharp camera: the same run with no image blurred"),
     ],

@@ -20,7 +20,7 @@ PLACED = (
 )
 
 
-@pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
+@pytest.mark.parametrize("suffix", [pytest.param("xml", marks=pytest.mark.all_only), "csv", "parquet"])
 def test_degrees(
     mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path, suffix: str
 ) -> None:

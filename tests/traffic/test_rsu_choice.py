@@ -60,7 +60,13 @@ def test_vehicles_are_counted_not_routes(make_scenario: Callable[..., Path], tmp
     assert 60 < counted <= 200  # no more fit through the lights; each route at the top has one
 
 
-@pytest.mark.parametrize(("name", "end_s"), [("corridor", 600.0), ("grid6", 220.0), ("square", 180.0)])
+@pytest.mark.parametrize(
+    ("name", "end_s"),
+    [
+        *(pytest.param(*one, marks=pytest.mark.all_only) for one in (("corridor", 600.0), ("grid6", 220.0))),
+        ("square", 180.0),
+    ],
+)
 def test_the_busiest_junction_of_scenarios_by_others(name: str, end_s: float, tmp_path: Path) -> None:
     """Against the times at which SUMO says that vehicles left their edges; a mesoscopic run names another junction."""
     config = GAME / f"{name}.sumocfg"

@@ -78,7 +78,10 @@ def test_overlapping_discs_watched_as_one_give_the_same_windows(
             np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name))
 
 
-@pytest.mark.parametrize("suffix", ["xml", "xml.gz", "csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize(
+    "suffix",
+    ["xml", "csv.gz", "parquet", *(pytest.param(one, marks=pytest.mark.all_only) for one in ("xml.gz", "csv"))],
+)
 def test_recording_gives_the_same_windows(
     live: list[Window],
     scenario: Path,
@@ -176,7 +179,7 @@ def test_seed_of_the_settings_overrides_the_scenario(scenario: Path, windows_of:
     assert [w.enter_s for w in other] != [w.enter_s for w in live]
 
 
-@pytest.mark.parametrize("warmup_s", [0.0, 40.0])
+@pytest.mark.parametrize("warmup_s", [pytest.param(0.0, marks=pytest.mark.all_only), 40.0])
 def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsOf, warmup_s: float) -> None:
     """Time runs on without a gap: of each pass of 150 s what follows the warm-up counts."""
     settings = TrafficSettings(rsu=("B1:120",), seed=7, warmup_s=warmup_s)

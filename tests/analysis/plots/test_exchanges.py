@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib.axes import Axes
-from small_runs import write_table
+from small_runs import UNDRAWN, figures, write_table
 
 from analysis.formatting import si
 from analysis.loading import load
@@ -111,7 +111,8 @@ def test_bars_of_a_long_run_are_means_over_rounds(exchanged, monkeypatch):
 def test_no_exchange_no_section_but_a_warning(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=40, rounds=4, exchange=True)
     write_table(RunDirectory(run), "exchanges", [])
-    numbers = dict(build_report(run).headline)
+    with figures(UNDRAWN):
+        numbers = dict(build_report(run).headline)
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "<h2>Exchange between vehicles</h2>" not in page
     assert "No exchange between vehicles took place" in page

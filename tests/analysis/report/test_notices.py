@@ -3,7 +3,7 @@ import dataclasses
 import polars as pl
 import pytest
 import tomli_w
-from small_runs import write_table
+from small_runs import UNDRAWN, figures, write_table
 
 from analysis.loading import load
 from analysis.report.headline import finding, headline
@@ -172,7 +172,8 @@ def test_no_exchange_completed(tmp_path, make_run):
 
 def test_page_and_terminal_tell_the_same(told, tmp_path):
     lines = told(outcomes={"committed": 30}, speed_mps=10.0)
-    result = build_report(tmp_path / "run")
+    with figures(UNDRAWN):
+        result = build_report(tmp_path / "run")
     assert [line.replace("\u202f", " ") for line in result.notices] == lines
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8").replace("\u202f", " ")
     assert all(f'<p class="warning">{line}</p>' in page for line in lines)

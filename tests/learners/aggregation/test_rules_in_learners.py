@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_checks import equal, mark_all_only
+from learner_checks import equal
 from safetensors.torch import load, save
 
 from learners.aggregation.asynchronous import FedAsync, FedBuff
@@ -36,7 +36,7 @@ NO_FLOWER = pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not in
 RULES = [pytest.param(name, marks=NO_FLOWER if name == "flower" else ()) for name in AGGREGATIONS.names()]
 CHOSEN = {"fedbuff": {"buffer": 3}, "flower": {"strategy": "FedAdam"}}
 QUICK = {"batch": 4, "steps": 1}
-LEARNERS = [FedAvg, Discard, FLSimCo, FedCo, ClassificationFedAvg, FedEFM, Cdl, DecentralisedSgd, FedAvgSteering]
+LEARNERS = [FedAvg, Discard, FLSimCo, FedCo, FedEFM, Cdl, DecentralisedSgd, FedAvgSteering]
 
 
 def timed(participant: Participant, **seconds: float) -> Participant:
@@ -71,8 +71,17 @@ def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(rule, new_context, 
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", mark_all_only(LEARNERS, {"fedavg-classification"}))
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.values != ("sync",)])
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        *(
+            pytest.param(ClassificationFedAvg, *rule.values, marks=rule.marks)
+            for rule in RULES
+            if rule.values != ("sync",)
+        ),
+        *(pytest.param(kind, "fedbuff", marks=pytest.mark.all_only) for kind in LEARNERS),
+    ],
+)
 def test_every_averaging_learner_takes_every_rule(kind, rule, new_context, participant):
     found = []
     for name in ("sync", rule):

@@ -63,8 +63,10 @@ def trains_alike(shared: RecordingStore, given: Sequence[TrainingJob]) -> bool:
     "name",
     [
         "fedavg-classification",
-        "fedavg-steering",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("flsimco", "fedco", "cdl", "fedefm")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("fedavg-steering", "flsimco", "fedco", "cdl", "fedefm")
+        ),
     ],
 )
 def test_runs_of_other_seeds_share_recordings(name: str, made: list[None]) -> None:
