@@ -21,6 +21,10 @@ if not os.environ.get("VNETSIM_EXPLORE") and hasattr(providers, "_get_local_cons
 # as vnetsim does before it loads torch: threads that spin long starve the simulators that other tests run
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
+# With one core the default engine neither measures a step nor copies networks for threads, which takes a third of a
+# short training, and gives the same bits. Tests of several cores ask for them.
+os.environ.setdefault("VNETSIM_CORES", "1")
+
 # images that runs keep for later ones; tests leave those of the user alone
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache" / "user")
 

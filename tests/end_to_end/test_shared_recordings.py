@@ -39,7 +39,7 @@ def test_interrupted_cells_with_one_recording_have_the_same_bits(
     monkeypatch.setattr("vnetsim.study.workers.REPORT_EVERY_S", 0.0)  # every round is seen
     settings = {**TINY, "learning.linear_probe": "never", "learning.bank": 40, "compute.median_flops": 1e12}
     compare = partial(
-        vnetsim.compare, "gaussian", learners=["flsimco", "fedavg"], rounds=3, seeds=range(2), settings=settings
+        vnetsim.compare, "gaussian", learners=["flsimco", "fedavg"], rounds=3, seeds=[0], settings=settings
     )
     with one_thread():
         plain = compare(out="plain")
@@ -54,11 +54,11 @@ def test_interrupted_cells_with_one_recording_have_the_same_bits(
         monkeypatch.setattr(
             "learners.tasks.task.create_engine", lambda *_: RecordedEngine(CallingLane, lanes=1, store=shared)
         )
-        for after in (0.5, 1.4, 3.4):
+        for after in (0.5, 1.4):
             with pytest.raises(KeyboardInterrupt):
                 compare(out="recorded", progress=Interrupting(after))
         recorded = compare(out="recorded")
-    assert len(made) == 4, "one for each arm and seed (their images differ), none again by a resumed cell"
+    assert len(made) == 2, "one for each arm, none again by a resumed cell"
     for name, cell in recorded.runs.items():
         assert results_of(cell.path) == results_of(plain.runs[name].path)
         assert cell.manifest["learner"]["facts"]["Engine"] == "recorded steps, 1 at a time"

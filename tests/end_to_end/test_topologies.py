@@ -71,7 +71,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(topology, method, call, cli, sma
     assert ("models is the cloud" in page) == (topology is HIERARCHICAL)
 
 
-@pytest.mark.parametrize("kind", ["per-rsu", "hierarchical", "peers"])
+@pytest.mark.parametrize("kind", [pytest.param("per-rsu", marks=pytest.mark.all_only), "hierarchical", "peers"])
 def test_rounds_without_training_know_every_topology(kind, cli, small_timing, scenarios, tmp_path):
     wires = () if kind == "per-rsu" else ("--set", "backhaul.preset=metro-fibre")
     done = cli(
