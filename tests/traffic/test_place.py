@@ -37,6 +37,7 @@ def test_it_counts_the_vehicles_of_runs_with_these_rsus(
     by: str, scenario: Path, made: vnetsim.Placement, windows: list[Window], monkeypatch
 ) -> None:
     monkeypatch.setattr(vnetsim.study.place, "participation_s", lambda *_: 12.0)
+    monkeypatch.setattr(vnetsim.study.place, "_WINDOWS", 7)
     found = vnetsim.place(scenario, budget=3, by=by, traffic__range_m=RANGE_M, out=made.file.parent)
     least_s = 12.0 if by == "commits" else 0.0
     at = {window.rsu_id: set[str]() for window in windows}
@@ -85,6 +86,10 @@ def test_a_second_call_does_not_record_again_and_page_and_terminal_name_the_rsus
     assert table.columns == ["id", "x_m", "y_m", "range_m", "adds", "reached", "share"]
     assert all(f" {name} " in printed and f">{name}<" in page for name in table["id"])
     assert "an estimate, not a run" in printed
+    known = {"radio.name": "constant", "radio.rate_bps": 20e6, "compute.spread": 0, "cost.images": 100}
+    notes = vnetsim.place(scenario, budget=1, out=out, settings=known).page.notes
+    takes_s = 2 * 8 * 22_488_272 / 20e6 + 6 * 100 * 1_110_966_272 / 5e11  # down and up, three passes of two views
+    assert f"at least {takes_s:.3g} s at a time" in notes[1]
     place(scenario, "--budget", 2, "--end", 60, "--out", out, status=2)
     assert "of other settings; name a new folder" in capsys.readouterr().err
 
