@@ -76,7 +76,7 @@ def place(*arguments: object, status: int = 0) -> None:
 
 
 def test_a_second_call_does_not_record_again_and_page_and_terminal_name_the_rsus(
-    made: vnetsim.Placement, scenario: Path, capsys, monkeypatch
+    made: vnetsim.Placement, scenario: Path, tmp_path: Path, capsys, monkeypatch
 ) -> None:
     monkeypatch.setattr(vnetsim.study.place, "record_mobility", None)
     out = made.file.parent
@@ -92,6 +92,9 @@ def test_a_second_call_does_not_record_again_and_page_and_terminal_name_the_rsus
     assert f"at least {takes_s:.3g} s at a time" in notes[1]
     place(scenario, "--budget", 2, "--end", 60, "--out", out, status=2)
     assert "of other settings; name a new folder" in capsys.readouterr().err
+    (tmp_path / "place.json").write_text("{")
+    place(scenario, "--budget", 2, "--out", tmp_path, status=2)
+    assert "place.json: damaged; name a new folder" in capsys.readouterr().err
 
 
 def test_an_interrupted_recording_is_made_again(scenario: Path, tmp_path: Path, monkeypatch) -> None:

@@ -210,7 +210,7 @@ def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> l
         raise unknown_name("candidates", candidates, (*ways, "FILE.xml"), where="--candidates")
     if not ways[candidates]:
         raise InputError(
-            f"{net.path}: the net has no junction that is signalised; take --candidates junctions or a file."
+            f"{net.path}: the net has no {candidates}; take other --candidates: {', '.join(ways)} or a file."
         )
     places = ((name, *net.junction_position(name)) for name in ways[candidates])
     return [Rsu(id=name, x_m=x_m, y_m=y_m, range_m=range_m) for name, x_m, y_m in places]
@@ -237,9 +237,12 @@ def _record(
         raise InputError(f"{folder}: the output directory is not empty; name a new one with --out.")
     run = RunDirectory(folder)
     with open_lock(run)[0]:
-        before: Mapping[str, Any] = json.loads(known.read_bytes()) if known.is_file() else {}
+        try:
+            before: Mapping[str, Any] = dict(json.loads(known.read_bytes())) if known.is_file() else {}
+        except (ValueError, TypeError):
+            raise InputError(f"{known}: damaged; name a new folder with --out.") from None
         if sha256 := before.get("sha256"):
-            if before["settings"] != settings:
+            if before.get("settings") != settings:
                 raise InputError(
                     f"{folder}: has the traffic of another scenario or of other settings; name a new folder with --out."
                 )
@@ -293,9 +296,9 @@ def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
         )
     notes = [f"Reached: {how}"]
     if traffic.left_out:
-        notes.append(f"{traffic.left_out} vehicles do not count because of their type (traffic.vehicle_types).")
+        notes.append(f"Not counted, by their type (traffic.vehicle_types): {traffic.left_out}.")
     if glimpsed := sum(traffic.glimpsed.values()):
-        notes.append(f"{glimpsed} vehicles seen at one instant only do not count.")
+        notes.append(f"Not counted, seen at one instant only: {glimpsed}.")
     return notes
 
 
