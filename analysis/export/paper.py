@@ -96,7 +96,9 @@ def _run_files(folder: Path) -> Files:
     results = Section(
         id="headline", title="", tables=[Table(title="Results", head=("result", "value"), rows=headline(run))]
     )
-    frames = {"metrics": run.metrics, "rounds": run.rounds, "participations": run.participations}
+    units = {one.name: one.unit for one in run.manifest.series}
+    unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String).alias("unit")
+    frames = {"metrics": run.metrics.with_columns(unit), "rounds": run.rounds, "participations": run.participations}
     inputs, input_lines = _inputs(folder, [run])
     names = {path: name for path, (name, _) in inputs.items()}
     names |= {Path(path).name: names[path] for path in run.manifest.plugin_files.values() if path in names}

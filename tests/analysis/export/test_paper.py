@@ -139,6 +139,9 @@ def test_inputs_are_copied_where_they_are_what_they_were(make_run, tmp_path):
     assert "secret.xml`, SHA-256" in told
     assert "changed since, and not copied" in told
     assert "not there any more" in told
+    metrics = pl.read_csv(to / "tables/metrics.csv").filter(name="knn")
+    assert set(metrics["unit"]) == {"%"}
+    assert metrics["value"].max() <= 1, "fractions, as docs say"
 
 
 def test_latex_of_hostile_text():
