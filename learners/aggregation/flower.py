@@ -1,4 +1,4 @@
-"""Strategies of Flower as aggregation rules: ``Strategy.aggregate_fit`` aggregates the committed uploads.
+"""Strategies of Flower as aggregation rules: ``Strategy.aggregate_train`` aggregates the committed uploads.
 
 A strategy is an object with state, a rule a function of its memory: each round creates a new strategy and restores its
 attributes, which are stored as tensors and JSON. So a resumed run continues with the same bits, and nothing is
@@ -7,12 +7,11 @@ unpickled.
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,32 +24,29 @@ from vnetsim.learning.aggregation import NextModel, RoundUploads
 from vnetsim.plugins import code_file, module_of_file, short_name
 
 ROUND, ATTRIBUTES = "round", "attributes"
-GLOBAL = ("initial_parameters", "current_weights")
-"""Attributes in which Flower's strategies keep the global model; set in each round, and not stored."""
-WHOLE = 10**9
-"""``num_examples`` of an upload of weight 1; Flower takes whole numbers."""
-METRICS = (
-    "vehicle_id", "silo", "weight", "staleness", "level_px", "speed_mps", "stay_s", "download_s", "train_s", "upload_s"
-)  # fmt: skip
-"""Fields of an ``Upload`` in a reply's metrics."""
+GLOBAL = "current_arrays"
+"""Attribute in which Flower's strategies keep the global model; set in each round, and not stored."""
+METRICS = ("weight", "silo", "staleness", "level_px", "speed_mps", "stay_s", "download_s", "train_s", "upload_s")
+"""Fields of an ``Upload`` in a reply's ``MetricRecord``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flower:
     """A strategy of Flower aggregates the parameters; BatchNorm's statistics and counters get the learner's mean.
 
-    Only its ``aggregate_fit`` is called, without failures: traffic, radio and selection decide who takes part. In a
-    reply, the client's ``cid`` is the vehicle, ``num_examples`` its weight, and ``metrics`` are ``METRICS``. The record
-    shows these weights, whatever a strategy does with them.
+    In each round ``configure_train`` gets the global model, until it asks for nodes: traffic, radio and selection
+    decide who takes part. ``aggregate_train`` gets the uploads; in a reply, ``metrics`` are ``METRICS`` and
+    ``num-examples``, the weight, and ``config`` has ``vehicle_id``. The record shows these weights, whatever a strategy
+    does with them.
 
     Args:
-        strategy: a class of ``flwr.server.strategy``, or one of a file as ``path/to/file.py:Class``.
+        strategy: a class of ``flwr.serverapp.strategy``, or one of a file as ``path/to/file.py:Class``.
         arguments: of its constructor.
     """
 
     name: ClassVar[str] = "flower"
     source: ClassVar[str] = "Beutel et al. (2020): Flower: A friendly federated learning framework, arXiv:2007.14390"
-    equations: ClassVar[tuple[str, ...]] = ("w <- aggregate_fit(round, uploads, []), of the parameters",)
+    equations: ClassVar[tuple[str, ...]] = ("w <- aggregate_train(round, uploads), of the parameters",)
     needs_uploads: ClassVar[bool] = True
 
     strategy: str = "FedAvg"
@@ -58,48 +54,52 @@ class Flower:
 
     def __post_init__(self) -> None:
         """Refuse an unknown strategy, or arguments that it does not take, before anything runs."""
-        self._new_strategy([np.zeros(1, dtype=np.float32)])
+        self._new_strategy()
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the strategy's model, and the learner's mean of other tensors; no tensors if it returns no model.
 
         ``memory`` has the round and the strategy's attributes for the next round; RunError if one cannot be stored.
         """
-        from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays  # noqa: PLC0415
+        from flwr.app import DEFAULT_TTL, ConfigRecord, Message, Metadata, MetricRecord, RecordDict  # noqa: PLC0415
 
         names = [name for name in uploads.uploads[0].state if name in uploads.parameters]
-        strategy, number = self._new_strategy(_arrays(uploads.model, names)), int(uploads.memory.get(ROUND, 0)) + 1
-        vars(strategy).update(_restore(uploads.memory))
-        replies = [
-            FitRes(
-                status=Status(Code.OK, ""),
-                parameters=ndarrays_to_parameters(_arrays(upload.state, names)),
-                num_examples=max(1, round(upload.weight * WHOLE)),
-                metrics={key: getattr(upload if hasattr(upload, key) else upload.participant, key) for key in METRICS},
-            )
-            for upload in uploads.uploads
-        ]
-        clients = [SimpleNamespace(cid=upload.participant.vehicle_id) for upload in uploads.uploads]
-        made, _ = strategy.aggregate_fit(number, list(zip(clients, replies, strict=True)), [])
+        strategy, number = self._new_strategy(), int(uploads.memory.get(ROUND, 0)) + 1
+        attributes = _restore(uploads.memory)
+        for key in ("m_t", "v_t"):  # Flower before 1.42 kept lists, and so do older runs that are resumed
+            if isinstance(attributes.get(key), list):
+                attributes[key] = dict(zip(names, attributes[key], strict=True))
+        vars(strategy).update(attributes)
+        with suppress(_NoNodesError):
+            list(strategy.configure_train(number, _arrays(uploads.model, names), ConfigRecord(), _NoNodes()))
+        replies = []
+        for place, upload in enumerate(uploads.uploads, start=1):
+            metrics = {key: getattr(upload if hasattr(upload, key) else upload.participant, key) for key in METRICS}
+            content = {
+                "arrays": _arrays(upload.state, names),
+                "metrics": MetricRecord({"num-examples": upload.weight, **metrics}),
+                "config": ConfigRecord({"vehicle_id": upload.participant.vehicle_id}),
+            }
+            metadata = Metadata(
+                src_node_id=place, dst_node_id=0, run_id=0, message_id="", reply_to_message_id="",
+                group_id=str(number), created_at=0.0, ttl=DEFAULT_TTL, message_type="train",
+            )  # fmt: skip
+            replies.append(Message(content=RecordDict(content), metadata=metadata))
+        made, _ = strategy.aggregate_train(number, replies)
         memory = {ROUND: torch.tensor(number), **self._attributes_to_store(strategy)}
         if made is None:
             return NextModel(state={}, shares=[0.0] * len(replies), memory=memory)
         state = dict(uploads.mean())
-        for name, array in zip(names, parameters_to_ndarrays(made), strict=True):
+        for name in names:
             like = uploads.model[name]
-            state[name] = round_like(torch.from_numpy(np.array(array)).to(like.device), like)
+            state[name] = round_like(torch.from_numpy(made[name].numpy()).to(like.device), like)
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
-    def _new_strategy(self, model: list[np.ndarray[Any, Any]]) -> Any:
-        """Return a new strategy that has the global model; InputError if it does not take the arguments."""
+    def _new_strategy(self) -> Any:
+        """Return a new strategy; InputError if it does not take the arguments."""
         found = _strategy_class(self.strategy)
-        from flwr.common import ndarrays_to_parameters  # noqa: PLC0415 - optional
-
-        takes = inspect.signature(found).parameters.values()
-        wanted = any(one.name == GLOBAL[0] or one.kind is one.VAR_KEYWORD for one in takes)
-        now = {GLOBAL[0]: ndarrays_to_parameters(model)} if wanted else {}
         try:
-            return found(**now, **self.arguments)
+            return found(**self.arguments)
         except (TypeError, ValueError) as error:
             raise InputError(f"aggregation.arguments: '{self.strategy}' cannot be made: {one_line(error)}.") from error
 
@@ -108,7 +108,7 @@ class Flower:
         arrays: list[Tensor] = []
         kept = {}
         for name, value in vars(strategy).items():
-            if name in GLOBAL or callable(value):
+            if name == GLOBAL or callable(value):
                 continue
             try:
                 kept[name] = _plain(value, arrays)
@@ -121,10 +121,21 @@ class Flower:
         return {ATTRIBUTES: torch.from_numpy(text), **{str(number): array for number, array in enumerate(arrays)}}
 
 
+class _NoNodesError(Exception):
+    """A strategy asked for nodes."""
+
+
+class _NoNodes:
+    """Flower's grid for ``configure_train``: whatever is asked of it raises _NoNodesError."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NoNodesError(name)
+
+
 def _strategy_class(name: str) -> type[Any]:
     """Return a strategy's class; InputError if flwr is missing or has no such class. Silences flwr's warnings."""
     try:
-        from flwr.server import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
+        from flwr.serverapp import strategy as flowers  # noqa: PLC0415 - optional, and takes seconds
     except ImportError:
         raise InputError("aggregation.name: 'flower' needs the package flwr: pip install 'vnetsim[flower]'.") from None
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it warns of clients and metrics that are not used here
@@ -133,14 +144,21 @@ def _strategy_class(name: str) -> type[Any]:
     known: dict[str, type[Any]] = {
         key: one for key, one in there.items() if isinstance(one, type) and issubclass(one, flowers.Strategy)
     }
+    if hasattr(there.get(short_name(name)), "aggregate_fit"):
+        raise InputError(
+            f"aggregation.strategy: '{name}' has aggregate_fit, of flwr.server.strategy; derive it from a class of "
+            "flwr.serverapp.strategy, with aggregate_train."
+        )
     if short_name(name) not in known:
         raise unknown_name("Flower strategy", name, known, where="aggregation.strategy")
     return known[short_name(name)]
 
 
-def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> list[np.ndarray[Any, Any]]:
-    """Return the tensors ``names`` as NumPy arrays, in that order."""
-    return [tensors[name].detach().cpu().numpy() for name in names]
+def _arrays(tensors: Mapping[str, Tensor], names: list[str]) -> Any:
+    """Return the tensors ``names`` as an ``ArrayRecord``, in that order."""
+    from flwr.app import ArrayRecord  # noqa: PLC0415 - optional
+
+    return ArrayRecord({name: tensors[name] for name in names})
 
 
 def _plain(value: Any, arrays: list[Tensor]) -> Any:

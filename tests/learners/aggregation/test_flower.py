@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from learners.aggregation.flower import METRICS, Flower
+from learners.aggregation.flower import METRICS, ROUND, Flower, _restore
 from learners.aggregation.means import FedAvgM, Sync
 from learners.mathematics.weights import weighted_mean
 from vnetsim.errors import InputError, RunError
@@ -60,7 +61,7 @@ def close(found: State, expected: State, atol: float = 1e-6) -> None:
 def own(folder: Path, body: str, name: str = "Mine") -> str:
     """A strategy of a file, whose class has this body."""
     path = folder / "strategy.py"
-    lines = "import random, numpy as np\nfrom collections import deque\nfrom flwr.server.strategy import FedAvg\n"
+    lines = "import random, numpy as np\nfrom collections import deque\nfrom flwr.serverapp.strategy import FedAvg\n"
     path.write_text(f"{lines}class {name}(FedAvg):\n{body}")
     return f"{path}:{name}"
 
@@ -110,7 +111,7 @@ class TestWithFlower:
             step = 0.1 * (1 - 0.99**3) ** 0.5 / (1 - 0.9**3) * m / (v.sqrt() + 0.01)
             torch.testing.assert_close(second.state[name].double(), moved[name].double() + step, rtol=0, atol=1e-5)
 
-    @pytest.mark.parametrize("name", ["FedMedian", "FedTrimmedAvg", "Krum"])
+    @pytest.mark.parametrize("name", ["FedMedian", "FedTrimmedAvg", "Krum", "Bulyan"])
     def test_robust_strategies_fold_parameters_and_statistics_are_averaged(self, name):
         given = uploads(weights=(0.25, 0.25, 0.25, 0.25))
         found = Flower(strategy=name).aggregate(given).state
@@ -130,23 +131,23 @@ class TestWithFlower:
             "    def __init__(self, path, **kwargs):\n"
             "        super().__init__(**kwargs)\n"
             "        self.path, self.seen = path, []\n"
-            "    def aggregate_fit(self, server_round, results, failures):\n"
-            "        self.seen.append({'round': server_round, 'cids': [client.cid for client, _ in results]})\n"
+            "    def aggregate_train(self, server_round, replies):\n"
+            "        ids = [reply.content['config']['vehicle_id'] for reply in replies]\n"
+            "        self.seen.append({'round': server_round, 'ids': ids})\n"
             "        with open(self.path, 'w') as file:\n"
-            "            told = [fit.metrics | {'examples': fit.num_examples} for _, fit in results]\n"
-            "            print(self.seen, told, file=file)\n"
-            "        return super().aggregate_fit(server_round, [results[0]], failures)\n"
+            "            print(self.seen, [dict(reply.content['metrics']) for reply in replies], file=file)\n"
+            "        return super().aggregate_train(server_round, replies[:1])\n"
         )
         told = tmp_path / "told"
         rule = Flower(strategy=own(tmp_path, body), arguments={"path": str(told)})
         made = rule.aggregate(uploads(memory=rule.aggregate(uploads()).memory))
         close({"bias": made.state["bias"]}, {"bias": state(1)["bias"]})
         seen, metrics = eval(f"({told.read_text().replace('] [', '], [')})")
-        assert seen == [{"round": number, "cids": ["car0", "car1", "car2"]} for number in (1, 2)]
-        assert [tuple(one) for one in metrics] == [(*METRICS, "examples")] * 3
-        assert metrics[2] == {"vehicle_id": "car2", "silo": 12, "weight": 0.3, "staleness": 2, "level_px": 5.0,
+        assert seen == [{"round": number, "ids": ["car0", "car1", "car2"]} for number in (1, 2)]
+        assert [tuple(one) for one in metrics] == [("num-examples", *METRICS)] * 3
+        assert metrics[2] == {"num-examples": 0.3, "weight": 0.3, "silo": 12, "staleness": 2, "level_px": 5.0,
                               "speed_mps": 22.0, "stay_s": 32.0, "download_s": 1.0, "train_s": 2.0,
-                              "upload_s": 3.0, "examples": 300_000_000}  # fmt: skip
+                              "upload_s": 3.0}  # fmt: skip
 
     def test_the_strategy_of_the_page_weighs_by_staleness_and_blur(self, tmp_path):
         code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
@@ -157,11 +158,11 @@ class TestWithFlower:
         close({"weight": found.state["weight"]}, {"weight": mean["weight"]})
 
     def test_a_round_that_it_gives_nothing_for_keeps_the_model(self, tmp_path):
-        """Of one that takes no model to begin with, and of a round with one upload."""
+        """Of a round with one upload."""
         body = (
             "    def __init__(self, least=1):\n"
-            "        super().__init__(min_fit_clients=least)\n"
-            "    def aggregate_fit(self, server_round, results, failures):\n"
+            "        super().__init__(min_train_nodes=least)\n"
+            "    def aggregate_train(self, server_round, replies):\n"
             "        return None, {}\n"
         )
         made = Flower(strategy=own(tmp_path, body)).aggregate(uploads(weights=(1.0,)))
@@ -174,7 +175,9 @@ class TestWithFlower:
         ],
     )
     def test_what_would_not_be_the_same_when_resumed_is_refused(self, body, said, tmp_path):
-        text = f"    def aggregate_fit(self, *given):\n        {body}\n        return super().aggregate_fit(*given)\n"
+        text = (
+            f"    def aggregate_train(self, *given):\n        {body}\n        return super().aggregate_train(*given)\n"
+        )
         with pytest.raises(RunError, match=said):
             Flower(strategy=own(tmp_path, text)).aggregate(uploads())
 
@@ -186,6 +189,34 @@ class TestWithFlower:
             Flower(strategy=f"{tmp_path / 'other.py'}:Mine")
         with pytest.raises(InputError, match=r"aggregation\.arguments: 'FedAvg' cannot be made: .*'eta'"):
             Flower(arguments={"eta": 1.0})
+        old = "from flwr.server.strategy import FedAvg\nclass Old(FedAvg):\n    pass\n"
+        (tmp_path / "old.py").write_text(old)
+        with pytest.raises(InputError, match=r"old\.py:Old' has aggregate_fit.*flwr\.serverapp\.strategy"):
+            Flower(strategy=f"{tmp_path / 'old.py'}:Old")
+
+    def test_a_strategy_gets_the_model_before_it_asks_for_nodes(self, tmp_path):
+        """It keeps what ``configure_train`` got, and no node is sampled, however many it wants."""
+        body = (
+            "    def configure_train(self, server_round, arrays, config, grid):\n"
+            "        self.current_arrays = arrays\n"
+            "        yield from super().configure_train(server_round, arrays, config, grid)\n"
+            "    def aggregate_train(self, server_round, replies):\n"
+            "        return self.current_arrays, None\n"
+        )
+        moved = state(50)
+        rule = Flower(strategy=own(tmp_path, body), arguments={"min_available_nodes": 99})
+        made = rule.aggregate(uploads(model=moved, memory=rule.aggregate(uploads()).memory))
+        close({"weight": made.state["weight"]}, {"weight": moved["weight"]})
+
+    def test_a_run_begun_with_lists_of_moments_is_continued(self):
+        """Flower before 1.42 kept lists of arrays in FedAdam, FedYogi and FedAdagrad; now dicts."""
+        rule = Flower(strategy="FedAdam")
+        memory = rule.aggregate(uploads()).memory
+        kept = _restore(memory)
+        lists = SimpleNamespace(m_t=list(kept["m_t"].values()), v_t=list(kept["v_t"].values()))
+        older = {ROUND: memory[ROUND], **rule._attributes_to_store(lists)}
+        found, expected = (rule.aggregate(uploads(5, memory=one)).state for one in (older, memory))
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
 
     def test_memory_brings_back_what_a_strategy_knew(self):
         rule = Flower(strategy="FedYogi")
