@@ -179,9 +179,12 @@ class FederatedLearner(ABC):
         """Return the metrics of ``aggregate`` and ``evaluate``, by default the task's."""
         return self._parts.series or self._task.series()
 
-    @final
     def cost(self, silo: int) -> Cost:
-        """Return the cost of local training and exchange, plus the model's bytes each way if an RSU averages."""
+        """Return the cost of local training and exchange, plus the model's bytes each way if an RSU averages.
+
+        A method that sends something else overrides this, in multiples of ``cost.model.bytes``: ``cost.model`` of the
+        experiment scales them.
+        """
         local = self._local.cost(silo)
         model = payload_bytes(self._server.sent(self._models.initial)) if isinstance(self._server, Server) else 0
         return replace(
@@ -241,6 +244,8 @@ class FederatedLearner(ABC):
             figures[WITHOUT_STATE.name] = sum(begun) / len(begun)
         for update in updates:
             if update.kept:
+                if not self._silos.own and without_memories(update.kept):
+                    raise ValueError("a silo keeps tensors: pass silos=SiloStates(own=True) to Parts")
                 self._silos.keep(update.participant.silo, own=update.kept)
         exchanges = {
             (update.participant.vehicle_id, peer): value
@@ -416,12 +421,16 @@ def averaging_server(
     """Return an RSU that averages by the run's aggregation rule; see ``Server``.
 
     ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
-    the model; each prefix counts as a sent copy of the model. ``more`` are arguments of ``Server``; they replace
-    ``parameters`` and ``sent``.
+    the model; without ``sent`` each prefix counts as a copy of the model, down and up. ``more`` are arguments of
+    ``Server``; they replace ``parameters`` and ``sent``.
 
     Raises:
         InputError: ``learning.dp`` is set, and vehicles upload more than the model.
+        ValueError: ``initial`` has a tensor that is neither the network's nor covered by ``not_of_model``.
     """
+    others = (name for name in initial if name not in task.network.state_dict() and not name.startswith(not_of_model))
+    if (unknown := next(others, None)) is not None:
+        raise ValueError(f"'{unknown}' is no tensor of the network: list its prefix in not_of_model")
     private = None
     if settings.dp.clip:
         if {"beside", "step"} & more.keys():

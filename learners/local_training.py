@@ -118,8 +118,7 @@ class LocalSteps:
         trained = self._task.engine.train(jobs)
         if self._task.models_on_host:
             trained = to_host(trained)
-        after = self._after or (lambda *_: ({}, {}))
-        ended = [after(start, one.state) for start, one in zip(starts, trained, strict=True)]
+        ended = [self._call_after(start, one.state) for start, one in zip(starts, trained, strict=True)]
         kept = on_host([own for _, own in ended])
         return [
             self._update(start, job, one, sent, own)
@@ -151,6 +150,19 @@ class LocalSteps:
             optimizer=optimizer,
             mixed=start.mixed_as(),
         )
+
+    def _call_after(self, start: Start, trained: State) -> tuple[State, State]:
+        """Return what ``after`` returns, nothing without it; refuse what is no pair, or would replace the model."""
+        if self._after is None:
+            return {}, {}
+        made = self._after(start, trained)
+        if not (isinstance(made, tuple) and len(made) == 2 and all(isinstance(one, Mapping) for one in made)):
+            problem = "something else than two mappings, of tensors to send and of tensors that the silo keeps"
+        elif both := sorted(made[0].keys() & trained.keys()):
+            problem = f"'{both[0]}' to send, which is a tensor of the model; take another name"
+        else:
+            return made
+        raise TypeError(f"after returned {problem}.{place_of(self._after)}")
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, sent: State, own: State) -> Update:
         """Return the trained model and ``sent`` as an upload; the silo keeps ``own``, and what the task keeps."""
@@ -234,6 +246,11 @@ def step_of(loss: StepLoss) -> Loss:
         found = loss(model, batch, base)
         descended, reported = found if isinstance(found, tuple) and len(found) == 2 else (found, found)
         if all(isinstance(one, Tensor) and one.ndim == 0 for one in (descended, reported)):
+            if not descended.requires_grad:
+                raise TypeError(
+                    "loss returned a loss to descend that does not depend on the model's parameters; of two, the first "
+                    f"is descended and the second reported.{place_of(loss)}"
+                )
             return descended, {"loss": reported}
         found = reported if isinstance(descended, Tensor) and descended.ndim == 0 else descended
         what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"

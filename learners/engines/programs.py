@@ -230,8 +230,8 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     due = [(round(share * steps), other) for share, other in job.mixed]
     for step in range(steps):
         mix_into(network, [other for when, other in due if when == step])
-        batch = program.prepare(program.draw(job.training, generator))
-        loss, figures = program.loss(network, {**job.given, **batch}, base)
+        batch = with_given(program.prepare(program.draw(job.training, generator)), job.given)
+        loss, figures = program.loss(network, batch, base)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append(figures)
@@ -241,6 +241,13 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
         optimizer=copy_state(optimizer.state()),
         figures={name: torch.stack([row[name].detach() for row in rows]) for name in rows[0]},
     )
+
+
+def with_given(batch: Tensors, given: Tensors) -> Tensors:
+    """Return a batch with the tensors of ``TrainingJob.given``; ValueError if one has a name of the batch."""
+    if both := batch.keys() & given.keys():
+        raise ValueError(f"given returned '{min(both)}', which the task's batch has; take another name")
+    return {**batch, **given}
 
 
 def mix_into(network: nn.Module, others: Sequence[Tensors]) -> None:

@@ -38,6 +38,7 @@ from learners.engines.programs import (
     mix_into,
     run_if_memory_suffices,
     summarise,
+    with_given,
 )
 from learners.engines.store import MOST_RECORDINGS, RecordingStore, Replicas
 from vnetsim.errors import RunError
@@ -156,7 +157,7 @@ class Recording:
 
     def _take_step(self, program: Program) -> None:
         """Take a step on the draws that were copied in, and copy its metrics into the recording's tensors."""
-        batch = {**self._given, **program.prepare(self._drawn)}
+        batch = with_given(program.prepare(self._drawn), self._given)
         loss, figures = program.loss(self._network, batch, self._base)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()

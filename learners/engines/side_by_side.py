@@ -35,6 +35,7 @@ from learners.engines.programs import (
     summarise,
     train_alone,
     train_one,
+    with_given,
 )
 from learners.engines.recorded import RecordedEngine
 from learners.engines.store import store_of
@@ -195,7 +196,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
     first = {name: tensor[:images] for name, tensor in drawn.items()}
     unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with saved_tensors_hooks(keep, unchanged):
-        batch = {**job.given, **program.prepare(first)}
+        batch = with_given(program.prepare(first), job.given)
         loss, _ = program.loss(network, batch, to_device(job.base, device_of(network)))
     del loss
     return sum(kept.values())

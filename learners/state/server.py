@@ -21,7 +21,7 @@ from vnetsim.errors import InputError, RunError
 from vnetsim.learner_facts import CLOUD
 from vnetsim.learning import AGGREGATOR, GRADIENT_NORM, SIMILARITY, ModelKey, Participant, Update
 from vnetsim.learning.aggregation import AGGREGATIONS, AggregationRule, RoundUploads, Upload
-from vnetsim.plugins import plugin_errors
+from vnetsim.plugins import place_of, plugin_errors
 
 WeightFunction = Callable[[Sequence[Participant]], Weights]
 """Returns the weight of every participant of a round: they sum to 1, or all are 0 to keep the model."""
@@ -184,7 +184,8 @@ class Server:
         no upload has a positive weight, stay as they are. The rule's memory is stored here.
 
         Raises:
-            ValueError: some updates were averaged on arrival, and these are not all of them.
+            ValueError: some updates were averaged on arrival, and these are not all of them; or ``beside`` returned a
+                tensor that the state lacks or has in another shape.
             RunError: the aggregation rule failed, or returned no valid model.
         """
         version, present = self.models.versions(into)[-1], self.models.newest(into)
@@ -195,10 +196,23 @@ class Server:
             weights, made = self._apply_rule(updates, weights, total, present, into)
             state, changed = {**present, **made}, bool(made)
         if self._beside is not None:
-            state |= self._beside(state, updates, version)
+            state |= self._next_beside(state, updates, version)
         self._changes[into].append(self._changes[into][version] + changed)
         self._saved.pop(into, None)
         return Folded(weights=weights, state=state)
+
+    def _next_beside(self, state: State, updates: Sequence[Update], version: int) -> State:
+        """Return what ``beside`` returns, and refuse what does not fit the state."""
+        assert self._beside is not None
+        made = self._beside(state, updates, version)
+        for name, tensor in made.items():
+            if name not in state or tensor.shape != state[name].shape:
+                there = f"one of shape {tuple(state[name].shape)}" if name in state else "no such tensor"
+                raise ValueError(
+                    f"beside returned '{name}' of shape {tuple(tensor.shape)}, and the server's first state has {there}"
+                    f".{place_of(self._beside)}"
+                )
+        return made
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
         """Store the weighted mean of models as a model of an aggregator; see ``vnetsim.learning.KeepsModels``."""

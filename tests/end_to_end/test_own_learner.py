@@ -19,7 +19,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_the_document_quotes_the_examples_as_they_are():
-    for file, block in zip((EXAMPLE, SCAFFOLD), blocks("python"), strict=True):
+    for file, block in zip((EXAMPLE, SCAFFOLD), blocks("python")[:2], strict=True):
         text = file.read_text()
         assert block == (text[text.index("@dataclass") :] if file == EXAMPLE else text)
         assert text.count("\n") <= 60

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,12 @@ from learners.fedco import FedCo, MomentumContrast
 from learners.fedefm import FedEFM, Overseas
 from learners.federated import FederatedLearner, Parts, averaging_server, federated_averaging
 from learners.flsimco import FLSimCo
-from learners.local_training import LocalSteps
+from learners.local_training import LocalSteps, Start
+from learners.scaffold import ScaffoldClassification
 from learners.state.silos import SiloStates
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import ExchangeSettings
-from vnetsim.learning import ModelKey, Participant
+from vnetsim.learning import Cost, ModelKey, Participant, Update
 from vnetsim.learning.kinds import LEARNERS
 
 MakeParticipant = Callable[..., Participant]
@@ -159,6 +162,99 @@ def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant:
     ours, theirs = (learner.train([participant(0, i) for i in range(3)]) for learner in (bare, named))
     assert [update.loss for update in ours] == [update.loss for update in theirs]
     assert list(bare.aggregate(ours).weights) == [1 / 3] * 3
+
+
+def as_documented(method: str, base: type[Any]) -> type[Any]:
+    """Return a subclass of ``base`` with a method as the page on own learners writes it."""
+    page = (Path(__file__).resolve().parents[2] / "scenarios" / "own_learner.md").read_text()
+    code = re.search(rf"^```python\n(    def {method}\(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert code
+    names: dict[str, Any] = {
+        "Base": base, "replace": replace, "Sequence": Sequence, "Cost": Cost, "Start": Start, "Update": Update
+    }  # fmt: skip
+    exec(f"class Mine(Base):\n{code[1]}", names)
+    return names["Mine"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_state_that_only_goes_down_is_timed_as_one_copy_up(new_context: MakeContext) -> None:
+    kind = as_documented("cost", ScaffoldClassification)
+    timed = kind.create(new_context(), kind.Settings(batch=4, steps=1)).cost(0).of(1_000_000, 1e6)
+    assert (timed.download_bytes, timed.upload_bytes) == (2_000_000, 1_000_000)
+
+
+def learner_of(make: Callable[..., Any], new_context: MakeContext, **settings: Any) -> Any:
+    """Return a learner of the parts that ``make`` returns for a context, settings and the task classification."""
+
+    def parts(context: Any, values: Any) -> Parts:
+        return make(context, values, ClassificationFedAvg.parts(context, values).task)
+
+    own = {"parts": staticmethod(parts), "name": "mine", "task": "classification"}
+    kind = type("Mine", (FederatedLearner,), own)
+    return kind.create(new_context(), ClassificationFedAvg.Settings(batch=4, steps=2, **settings))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_second_model_trains_beside_the_averaged_one(new_context: MakeContext, participant: MakeParticipant) -> None:
+    def ditto(context: Any, settings: Any, task: Any) -> Parts:
+        def near_w(model: Any, batch: Any, base: Any) -> Any:
+            found = task.loss(model, batch, base)
+            distance = sum((v - batch[f"w.{name}"]).square().sum() for name, v in model.named_parameters())
+            return found + distance, found
+
+        both = as_documented("train", LocalSteps)(task, forward_passes=3)
+        both.own = LocalSteps(task, near_w, given=lambda start: start.own, after=lambda _, v: ({}, v))
+        server = averaging_server(context, settings, task, task.initial_state())
+        return Parts(task=task, local=both, server=server, silos=SiloStates(own=True))
+
+    learner = learner_of(ditto, new_context)
+    fedavg = learner_of(federated_averaging, new_context)
+    assert learner.cost(0).work_flop == 2 * fedavg.cost(0).work_flop
+    for round_ in range(2):
+        who = [participant(round_, i) for i in range(2)]
+        ours, theirs = learner.train(who), fedavg.train(who)
+        for mine, plain in zip(ours, theirs, strict=True):
+            assert all(torch.equal(mine.state[name], tensor) for name, tensor in plain.state.items())
+            assert mine.kept.keys() == mine.state.keys()
+            assert any(not torch.equal(mine.state[name], tensor) for name, tensor in mine.kept.items())
+        assert (ours[0].loss != theirs[0].loss) or round_ == 0
+        learner.aggregate(ours)
+        fedavg.aggregate(theirs)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"after": lambda *_: {}}, "after returned something else than two mappings"),
+        ({"after": lambda _, y: (y, {})}, r"after returned '\S+' to send, which is a tensor of the model"),
+        ({"given": lambda _: {"labels": torch.zeros(4)}}, "given returned 'labels', which the task's batch has"),
+        ({"loss": lambda *_: (torch.zeros(()), torch.ones(()))}, "does not depend on the model's parameters"),
+        ({"after": lambda *_: ({}, {"c": torch.ones(1)})}, r"a silo keeps tensors: pass silos=SiloStates\(own=True\)"),
+        ({"beside": lambda *_: {"c.b": torch.ones(1)}}, r"beside returned 'c.b' of shape \(1,\), .* no such tensor"),
+        ({"beside": lambda *_: {"c.a": torch.ones(2)}}, r"beside returned 'c.a' of shape \(2,\), .* of shape \(1,\)"),
+        ({"not_of_model": ("d.",)}, "'c.a' is no tensor of the network: list its prefix in not_of_model"),
+    ],
+)
+def test_what_a_method_gets_wrong_is_named(
+    wrong: dict[str, Any], message: str, new_context: MakeContext, participant: MakeParticipant
+) -> None:
+    def parts(context: Any, settings: Any, task: Any) -> Parts:
+        server = {"not_of_model": ("c.",), "beside": lambda *_: {}} | wrong
+        local = {name: server.pop(name) for name in ("loss", "given", "after") if name in server}
+        first = {**task.initial_state(), "c.a": torch.zeros(1)}
+        return Parts(
+            task=task,
+            local=LocalSteps(task, **local),
+            server=averaging_server(context, settings, task, first, **server),  # type: ignore[arg-type]
+        )
+
+    def play() -> None:
+        learner = learner_of(parts, new_context)
+        learner.aggregate(learner.train([participant(0, 0)]))
+
+    with pytest.raises((TypeError, ValueError), match=message):
+        play()
 
 
 @pytest.mark.parametrize("hook", ["loss", "weights"])

@@ -337,8 +337,8 @@ def _import_fault(path: Path, error: BaseException, kind: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return class and message of an error as one line; only the class if the message is empty."""
-    name, text = type(error).__name__, one_line(error)
+    """Return class and message of an error as one line without a full stop; only the class if the message is empty."""
+    name, text = type(error).__name__, one_line(error).removesuffix(".")
     return name if text == name else f"{name}: {text}"
 
 
