@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from analysis.formatting import NONE, count, number, percent, plural, quantity, sentence_case, shortened
 from analysis.loading import WINDOW_KEY, RunData
@@ -128,7 +128,14 @@ def commits_panel(run: RunData) -> Drawn:
         [rsu.x_m for rsu in order], [rsu.y_m for rsu in order], c=[counts.get(rsu.id, 0) for rsu in order],
         s=size, norm=colour, cmap=VIRIDIS, edgecolors="white", linewidths=0.8, zorder=5,
     )  # fmt: skip
-    bar = figure.colorbar(ScalarMappable(colour, VIRIDIS), ax=ax, label="updates committed", fraction=0.03, pad=0.01)
+    bar = figure.colorbar(
+        ScalarMappable(colour, VIRIDIS),
+        ax=ax,
+        label="updates committed",
+        fraction=0.03,
+        pad=0.01,
+        ticks=MaxNLocator(integer=True),
+    )
     bar.ax.grid(visible=False)
     silent = sum(rsu.id not in counts for rsu in run.rsus)
     best = max(counts, key=lambda name: (counts[name], name))
