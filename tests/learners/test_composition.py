@@ -246,7 +246,7 @@ def test_what_a_method_gets_wrong_is_named(
         return Parts(
             task=task,
             local=LocalSteps(task, **local),
-            server=averaging_server(context, settings, task, first, **server),  # type: ignore[arg-type]
+            server=averaging_server(context, settings, task, first, **server),
         )
 
     def play() -> None:
