@@ -19,7 +19,7 @@ import polars as pl
 
 from vnetsim.coverage.greedy import NO_STAYS, Stays, choose_greedily, longest_stays
 from vnetsim.coverage.placement import rsus_of_file
-from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.rsu import Rsu, near_lanes
 from vnetsim.coverage.windows import Floats
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import is_rsu_file
@@ -161,7 +161,7 @@ def participation_s(
     with plugin_errors(RADIO_MODELS.name, radio.found.name, "while the time of a participation was estimated"):
         for rsu, near_m in islice(((rsu, near_m) for rsu, near_m in near if len(near_m)), _SITES):
             generator = streams.generator("links", rsu.id)
-            memory = model.begin([rsu], net.lanes([rsu])) if hasattr(model, "begin") else None
+            memory = model.begin([rsu], near_lanes(net.all_lanes, [rsu])) if hasattr(model, "begin") else None
             for number, (x_m, y_m) in enumerate(generator.permutation(near_m)[:_LINKS].tolist()):
                 state = model.draw(generator, memory, (CAR_M,)) if hasattr(model, "draw") else None
                 rates_bps = (rate(rsu, (x_m, y_m), state) for rate in (model.downlink_bps, model.uplink_bps))
