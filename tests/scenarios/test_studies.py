@@ -123,6 +123,15 @@ def test_a_copy_of_the_scenarios_has_studies_that_can_be_planned(tmp_path):
         )
 
 
+def test_hostile_vehicles_that_the_study_names_are_in_its_scenario():
+    """A renamed flow would leave nobody hostile."""
+    conditions = {one["name"]: one for one in FILES["hostile"]["conditions"]}
+    named = conditions["sign-flip on the street"]["settings"]["hostile"]["vehicles"]
+    routes = (FOLDER.parent / "intersection").glob("*.rou.xml")
+    flows = "".join(path.read_text(encoding="utf-8") for path in routes)
+    assert all(f'<flow id="{one.partition(".")[0]}"' in flows for one in named)
+
+
 def with_condition(name: str, condition: str, scenarios: Path) -> Path:
     """Return the path of a copy of a study that has one of its conditions."""
     copy_scenarios(scenarios)
@@ -137,7 +146,9 @@ def with_condition(name: str, condition: str, scenarios: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    sorted(FILES.keys() - {"asynchrony", "headline", "methods", "mobility", "payload", "selection", *GALLERY}),
+    sorted(
+        FILES.keys() - {"asynchrony", "headline", "hostile", "methods", "mobility", "payload", "selection", *GALLERY}
+    ),
 )
 def test_a_study_runs(name, tmp_path):
     options = [word for setting in QUICK[TASKS.get(name, "contrastive")] for word in ("--set", setting)]
