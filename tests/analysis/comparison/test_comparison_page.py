@@ -141,9 +141,9 @@ def test_several_conditions(built_study):
     assert {"under dense & slow:", "under sparse:", "fedavg, conditions:", "  dense & slow \u2212 sparse"} <= set(rows)
     figures = {path.stem for path in (study / "figures").iterdir()}
     assert {
-        "overview-knn-accuracy",
+        "overview-knn",
         "differences-all",
-        "c1-curves-knn-accuracy-bytes",
+        "c1-curves-knn-bytes",
         "c2-bias-speed",
         "c2-outcomes",
     } <= figures
@@ -155,7 +155,7 @@ def test_the_page_leads_with_verdict_and_all_differences(built_study, of_learner
     lead = page.split('<section class="lead">')[1].split("</section>")[0]
     assert page.index('<p class="finding">') < page.index('<section class="lead">') < page.index("<table")
     assert re.findall(r'<figure class="wide" id="figure-([^"]+)">', lead) == [
-        "overview-knn-accuracy",
+        "overview-knn",
         "differences-all",
     ]
     first, second = re.findall(r'<p class="(?:finding|verdict)">(.*?)</p>', page)[:2]
@@ -169,7 +169,7 @@ def test_the_page_leads_with_verdict_and_all_differences(built_study, of_learner
     assert "How to read these tables" in page
     learners = build_comparison(of_learners).path.read_text().split('<section class="lead">')[1].split("</section>")[0]
     assert re.findall(r'<figure class="half" id="figure-([^"]+)">', learners) == [
-        "curves-knn-accuracy",
+        "curves-knn",
         "differences-all",
     ]
     assert re.findall(r'<th scope="col" title="mean over standard deviation[^"]*">d_z</th>', page)
