@@ -3,7 +3,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.style import styled, to_svg
+from analysis.style import styled, time_axis, to_svg
 
 
 def words_of(svg):
@@ -21,3 +21,8 @@ def test_any_text_is_text(text):
         figure.text(0.5, 0.2, "second")
         svg = to_svg(figure, "any")
     assert words_of(svg) == [text, "second"]
+
+
+def test_a_time_axis_says_its_begin_as_a_clock_does():
+    assert time_axis(600.0).label == "simulated time (min)"
+    assert time_axis(600.0, 300.0).label == "simulated time since 0:05:00 (min)"
