@@ -107,8 +107,13 @@ def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeConte
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
-@pytest.mark.parametrize("kind", mark_all_only([FLSimCo, FedCo, FedEFM, FedAvgSteering], {"fedco"}))
-@pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedavgm"])
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        *((FedCo, rule) for rule in ("sync", "fedbuff", "fedavgm")),
+        *(pytest.param(kind, "fedbuff", marks=pytest.mark.all_only) for kind in (FLSimCo, FedEFM, FedAvgSteering)),
+    ],
+)
 def test_aggregators_do_not_know_each_other(
     kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
 ) -> None:

@@ -77,8 +77,14 @@ def close(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], 
     return apart <= 1e-3 * whole
 
 
-@pytest.mark.parametrize("rule", ["sync", "fedbuff", "fedavgm"])
-@pytest.mark.parametrize("kind", mark_all_only(AVERAGING, {"fedavg-classification", "fedco"}))
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        (ClassificationFedAvg, "sync"),
+        *((FedCo, rule) for rule in ("sync", "fedbuff", "fedavgm")),
+        *(pytest.param(kind, "fedbuff", marks=pytest.mark.all_only) for kind in AVERAGING if kind is not FedCo),
+    ],
+)
 def test_one_source_is_copied_and_what_is_no_model_stays(kind: Any, rule: str, new: Any, at: Any) -> None:
     learner = new(kind, rule=rule)
     assert isinstance(learner, KeepsModels)
