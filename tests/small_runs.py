@@ -110,7 +110,7 @@ class _Blank:
 
 def _save_empty(_: Figure, file: io.StringIO | io.BytesIO, **__: object) -> None:
     content = '<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"></svg>'
-    file.write(content if isinstance(file, io.StringIO) else content.encode())  # type: ignore[arg-type]
+    file.write(content if isinstance(file, io.StringIO) else content.encode())
 
 
 UNDRAWN = {"savefig": _save_empty, "add_axes": _Blank(), "colorbar": _Blank()}
