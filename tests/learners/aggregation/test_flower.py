@@ -1,6 +1,7 @@
 """Flower's strategies as aggregation rules, against our own rules and a few lines; skipped where flwr is missing."""
 
 import re
+import runpy
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,8 @@ from vnetsim.learning.aggregation import AGGREGATIONS, NextModel, RoundUploads, 
 
 State = dict[str, Tensor]
 WEIGHTS = (0.5, 0.2, 0.3)
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "flower.md"
+ROOT = Path(__file__).resolve().parents[3]
+PAGE, SCHEDULE = ROOT / "docs" / "how-to" / "flower.md", ROOT / "scenarios" / "flower_schedule.py"
 
 
 def state(seed: int) -> State:
@@ -217,6 +219,28 @@ class TestWithFlower:
         older = {ROUND: memory[ROUND], **rule._attributes_to_store(lists)}
         found, expected = (rule.aggregate(uploads(5, memory=one)).state for one in (older, memory))
         assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+    def test_the_strategy_of_the_schedule_trains_older_models_and_averages_by_weight(self, tmp_path, monkeypatch):
+        app = pytest.importorskip("flwr.app")
+        for key in ("_run_id", "_node_id", "_task_id"):  # as in a server app
+            monkeypatch.setattr(f"flwr.supercore.task_identity.TaskIdentity.{key}", 1)
+
+        def reply(request: Any) -> Any:
+            task = request.content["config"]
+            trained = request.content["arrays"]["0"].numpy() + task["silo"] * task["work_share"]
+            metrics = app.MetricRecord({"weight": task["weight"]})
+            content = app.RecordDict({"arrays": app.ArrayRecord([trained]), "metrics": metrics})
+            return app.Message(content, reply_to=request)
+
+        rows = ["0,0,1,0.25,1.0", "0,0,2,0.75,1.5", "2,0,4,1.0,1.0", "3,3,8,0.5,1.0", "3,1,8,0.5,1.0"]
+        (tmp_path / "schedule.csv").write_text("\n".join(["round,base_round,silo,weight,work_share", *rows]))
+        strategy = runpy.run_path(str(SCHEDULE))["Scheduled"](tmp_path / "schedule.csv")
+        grid = SimpleNamespace(
+            get_node_ids=lambda: [1, 2], send_and_receive=lambda messages, **_: [reply(one) for one in messages]
+        )
+        strategy.start(grid, app.ArrayRecord([np.zeros(1)]), num_rounds=3)
+        versions = {number: float(record["0"].numpy()[0]) for number, record in strategy.versions.items()}
+        assert versions == {0: 0.0, 1: 0.25 * 1 + 0.75 * 3, 3: 4.0, 4: 0.5 * (4 + 8) + 0.5 * (2.5 + 8)}
 
     def test_memory_brings_back_what_a_strategy_knew(self):
         rule = Flower(strategy="FedYogi")
