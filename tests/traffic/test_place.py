@@ -162,3 +162,32 @@ def test_a_net_or_vehicles_that_are_missing_are_named(made: vnetsim.Placement, s
     assert "nowhere.sumocfg: no such file." in capsys.readouterr().err
     place(scenario, "--budget", 1, "--set", "cost.images=10000000", "--out", made.file.parent, status=2)
     assert "vehicles stays in range of a candidate for the" in capsys.readouterr().err
+
+
+def test_a_participation_is_timed_at_the_range_of_the_candidates(made: vnetsim.Placement, scenario: Path) -> None:
+    out, own = made.file.parent, str(made.file)
+    notes = vnetsim.place(scenario, budget=1, traffic__range_m=RANGE_M, out=out).page.notes
+    others = vnetsim.place(scenario, budget=1, traffic__range_m=80, out=out, candidates=own).page.notes
+    assert others[1] == notes[1]
+    assert any(note.startswith("traffic.range_m = 80 has no effect") for note in others)
+    assert not any("no effect" in note for note in notes)
+
+
+RADIO = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Silent:
+    name, source, update_s = "silent", "a test", None
+    def downlink_bps(self, rsu, vehicle_m, state): return 1e6
+    def uplink_bps(self, rsu, vehicle_m, state): return 0.0
+    def sidelink_bps(self, rsu, sender_m, receiver_m, state): return 1e6
+"""
+
+
+def test_an_impossible_rate_is_refused_as_in_a_run(made, scenario, tmp_path, capsys) -> None:
+    (tmp_path / "silent.py").write_text(RADIO)
+    place(
+        scenario, "--budget", 1, "--set", f"radio.name={tmp_path}/silent.py:Silent", "--out", made.file.parent, status=1
+    )
+    assert "'silent' failed in uplink_bps: it returned 0" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +27,9 @@ from vnetsim.experiment import Experiment
 from vnetsim.experiment.rounds import ClockModel
 from vnetsim.experiment.traffic import REACH_M
 from vnetsim.plugins import plugin_errors
+from vnetsim.plugins.results import number_of
 from vnetsim.progress import ProgressDisplay
-from vnetsim.radio import RADIO_MODELS
+from vnetsim.radio import RADIO_MODELS, RATE
 from vnetsim.radio.propagation import CAR_M
 from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import with_absolute_paths
@@ -113,8 +114,10 @@ def place(
     stays, vehicles, at_m = _measure_stays(recorded, places, progress)
     needed_s = 0.0
     if by == "commits" and timed is not None:
-        # all junctions, so that the time does not depend on the candidates
+        # all junctions, so that the time does not depend on where the candidates are
+        (range_m, environment), _ = Counter((one.range_m, one.environment) for one in places).most_common(1)[0]
         sites = _find_candidates(experiment, net, "junctions") if net.path else places
+        sites = [replace(site, range_m=range_m, environment=environment) for site in sites]
         needed_s = participation_s(experiment, timed, radio, sites, net, at_m)
     enough = stays.stay_s >= needed_s
     order = Streams(seed=experiment.seed).generator("place").permutation(len(places))
@@ -130,6 +133,9 @@ def place(
     table = pl.DataFrame({**columns, "adds": [pick.adds for pick in picks]})
     table = table.with_columns(reached=pl.col("adds").cum_sum(), share=pl.col("adds").cum_sum() / vehicles)
     notes = [*_notes(recorded, needed_s), f"No choice of {budget} reaches more than {most} vehicles."]
+    range_m = experiment.traffic.range_m
+    if range_m and all(rsu.range_m != range_m for rsu in places):
+        notes.append(f"traffic.range_m = {range_m:g} has no effect: every POI of {candidates} names its own range.")
     if len(picks) < budget:
         notes.append(f"{budget} were asked for, but no other candidate adds a vehicle.")
     output = Folder(folder)
@@ -153,7 +159,7 @@ def participation_s(
     and 50 of the vehicles' positions ``at_m`` (N, 2) at each; the net's lanes decide where buildings are.
 
     Raises:
-        RunError: the radio model fails.
+        RunError: the radio model fails, or returns no possible rate.
     """
     model, streams, took_s = radio.settings, Streams(seed=experiment.seed, path=("place",)), list[float]()
     order = streams.generator("sites").permutation(len(sites)).tolist()
@@ -164,7 +170,8 @@ def participation_s(
             memory = model.begin([rsu], near_lanes(net.all_lanes, [rsu])) if hasattr(model, "begin") else None
             for number, (x_m, y_m) in enumerate(generator.permutation(near_m)[:_LINKS].tolist()):
                 state = model.draw(generator, memory, (CAR_M,)) if hasattr(model, "draw") else None
-                rates_bps = (rate(rsu, (x_m, y_m), state) for rate in (model.downlink_bps, model.uplink_bps))
+                found = ((way, getattr(model, way)(rsu, (x_m, y_m), state)) for way in ("downlink_bps", "uplink_bps"))
+                rates_bps = [number_of(rate, RATE, RADIO_MODELS, model, way) for way, rate in found]
                 computer = vehicle_computer(experiment.compute, f"{rsu.id} {number}", streams)
                 train_s = _PASSES * timed.image_flop * (timed.images or 0) / computer.flops
                 took_s.append(train_s + sum(8 * timed.bytes / rate_bps for rate_bps in rates_bps))
