@@ -130,6 +130,14 @@ def test_a_recording_needs_no_net_if_a_file_has_the_candidates(tmp_path: Path, c
     assert "no road net with junctions is known (a recording's is named with --net)" in capsys.readouterr().err
 
 
+def test_vehicles_of_a_recording_count_beyond_its_net(grid_net: Path, tmp_path: Path) -> None:
+    rows = [f"{t},{name},{x + 10 * t},300,10" for t in range(60) for name, x in (("a", 0), ("b", 9000))]
+    (tmp_path / "fcd.csv").write_text("\n".join(("timestep_time,vehicle_id,vehicle_x,vehicle_y,vehicle_speed", *rows)))
+    options = {"by": "covered", "traffic__net": str(grid_net), "out": tmp_path / "out"}
+    found = vnetsim.place(tmp_path / "fcd.csv", budget=1, **options)
+    assert (found.vehicles, found.rsus["share"].to_list()) == (2, [0.5])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

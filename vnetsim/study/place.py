@@ -52,7 +52,7 @@ _RECORD, _TRAFFIC = "place.json", "traffic"
 _BESIDE_M = 1000.0
 """How far from the lanes vehicles may be (m)."""
 _FARTHEST_M = 1e5
-"""Radius of the recorded disc if no net is known (m)."""
+"""Radius of the recorded disc if vehicles may be anywhere (m)."""
 _WINDOWS = 256
 """Windows whose paths are in memory at once."""
 _SITES, _LINKS, _POSITIONS = 20, 50, 1000
@@ -109,7 +109,8 @@ def place(
     places = _find_candidates(experiment, net, candidates)
     if not 1 <= budget <= len(places):
         raise InputError(f"--budget: expected 1 to {len(places)}, the number of candidates, got {budget}.")
-    recorded = _record(experiment, _disc_around(net.all_lanes, places), folder, command, progress)
+    lanes = net.all_lanes if is_sumo(experiment.scenario) else ()  # a recording may be of more than the net
+    recorded = _record(experiment, _disc_around(lanes, places), folder, command, progress)
     progress.stage(f"comparing {len(places)} candidates")
     stays, vehicles, at_m = _measure_stays(recorded, places, progress)
     needed_s = 0.0
@@ -224,7 +225,7 @@ def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> l
 
 
 def _disc_around(lanes: Sequence[Floats], places: Sequence[Rsu]) -> str:
-    """Return as ``x,y:range_m`` a disc that contains all traffic."""
+    """Return as ``x,y:range_m`` a disc that contains all traffic; without lanes it is around the candidates."""
     points = np.concatenate(lanes) if lanes else np.array([(rsu.x_m, rsu.y_m) for rsu in places])
     low, high = points.min(axis=0), points.max(axis=0)
     x_m, y_m = (low + high) / 2
