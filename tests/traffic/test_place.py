@@ -145,7 +145,7 @@ def test_vehicles_of_a_recording_count_beyond_its_net(grid_net: Path, tmp_path: 
         (["--budget", 22], "--budget: expected 1 to 21, the number of candidates, got 22."),
         (["--budget", 1, "--candidates", "nowhere.xml"], "nowhere.xml: no such file."),
         (["--budget", 1, "--candidates", "signalized"], "unknown candidates 'signalized'. Did you mean 'signalised'?"),
-        (["--budget", 1, "--rsu", "B1"], "leave out --rsu and --rsu-spacing"),
+        (["--budget", 1, "--rsu", "B1"], "leave out --rsu and --rsu-spacing (traffic.rsu and"),
         (["--budget", 1, "--set", "cost.model=trained"], "how long a participation takes is unknown before a run"),
         (["--budget", 1, "--out", "."], "the output directory is not empty"),
         (["--budget", 1, "--end", "-1"], "traffic.end_s must be between"),
@@ -162,7 +162,9 @@ def test_a_slip_is_one_line_and_writes_nothing(arguments, message, scenario, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_net_or_vehicles_that_are_missing_are_named(made: vnetsim.Placement, scenario: Path, capsys) -> None:
+def test_a_net_or_vehicles_that_are_missing_are_named(
+    made: vnetsim.Placement, scenario: Path, tmp_path: Path, capsys
+) -> None:
     for name in ("gaussian", made.file.parent / "traffic"):
         place(name, "--budget", 1, status=2)
         assert "needs all traffic of a road net" in capsys.readouterr().err
@@ -170,6 +172,8 @@ def test_a_net_or_vehicles_that_are_missing_are_named(made: vnetsim.Placement, s
     assert "nowhere.sumocfg: no such file." in capsys.readouterr().err
     place(scenario, "--budget", 1, "--set", "cost.images=10000000", "--out", made.file.parent, status=2)
     assert "vehicles stays in range of a candidate for the" in capsys.readouterr().err
+    place(scenario, "--budget", 1, "--end", 0.5, "--out", tmp_path / "out", status=2)
+    assert "none of the 0 vehicles stays in range of a candidate; take" in capsys.readouterr().err
 
 
 def test_a_participation_is_timed_at_the_range_of_the_candidates(made: vnetsim.Placement, scenario: Path) -> None:

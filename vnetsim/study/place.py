@@ -124,19 +124,19 @@ def place(
     order = Streams(seed=experiment.seed).generator("place").permutation(len(places))
     picks, most = choose_greedily(stays.disc[enough], stays.path[enough], len(places), budget, order)
     if not picks:
-        stay = f" for the {needed_s:.3g} s that a participation takes" if needed_s else ""
+        stay = f" for the {needed_s:.3g} s that a participation takes" if 0 < needed_s < math.inf else ""
         raise InputError(
-            f"{experiment.scenario}: none of the {vehicles} vehicles stays in range of a candidate{stay}; widen the "
-            "range with --set traffic.range_m=500, or take other --candidates."
+            f"{experiment.scenario}: none of the {vehicles} vehicles stays in range of a candidate{stay}; take a "
+            "larger traffic.range_m, or other --candidates."
         )
     rsus = [places[pick.place] for pick in picks]
     columns = {name: [getattr(rsu, name) for rsu in rsus] for name in ("id", "x_m", "y_m", "range_m")}
     table = pl.DataFrame({**columns, "adds": [pick.adds for pick in picks]})
     table = table.with_columns(reached=pl.col("adds").cum_sum(), share=pl.col("adds").cum_sum() / vehicles)
     notes = [*_notes(recorded, needed_s), f"No choice of {budget} reaches more than {most} vehicles."]
-    range_m = experiment.traffic.range_m
-    if range_m and all(rsu.range_m != range_m for rsu in places):
-        notes.append(f"traffic.range_m = {range_m:g} has no effect: every POI of {candidates} names its own range.")
+    given_m = experiment.traffic.range_m
+    if given_m and all(rsu.range_m != given_m for rsu in places):
+        notes.append(f"traffic.range_m = {given_m:g} has no effect: every POI of {candidates} names its own range.")
     if len(picks) < budget:
         notes.append(f"{budget} were asked for, but no other candidate adds a vehicle.")
     output = Folder(folder)
@@ -193,7 +193,10 @@ def _read_net(experiment: Experiment, candidates: str) -> NetFile:
     if not Path(scenario).is_file():
         raise InputError(f"{scenario}: no such file.")
     if settings.rsu or settings.rsu_spacing_m:
-        raise InputError("vnetsim place chooses the RSUs: leave out --rsu and --rsu-spacing; see --candidates.")
+        raise InputError(
+            "vnetsim place chooses the RSUs: leave out --rsu and --rsu-spacing (traffic.rsu and traffic.rsu_spacing_m) "
+            "and see --candidates."
+        )
     name = settings.net
     if kind.name == "sumo":
         options = options_of(Path(scenario))
