@@ -68,6 +68,9 @@ FILE_MODULE = "vnetsim_plugin_"
 _GIVEN: dict[tuple[str, str], type] = {}
 """Classes of this process that were passed as objects, by kind and name."""
 
+_FAULTLESS: set[tuple[str, type]] = set()
+"""Kind and class of what ``Kind.fault_of`` found no fault with: a study looks up the same plug-ins for every cell."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
@@ -191,6 +194,14 @@ class Kind:
 
     def fault_of(self, found: Any) -> str:
         """Return what is wrong with a class; empty for nothing."""
+        if isinstance(found, type) and (self.name, found) in _FAULTLESS:
+            return ""
+        if not (fault := self._find_fault(found)):
+            _FAULTLESS.add((self.name, found))
+        return fault
+
+    def _find_fault(self, found: Any) -> str:
+        """Inspect a class; see ``fault_of``."""
         article = "an" if self.name[0] in "aeiou" else "a"
         if not isinstance(found, type):
             return f"not a class; {article} {self.name} is one that follows {self.place}."
