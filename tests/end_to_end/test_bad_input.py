@@ -128,7 +128,7 @@ def test_an_rsu_without_traffic_is_a_warning_and_a_report(cli, toy, scenarios, t
     for command in (("mobility",), ("run", "--learner", toy.name, "--rounds", 1, "--set", "round.deadline_s=40")):
         folder = tmp_path / command[0]
         done = cli(*command, scenarios / "intersection.sumocfg", *once, "--out", folder, status=0)
-        assert "vnetsim: RSU '300,-300' has no road within 65 m; it sees no traffic." in done.err
+        assert "vnetsim: RSU '300,-300' has no road within 150 m; it sees no traffic." in done.err
         assert "none" in done.out
         assert "had no traffic: no vehicle came within" in (folder / "report.html").read_text()
         assert pl.read_parquet(folder / "windows.parquet").is_empty()

@@ -57,7 +57,7 @@ def test_a_live_rsu_in_degrees(mixed_scenario: Path, tmp_path: Path) -> None:
         else:
             assert (rsu.x_m, rsu.y_m) == (11.3, 13.7)
             assert "is read as" not in notes
-            assert "no road within 1.3 m; it sees no traffic. x,y are metres of the net; this looks like longi" in notes
+            assert "no road within 101 m; it sees no traffic. x,y are metres of the net; this looks like longi" in notes
 
 
 @pytest.mark.parametrize("period_s", [1, 10])

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from vnetsim.coverage.placement import place_rsus
-from vnetsim.coverage.rsu import degrees_hint
+from vnetsim.coverage.rsu import degrees_hint, near_m
 from vnetsim.coverage.windows import CoverageEvent, Floats, TrafficInfo
 from vnetsim.errors import InputError, RunError
 from vnetsim.errors.paths import resolve_path
@@ -101,7 +101,7 @@ class SumoTraffic(OpenedTraffic):
             self._radii_m.append(rsu.range_m + 1.1 * fastest_mps * step_s + 5.0 + net.longest_jump_m)
             if not around:
                 hint = degrees_hint(rsu.x_m, rsu.y_m)
-                silent = f"RSU '{rsu.id}' has no road within {1.3 * rsu.range_m:g} m; it sees no traffic.{hint}"
+                silent = f"RSU '{rsu.id}' has no road within {near_m(rsu):g} m; it sees no traffic.{hint}"
                 placed = (*placed, silent)
         shown, fewer_lanes = lanes_for_maps(api, self.rsus, lanes)
         inputs = (
