@@ -125,7 +125,7 @@ def test_the_readme_is_two_screens_with_a_picture():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, links = text.split("## Where to go on")
     assert before.count("\n") <= 100
-    sizes = {"docs/assets/handover.webp": 600_000}
+    sizes = {"docs/assets/handover.webp": 600_000, "docs/assets/report.webp": 100_000}
     assert re.findall(r"!\[.*?\]\((.*?)\)", text) == list(sizes)
     assert all((ROOT / picture).stat().st_size < size for picture, size in sizes.items())
     assert "docs/tutorial.md" in links
