@@ -69,6 +69,7 @@ def notices(run: RunData) -> list[str]:
         *on_the_clock(run),
         *_warn_not_finite(run),
         *_warn_few_for_krum(run),
+        *_warn_nobody_hostile(run),
         *lines,
         *_report_model_ages(run),
         *_warn_no_streets(run),
@@ -231,6 +232,13 @@ def _warn_few_for_krum(run: RunData) -> Iterator[str]:
             f"2 f + 3 with f = {given['trim']:g} of them hostile (learning.trim), rounded up; there it withstands "
             "fewer, with less than 5 none. Raise round.quorum."
         )
+
+
+def _warn_nobody_hostile(run: RunData) -> Iterator[str]:
+    """Warn if hostile vehicles were asked for, and none of the vehicles in coverage is one."""
+    asked = run.experiment.hostile
+    if (asked.share > 0 or asked.vehicles) and run.hostile.is_empty() and not run.participations.is_empty():
+        yield "No vehicle in coverage was hostile: check the ids in hostile.vehicles, or raise hostile.share."
 
 
 def _warn_outcomes(run: RunData) -> Iterator[str]:

@@ -108,8 +108,10 @@ def test_the_vehicles_of_a_share_are_among_those_of_a_larger_one() -> None:
     ]
     assert all(few < many for few, many in itertools.pairwise(found))
     assert [len(one) for one in found] == [0, pytest.approx(200, abs=50), pytest.approx(600, abs=80), 2000]
-    named = HostileSettings(vehicles=("car.7", "car.9"))
-    assert {one for one in ids if is_hostile(one, named, streams)} == {"car.7", "car.9"}
+    for names in (("car.7", "car.9"), ("*.[79]",), ("car.7", "c?r.9")):
+        named = HostileSettings(vehicles=names)
+        assert {one for one in ids if is_hostile(one, named, streams)} == {"car.7", "car.9"}
+    assert is_hostile("flow[1].0", HostileSettings(vehicles=("flow[1].0",)), streams)
 
 
 def new(new_context: MakeContext, conduct: Any, *, kind: Any = ClassificationFedAvg, **changes: Any) -> Any:

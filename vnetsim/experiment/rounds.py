@@ -118,7 +118,7 @@ class HostileSettings:
     Args:
         share: share of the vehicles, in [0, 1]. Each vehicle is drawn by its id and the seed of the run, so those of a
             share are among those of a larger one.
-        vehicles: ids of further hostile vehicles.
+        vehicles: ids of further hostile vehicles; ``*`` stands for any letters, as in ``west_east.*``.
     """
 
     share: Share = 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Protocol
 
 from vnetsim.errors import InputError
@@ -103,7 +104,7 @@ def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> b
 
     So the hostile vehicles of a share are among those of a larger one. ``streams`` is the learner's branch.
     """
-    if vehicle_id in hostile.vehicles:
+    if any(vehicle_id == name or fnmatchcase(vehicle_id, name) for name in hostile.vehicles):
         return True
     return hostile.share > 0 and float(streams.generator("hostile", vehicle_id).random()) < hostile.share
 

@@ -109,6 +109,14 @@ def test_rounds_of_too_few_uploads_for_krum(tmp_path, make_run, rule, trim, said
     assert [line.split(" with")[0] for line in lines] == [f"In 1 of {rounds.height} rounds"] * said
 
 
+def test_hostile_vehicles_that_never_came(tmp_path, make_run):
+    directory = RunDirectory(make_run(tmp_path / "run", vehicles=20, note=""))
+    assert not [line for line in notices(load(directory.path)) if "hostile" in line]
+    settings = {**directory.settings(), "hostile": {"vehicles": ["no such"]}, "conduct": {"name": "noise"}}
+    directory.put({"experiment.toml": tomli_w.dumps(settings).encode()})
+    assert [line for line in notices(load(directory.path)) if line.startswith("No vehicle in coverage was hostile")]
+
+
 def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
     own = [{"preset": "ecu", "share": 1, "median_flops": 1e9, "vehicle_type": name} for name in ("no such", "truck")]
     lines = told(outcomes={"committed": 10}, manifest={"computers": own})
