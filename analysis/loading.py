@@ -143,9 +143,9 @@ class RunData:
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return ``WINDOW_KEY``, ``exit_s`` and other columns of windows, to join with participations.
+    """Return ``WINDOW_KEY`` (vehicle, RSU, entry), ``exit_s`` and ``columns`` of windows, to join with participations.
 
-    Each key has one row, that of its first window.
+    If a key repeats, its first row in the table counts.
     """
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 

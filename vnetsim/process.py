@@ -23,7 +23,7 @@ os.register_at_fork(after_in_child=lambda: _USE.update(forked=_USE["begun"]))
 
 
 def refuse_forked() -> None:
-    """Refuse to compute in a fork of a process that had: it would wait for threads of polars and torch forever.
+    """Refuse to compute in a fork of a process that has computed: it would wait for polars or torch forever.
 
     Otherwise records that vnetsim has computed in this process.
 

@@ -113,7 +113,7 @@ _LEFT_OUT_LINES = {
 def _load_cells(
     folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
 ) -> tuple[list[CellData], list[str]]:
-    """Return finished cells and, by reason, a line on others (failed: none). InputError if no cell is left."""
+    """Return comparable cells, and lines on unfinished, altered, short or outdated ones; InputError if none is left."""
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
     others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}

@@ -285,8 +285,8 @@ def withhold(data: ComparisonData, runs: Sequence[ArmRuns], families: Sequence[F
 
     A verdict is withheld if a run of either side was too short, or if too few invitations were lost to the road on both
     sides. If too few were lost on one side only, as for a policy that avoids losses, the road causes the difference.
-    Nothing is withheld without training. An arm whose cells all have one schedule (``schedule.learner``) is not judged;
-    only the other side of its pairs is, by its length.
+    Nothing is withheld in a comparison without training. An arm with ``schedule.learner`` in all cells is not judged:
+    in its pairs a verdict is withheld only if the other side was too short.
     """
     several = len(data.conditions) > 1
     found = {(one.arm, one.condition): one for one in runs if not _has_equal_schedule(one)}

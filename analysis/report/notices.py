@@ -276,7 +276,7 @@ def _warn_outcomes(run: RunData) -> Iterator[str]:
 
 
 def _cure_for_links(run: RunData) -> str:
-    """Return which settings make slow links faster; for a radio model of the user's own, a hint to check its rates."""
+    """Return in words what makes slow links faster: settings, or for a radio model of the user's own its rates."""
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"

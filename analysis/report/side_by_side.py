@@ -72,7 +72,7 @@ def _facts(run: RunData) -> str:
 
 
 def _same_traffic(left: RunData, right: RunData) -> bool:
-    """Return whether both runs have the same windows among those that ended before the shorter run did."""
+    """Return whether both runs have the same windows, of those that ended before the earlier of their last exits."""
     end_s = min(run.windows["exit_s"].max() or 0.0 for run in (left, right))
     ended = [
         run.windows.filter((pl.col("exit_s") < end_s) & (pl.col("exit_cause") != "end")).select(*WINDOW_KEY, "exit_s")

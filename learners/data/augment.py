@@ -36,10 +36,10 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
 
 
 def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4).
+    """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4), no flip.
 
-    The jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image. See
-    ``draw_view_one`` for the rest.
+    The jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image.
+    Shapes, device and ``size`` (height, width) are those of ``draw_view_one``.
     """
     return {
         "box": random_boxes(count, size, generator),

@@ -30,10 +30,10 @@ def has_fixed_shapes(device: torch.device) -> bool:
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Return the tensors on a device, in the same order; tensors that are already there are returned themselves.
+    """Return the tensors on a device, in the same order; tensors on a device of its type are returned themselves.
 
-    The others go in one copy, detached and contiguous. A copy to a CUDA device uses pinned memory and returns before it
-    has ended; a copy from it waits once.
+    The others, all on one device, go in one copy, detached and contiguous, and share its memory. A copy to a CUDA
+    device uses pinned memory and returns before it has ended; a copy from it waits once.
     """
     away = {name: tensor.detach() for name, tensor in tensors.items() if tensor.device.type != device.type}
     if not away:

@@ -182,7 +182,7 @@ class ResNet8(Convolutional):
         for i, (inputs, outputs) in enumerate(itertools.pairwise(RESNET8_WIDTHS), start=1):
             trunk[f"stage{i}"] = PreActivationBlock(inputs, outputs, stride=2)
         super().__init__(nn.Sequential(trunk))
-        self.width = RESNET8_WIDTHS[-1] * _positions(height) * _positions(width)
+        self.width = RESNET8_WIDTHS[-1] * _resnet8_side(height) * _resnet8_side(width)
         self.fc = nn.Linear(self.width, 1)
 
     def dense(self, images: Tensor) -> Tensor:
@@ -212,8 +212,8 @@ def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
     return build_seeded(lambda: ResNet8(image_shape), seed=seed)
 
 
-def _positions(pixels: int) -> int:
-    """Return how many positions of the last stage a side of ``pixels`` pixels gives."""
+def _resnet8_side(pixels: int) -> int:
+    """Return the side of ResNet-8's last feature map for images with a side of ``pixels``; 0 below 5."""
     side = ((pixels + 1) // 2 - 3) // 2 + 1
     for _ in range(3):
         side = (side + 1) // 2

@@ -97,7 +97,7 @@ _STORES: dict[torch.device, RecordingStore] = {}
 
 
 def store_of(device: torch.device) -> RecordingStore:
-    """Return the store that runs of this process share on a device; a new one if the last one has no room."""
+    """Return the store that runs of this process share on a device; a new one if the last lacks lanes or memory."""
     if device not in _STORES or not _STORES[device].has_room():
         _STORES[device] = RecordingStore()
     return _STORES[device]

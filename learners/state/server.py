@@ -120,7 +120,10 @@ class Server:
         self._saved: dict[str, dict[str, Tensor]] = {}
 
     def base(self, participant: Participant) -> State:
-        """Return the model that a participant starts from: the one it downloaded, or the mean of ``handover.bases``."""
+        """Return the model that a participant starts from: the one it downloaded, or the plain mean of several.
+
+        Several are those of ``handover.bases``; tensors of ``beside`` are then those of the first.
+        """
         first = self.models[participant.base]
         bases = participant.handover.bases
         return {**first, **self._mean(bases, equal_weights(len(bases)))} if bases else first

@@ -118,7 +118,7 @@ def print_plugins(kind: Kind, word: str, found: Mapping[str, type[Any]]) -> None
 
 
 def print_plugin(kind: Kind, plugin: type[Any]) -> None:
-    """Print a plug-in's docstring, equations, source, settings, and defaults for other settings."""
+    """Print what a plug-in says of itself: docstring, equations, source, settings, and its defaults by scale."""
     console = Console()
     width = min(console.width, _TEXT_WIDTH)
     console.print(_text(f"{plugin.name}: {kind.name}", style="bold"))

@@ -26,7 +26,9 @@ class Camera:
     scene_width_m: SceneM = 4.5
 
     def level_px(self, speed_mps: float) -> float:
-        """Return the blur level L = H s v / (Q Z) on the sensor (px) at a speed (m/s).
+        """Return the blur level L = H s v / (Q Z) on the sensor (px) at a speed v (m/s).
+
+        H is the exposure, s the focal length, Q the pixel pitch, Z the distance of the scene.
 
         FLSimCo Eq. 2 prints L = (H s / Q) v, whose unit is metre-pixels: it is this value for an object 1 m away.
         Any factor common to all vehicles cancels in the aggregation weights (Eq. 11).

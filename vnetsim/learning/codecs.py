@@ -88,14 +88,15 @@ def bytes_by(codec: Codec, values: int) -> float:
 
 
 def coded(cost: Cost, values: int | None, *, upload: Codec | None, download: Codec | None) -> Cost:
-    """Return a cost with the bytes of codecs; None leaves a direction as it is.
+    """Return ``cost`` with the bytes that codecs give its copies of the model; None leaves a direction as it is.
 
     Each copy of the model has as many bytes as its codec takes for ``values`` values, or, if that is None, for a
     quarter of ``cost.model.bytes``. What is sent besides the model, such as keys, keeps its bytes, and so do exchanges
     between vehicles.
 
     Raises:
-        InputError: the learner does not declare the model of its cost.
+        InputError: the learner does not declare the model of its cost, also if both codecs are None.
+        RunError: a codec's ``bytes_of`` failed.
     """
     model = cost.model
     if model is None:

@@ -198,7 +198,7 @@ def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
 
 
 def _with_defaults(values: Settings, defaults: Settings) -> Settings:
-    """Return ``values`` with a learner's defaults for settings that they do not contain."""
+    """Return ``values``, by path, with a learner's defaults for paths at, above and below which nothing is set."""
     for path, default in defaults.items():
         table = next((path[:end] for end in range(1, len(path)) if values.get(path[:end], {}) != {}), None)
         if table is None and not any(key[: len(path)] == path for key in values):

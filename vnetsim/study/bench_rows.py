@@ -117,7 +117,7 @@ def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -
 
 
 def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
-    """Refuse a row whose baseline differs from the shipped rows', if any, by more than ``bench_check`` allows."""
+    """Refuse a row if shipped rows have another baseline arm, in counts, times or means by more than the tolerance."""
     shipped = _shipped_baseline(bench_folder() / "rows" / track.name, track.size, row.task, track.sha256)
     if shipped is None:
         return

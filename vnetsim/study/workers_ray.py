@@ -27,7 +27,8 @@ def run_on_ray(
 ) -> Generator[CellResult, None, None]:
     """Run cells on a cluster; yield their results in the order in which they end.
 
-    A lost task is a failed cell. When this generator ends, for any reason, running tasks are cancelled.
+    A task that is lost ``RETRIES`` times more is a failed cell. When this generator ends, for any reason, running tasks
+    are cancelled.
     """
     import ray  # noqa: PLC0415
     from ray.util.queue import Queue  # noqa: PLC0415

@@ -97,7 +97,10 @@ class OortSelection:
     def utilities(
         self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
     ) -> list[float]:
-        """Return U_n of candidates that were tried (at least one); ``preferred_s`` is T, ``round_index`` is t - 1."""
+        """Return the utility U_n of each candidate in ``known``: all were tried, and there is at least one.
+
+        ``preferred_s`` is Oort's T; ``round_index`` counts from 0.
+        """
         reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
         values = [value for value, _ in reports]
         ordered = sorted(values)
@@ -171,7 +174,7 @@ class OortSelection:
 
 
 def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
-    """Return T (s), a percentile of the predicted durations; infinite if the percentile is 100."""
+    """Return T (s): a percentile of predicted durations (at least one), its rank rounded down; infinite from 100."""
     if percentile >= 100:
         return math.inf
     return sorted(durations_s)[_place(len(durations_s), percentile / 100)]

@@ -98,7 +98,7 @@ class Pass:
         yield time_s, tracker.finish(self._frames)
 
     def stop(self) -> None:
-        """Request no further step, and wait at most ``EXIT_S`` for SUMO, then kill it. Reading on raises RunError."""
+        """Request no further step; kill SUMO if it takes longer than ``EXIT_S``. Taking a part then raises RunError."""
         self._stopped = True
         with suppress(Empty):
             self._parts.get_nowait()  # the reader may wait for the free place

@@ -286,13 +286,13 @@ class _Rows:
         if not (self._ids + lengths == motion).all():
             raise _unknown_format()
 
-    def select(self, rows: NDArray[np.bool_]) -> _Rows:
-        """Return the rows where ``rows`` is true."""
-        if rows.all():
+    def select(self, mask: NDArray[np.bool_]) -> _Rows:
+        """Return the rows where ``mask`` is true; itself if all are."""
+        if mask.all():
             return self
         selected = object.__new__(_Rows)
         selected._buffer, selected._bytes = self._buffer, self._bytes
-        selected.instant, selected._ids, selected._motion = self.instant[rows], self._ids[rows], self._motion[rows]
+        selected.instant, selected._ids, selected._motion = self.instant[mask], self._ids[mask], self._motion[mask]
         return selected
 
     def ids(self) -> list[bytes]:
