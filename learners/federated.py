@@ -428,9 +428,9 @@ def averaging_server(
         InputError: ``learning.dp`` is set, and vehicles upload more than the model.
         ValueError: ``initial`` has a tensor that is neither the network's nor covered by ``not_of_model``.
     """
-    others = (name for name in initial if name not in task.network.state_dict() and not name.startswith(not_of_model))
-    if (unknown := next(others, None)) is not None:
-        raise ValueError(f"'{unknown}' is no tensor of the network: list its prefix in not_of_model")
+    unknown = [name for name in initial.keys() - task.network.state_dict().keys() if not name.startswith(not_of_model)]
+    if unknown:
+        raise ValueError(f"'{min(unknown)}' is no tensor of the network: list its prefix in not_of_model")
     private = None
     if settings.dp.clip:
         if {"beside", "step"} & more.keys():

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import polars as pl
 
@@ -16,8 +16,6 @@ from vnetsim.api.settings import SettingTree, experiment_of, folder_of, override
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.own_packages import claim
-from vnetsim.study.place import RSUS, By
-from vnetsim.study.place import place as choose
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def place(
     *,
     budget: int,
     candidates: str = "signalised",
-    by: By = "commits",
+    by: Literal["commits", "covered"] = "commits",
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
     settings: SettingTree | None = None,
@@ -76,6 +74,9 @@ def place(
         RunError: SUMO failed.
         KeyboardInterrupt: the call was interrupted; the same call continues.
     """
+    from vnetsim.study.place import RSUS, By  # noqa: PLC0415 - other calls need not wait for it
+    from vnetsim.study.place import place as choose  # noqa: PLC0415
+
     if isinstance(budget, bool) or not isinstance(budget, int):
         raise InputError(f"budget: expected a whole number, got {budget!r}.")
     if by not in get_args(By):

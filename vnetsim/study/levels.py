@@ -366,7 +366,7 @@ def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) 
 
 
 def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
-    """Return ``[pattern]`` if that is a label, else all labels that match it as a shell pattern; refuse none."""
+    """Return ``[pattern]`` if that is a label, else all that match; InputError, which names ``key``, if none does."""
     labels = [one.label for one in among]
     found = [pattern] if pattern in labels else fnmatch.filter(labels, pattern)
     if not found:

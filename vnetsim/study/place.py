@@ -58,7 +58,7 @@ _WINDOWS = 256
 _SITES, _LINKS, _POSITIONS = 20, 50, 1000
 """For the time of a participation: sites, links at each, and least positions kept of each piece of the recording."""
 _PASSES = 6
-"""Work of training on an image, in forward passes: forward and backward (3) of two views, as in FLSimCo."""
+"""Work of training on an image, in forward passes: forward and backward pass (3) of two views, as in FLSimCo."""
 
 
 @dataclass(frozen=True, kw_only=True)

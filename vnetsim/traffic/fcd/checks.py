@@ -146,7 +146,7 @@ class Agreement:
                 self._unknown_lanes += 1
 
     def _judge_lanes(self, where: str) -> None:
-        """Raise InputError(``where``: ...) if the vehicles' median distance from their lanes is above ``_OFF_M``."""
+        """Raise InputError that names ``where``, if vehicles' median distance from their lanes is above ``_OFF_M``."""
         away_m = float(np.median(self._away_m)) if self._away_m else 0.0
         if away_m > _OFF_M:
             raise InputError(
