@@ -19,6 +19,8 @@ SCALE = (0.08, 1.0)
 """Range of a crop's share of the image's area; torchvision's default."""
 RATIO = (3 / 4, 4 / 3)
 """Range of a crop's width over height; torchvision's default."""
+HUE = 3
+"""Number of the change of hue in the order of a colour jitter."""
 _ATTEMPTS = 10
 _LUMA = (0.2989, 0.587, 0.114)
 
@@ -30,8 +32,8 @@ def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -
     """
     return {
         "box": random_boxes(count, size, generator),
-        "flipped": _uniform(count, generator) < 0.5,
-        "grey": _uniform(count, generator) < 0.2,
+        "flipped": torch.rand(count, generator=generator) < 0.5,
+        "grey": torch.rand(count, generator=generator) < 0.2,
     }
 
 
@@ -43,11 +45,11 @@ def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -
     """
     return {
         "box": random_boxes(count, size, generator),
-        "jittered": _uniform(count, generator) < 0.8,
-        "factors": torch.stack([_uniform(count, generator, 0.6, 1.4) for _ in range(3)], dim=1),
-        "hue": _uniform(count, generator, -0.1, 0.1),
+        "jittered": torch.rand(count, generator=generator) < 0.8,
+        "factors": _scaled(torch.rand(3, count, generator=generator), 0.6, 1.4).T,
+        "hue": _scaled(torch.rand(count, generator=generator), -0.1, 0.1),
         "order": torch.rand(count, 4, generator=generator).argsort(dim=1),
-        "grey": _uniform(count, generator) < 0.4,
+        "grey": torch.rand(count, generator=generator) < 0.4,
     }
 
 
@@ -91,9 +93,9 @@ def _of_channels(values: Channels, images: Tensor) -> Tensor:
     return torch.as_tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
 
 
-def _uniform(count: int, generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Draw ``count`` float32 numbers in [low, high), on the CPU."""
-    return low + (high - low) * torch.rand(count, generator=generator)
+def _scaled(shares: Tensor, low: float, high: float) -> Tensor:
+    """Return numbers in [0, 1) scaled to [low, high)."""
+    return low + (high - low) * shares
 
 
 def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -104,14 +106,14 @@ def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) ->
     """
     height, width = size
     draws = torch.rand(4, count, _ATTEMPTS, generator=generator)
-    area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * draws[0])
+    area = height * width * _scaled(draws[0], *SCALE)
     ratio = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[1])
-    wide, high = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
-    fits = (wide >= 1) & (wide <= width) & (high >= 1) & (high <= height)
-    top = torch.floor(draws[2] * (height - high + 1))
-    left = torch.floor(draws[3] * (width - wide + 1))
+    # heights and widths together, in few operations: on small batches each takes longer than its arithmetic
+    sides, most = torch.stack([area / ratio, area * ratio]).sqrt_().round_(), draws.new_tensor(size)[:, None, None]
+    fits = ((sides >= 1) & (sides <= most)).all(dim=0)
+    corners = draws[2:].mul_(most - sides + 1).floor_()
     first = fits.to(torch.uint8).argmax(dim=1)[:, None]
-    boxes = torch.stack([attempts.gather(1, first)[:, 0] for attempts in (top, left, high, wide)], dim=1)
+    boxes = torch.cat([corners, sides]).gather(2, first.expand(4, -1, -1))[..., 0].T
     high_most, wide_most = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
     central = boxes.new_tensor([(height - high_most) // 2, (width - wide_most) // 2, high_most, wide_most])
     return torch.where(fits.any(dim=1)[:, None], boxes, central).to(torch.int64)
@@ -163,17 +165,31 @@ def color_jitter(images: Tensor, factors: Tensor, hue: Tensor, order: Tensor) ->
         hue: rotation of the hue as a share of the circle, in [-0.5, 0.5], shape (N,).
         order: a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue for each image, shape (N, 4).
     """
-    factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 leaves hue's turn alone
-    change = _change_masked if has_fixed_shapes(images.device) else _change_indexed
+    factors = torch.cat([factors, torch.ones_like(hue)[:, None]], dim=1)  # a blend by 1 changes nothing
     images = images.clone()
-    for turn in order.unbind(dim=1):
-        factor = factors.gather(1, turn[:, None])[:, :, None, None]
-        luma = greyscale(images)
-        kind = turn[:, None, None, None]
-        target = torch.where(kind == 1, luma.mean(dim=(2, 3), keepdim=True), luma * (kind == 2))
-        images.mul_(factor).add_(target.mul_(1 - factor)).clamp_(0, 1)
-        images = change(images, turn == 3, rotate_hue, hue)
+    if not has_fixed_shapes(images.device):
+        for turn in order.unbind(dim=1):
+            images = _blend(images, turn, factors)
+            images = _change_indexed(images, turn == HUE, rotate_hue, hue)
+        return images
+    # blends before hue, hue of all images at once, and blends after it: as few operations as possible
+    places = order.argsort(dim=1)  # where each kind is in its image's order
+    before = places < places[:, HUE:]
+    for turn in order[:, :-1].unbind(dim=1):
+        images = _blend(images, turn, torch.where(before, factors, 1))
+    images = rotate_hue(images, hue)
+    for turn in order[:, 1:].unbind(dim=1):
+        images = _blend(images, turn, torch.where(before, 1, factors))
     return images
+
+
+def _blend(images: Tensor, kind: Tensor, factors: Tensor) -> Tensor:
+    """Blend each image, in place, with the target of its ``kind`` by the factor of that kind; return the images."""
+    factor = factors.gather(1, kind[:, None])[:, :, None, None]
+    kind = kind[:, None, None, None]
+    luma = greyscale(images)
+    target = torch.where(kind == 1, luma.mean(dim=(2, 3), keepdim=True), luma * (kind == 2))
+    return images.mul_(factor).add_(target.mul_(1 - factor)).clamp_(0, 1)
 
 
 def rotate_hue(images: Tensor, hue: Tensor) -> Tensor:

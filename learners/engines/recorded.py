@@ -18,7 +18,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -26,7 +25,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from learners.data.moving import pack, to_device, unpack
+from learners.data.moving import pack, packed_sizes, to_device, unpack
 from learners.engines.lanes import Lane
 from learners.engines.programs import (
     Program,
@@ -49,13 +48,12 @@ LOGGER = logging.getLogger(__name__)
 
 RATE = "learning rate"
 """Name of the step size among the draws of a step; no draw has a space in its name."""
-MOST_LANES = 8
+MOST_LANES = 16
 """Vehicles that are trained at a time at most."""
 GAIN = 0.9
 """With twice as many at a time, a vehicle must take at most this share of the time."""
 TRIALS, TRIAL_STEPS = 3, 8
 """Local trainings, and their steps at most, of the measurement that chooses the number of lanes."""
-DRAWING_THREADS = 4
 COMPARED_CALLS, COMPARED_AGAIN = 4, 16
 """A recording is compared with its step in the first calls of ``train``, and then in every 16th."""
 SPREAD, REPEATS = 8.0, 3
@@ -80,13 +78,18 @@ class Draws:
 def draws_of(job: TrainingJob) -> Draws | None:
     """Return the draws of a job's steps, in pinned memory if they go to CUDA; None if shapes differ between steps."""
     generator = torch.Generator().manual_seed(job.training.seed)
-    rate = torch.tensor(job.training.learning_rate, dtype=torch.float64)
-    steps = [{**job.program.draw(job.training, generator), RATE: rate} for _ in range(job.training.steps)]
+    steps = [job.program.draw(job.training, generator) for _ in range(job.training.steps)]
     if any(_shapes(step) != _shapes(steps[0]) for step in steps):
         return None
-    rows = torch.stack([pack(step) for step in steps])
+    rate = torch.tensor(job.training.learning_rate, dtype=torch.float64)
+    like = {**steps[0], RATE: rate}
     pinned = device_of(job.program.network).type == "cuda"
-    return Draws(rows=rows.pin_memory() if pinned else rows, like=steps[0])
+    rows = torch.empty((len(steps), sum(packed_sizes(like))), dtype=torch.uint8, pin_memory=pinned)
+    places = unpack(rows, like)
+    places.pop(RATE).fill_(rate)
+    for name, place in places.items():
+        torch.stack([step[name] for step in steps], out=place)
+    return Draws(rows=rows, like=like)
 
 
 class Recording:
@@ -218,30 +221,27 @@ class RecordedEngine:
         results: dict[int, Trained] = {}
         alike = Counter(_batch_of(job) for job in jobs)
         seen: Counter[object] = Counter()
-        with ThreadPoolExecutor(DRAWING_THREADS) as drawing:  # draws are made while the device computes
-            ahead = {
-                i: drawing.submit(run_if_memory_suffices, draws_of, job)
-                for i, job in enumerate(jobs)
-                if job.program not in self._refused
-            }
-            for i, drawn in ahead.items():
-                job, draws = jobs[i], drawn.result()
-                if draws is None:
-                    self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
-                    continue
-                key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
-                if key not in self._replicas:
-                    self._record(key, job, draws)
-                elif compares and not seen[key]:
-                    self._compare(key, job, draws)
-                replicas = self._replicas.get(key)
-                if replicas:
-                    if not seen[key]:
-                        self._add_lanes(replicas, job, draws, wanted=alike[_batch_of(job)])
-                    recordings = replicas.recordings
-                    trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
-                    results |= {} if trained is None else {i: trained}
-                seen[key] += 1
+        for i, job in enumerate(jobs):
+            if job.program in self._refused:
+                continue
+            # in this thread, while the device computes: a second thread would cost both more than it saves
+            draws = run_if_memory_suffices(draws_of, job)
+            if draws is None:
+                self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
+                continue
+            key = job.program, *(_shapes(part) for part in (draws.like, job.given, job.optimizer))
+            if key not in self._replicas:
+                self._record(key, job, draws)
+            elif compares and not seen[key]:
+                self._compare(key, job, draws)
+            replicas = self._replicas.get(key)
+            if replicas:
+                if not seen[key]:
+                    self._add_lanes(replicas, job, draws, wanted=alike[_batch_of(job)])
+                recordings = replicas.recordings
+                trained = run_if_memory_suffices(recordings[seen[key] % len(recordings)].train, job, draws)
+                results |= {} if trained is None else {i: trained}
+            seen[key] += 1
         for lane in self._store.lanes:
             lane.let_others_wait()
         results = dict(zip(results, summarise(list(results.values())), strict=True))

@@ -56,7 +56,7 @@ MEMORY_SHARE = 0.5
 
 
 def create_engine(name: str, device: torch.device) -> Engine:
-    """Return the engine that the setting ``learning.engine`` names, ``auto`` or ``sequential``, for a device."""
+    """Return the engine that the setting ``learning.engine`` names for a device."""
     if device.type == "cpu":
         return SideBySideEngine(workers=1 if name == "sequential" else None)
     if device.type != "cuda" or name == "sequential":

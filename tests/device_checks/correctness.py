@@ -150,6 +150,7 @@ VARIANTS: list[tuple[str, dict[str, Any], Arithmetic]] = [
     ("deterministic algorithms", {}, Arithmetic(deterministic=True)),
     ("TF32", {}, Arithmetic(tf32=True)),
     ("bfloat16", {"precision": "bfloat16"}, Arithmetic()),
+    ("compiled", {"engine": "compiled"}, Arithmetic()),
 ]
 """Arithmetic by name, with the settings of the learner and of the run."""
 

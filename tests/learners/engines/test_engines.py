@@ -353,7 +353,7 @@ def test_a_step_that_differs_from_itself_is_recorded_all_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("fills_at", "free", "jobs", "lanes"),
-    [(4, 10**6, 9, 4), (1, 10**6, 9, 1), (99, 10**6, 9, 8), (99, 5500, 9, 2), (99, 10**6, 3, 3)],
+    [(4, 10**6, 9, 4), (1, 10**6, 9, 1), (99, 10**6, 17, 16), (99, 5500, 9, 2), (99, 10**6, 3, 3)],
 )
 def test_lanes_are_those_that_are_faster_and_fit(
     fills_at: int, free: int, jobs: int, lanes: int, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,59 @@
+"""``learning.engine = compiled``: functions of a step whose operations ``torch.compile`` joins into few kernels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from vnetsim.errors import InputError, RunError
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+COMPILED = "compiled"
+"""Name of the setting's value."""
+BACKEND = "inductor"
+MOST_COMPILED = 64
+"""Shapes and programs that are compiled; torch computes later ones without compilation."""
+
+
+def require_compiler(device: torch.device) -> None:
+    """Raise InputError unless ``torch.compile`` can make kernels for the device."""
+    if device.type != "cuda":
+        raise InputError(
+            f"learning.engine = {COMPILED}: is for a GPU, and this run trains on {device.type}; take auto, or "
+            "--device cuda."
+        )
+    if find_spec("triton") is None:
+        raise InputError(
+            f"learning.engine = {COMPILED}: the Python package triton, which torch.compile needs for a GPU, is not "
+            "installed; install it, or take auto."
+        )
+
+
+def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Return a function with the results of ``call`` but for rounding, compiled for each shape of its tensors.
+
+    It raises RunError if torch cannot compile ``call``.
+    """
+    from torch import _dynamo as dynamo  # noqa: PLC0415 - takes seconds to import
+
+    dynamo.config.recompile_limit = max(MOST_COMPILED, dynamo.config.recompile_limit)
+    fast = torch.compile(call, dynamic=False, backend=BACKEND)
+
+    @wraps(call)
+    def run(*arguments: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own
+                return fast(*arguments, **named)
+        except dynamo.exc.TorchDynamoException as error:
+            said = " ".join(str(error).strip().partition("\n\n")[0].split())
+            raise RunError(f"learning.engine = {COMPILED}: torch.compile failed ({said}); take auto.") from error
+
+    return run
