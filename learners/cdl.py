@@ -30,7 +30,7 @@ from learners.engines.programs import (
     remove_prefix,
     to_host,
 )
-from learners.engines.side_by_side import run_each
+from learners.engines.side_by_side import Copies, run_each
 from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
@@ -206,6 +206,7 @@ class ContrastiveDivergence:
         self._alone = task.training(self._descend, shipped=loss is None)
         both = nn.ModuleDict({"backbone": copy.deepcopy(task.network), "sub": copy.deepcopy(task.network)})
         self._together = task.training(self._step, network=both, optimizer=self._optimizers, shipped=loss is None)
+        self._copies = Copies(both)
 
     def cost(self, silo: int) -> Cost:
         """Return the work of all steps, forward and backward through both networks, also for a silo's first time."""
@@ -273,16 +274,15 @@ class ContrastiveDivergence:
 
     def _products(self, job: TrainingJob) -> Tensor:
         """Return |grad L_cd|, |grad L_lr| and their dot product over the backbone, on the first batch, shape (3,)."""
-        base, networks = to_device(job.base, self._task.device), copy.deepcopy(job.program.network)
+        base = to_device(job.base, self._task.device)
         batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
-        networks.load_state_dict(base)
-        networks.train()
-        loss, divergence, _ = self._terms(networks, {**job.given, **batch}, base)
-        backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
-        of_loss = _flat(
-            torch.autograd.grad(loss, backbone, retain_graph=True, allow_unused=True, materialize_grads=True)
-        )
-        of_divergence = _flat(torch.autograd.grad(divergence, backbone, allow_unused=True, materialize_grads=True))
+        with self._copies.borrow() as networks:
+            networks.load_state_dict(base)
+            networks.train()
+            loss, divergence, _ = self._terms(networks, {**job.given, **batch}, base)
+            backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
+            gradient = partial(torch.autograd.grad, inputs=backbone, allow_unused=True, materialize_grads=True)
+            of_loss, of_divergence = (_flat(gradient(one, retain_graph=True)) for one in (loss, divergence))
         return torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
 
     def _influence(self, participant: Participant, own: State) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from learners.engines.programs import (
     call_with_state,
     remove_prefix,
 )
-from learners.engines.side_by_side import run_each
+from learners.engines.side_by_side import Copies, run_each
 from learners.federated import FederatedLearner, Parts, averaging_server
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import distillation_loss
@@ -247,6 +246,7 @@ class Overseas:
         self._emd = settings.variant != "guest-average"
         self._descend = step_of(loss or task.loss)
         self._plain = task.training(self._descend, shipped=loss is None)
+        self._copies = Copies(self._plain.network)
         self._with_teachers = task.training(self._distillation, shipped=loss is None)
 
     def cost(self, silo: int) -> Cost:
@@ -353,11 +353,11 @@ class Overseas:
         seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
         images = self._plain.prepare(self._plain.draw(self._task.local_training_of(who), generator))["images"]
-        seen, network = [], copy.deepcopy(self._plain.network)
-        for state in (start.base, *copies.values()):
-            network.load_state_dict(state)
+        seen = []
+        with self._copies.borrow() as network, torch.no_grad():
             network.train()  # normalises with the batch, as a student does: equal parameters give equal features
-            with torch.no_grad():
+            for state in (start.base, *copies.values()):
+                network.load_state_dict(state)
                 seen.append(network(images, with_dense=True)[0])
         return dense_problem(seen[0], torch.stack(seen[1:]))
 

@@ -11,11 +11,12 @@ import copy
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +85,26 @@ def run_each(calls: Sequence[Callable[[], Result]], device: torch.device) -> lis
     return [call() for call in calls]
 
 
+class Copies:
+    """Copies of a network to compute with, as many as are borrowed at a time; copying takes longer than a step."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        self._idle: SimpleQueue[nn.Module] = SimpleQueue()
+
+    @contextmanager
+    def borrow(self) -> Iterator[nn.Module]:
+        """Yield a copy that no other thread uses in the ``with`` block; its state is that of its last use."""
+        try:
+            network = self._idle.get_nowait()
+        except Empty:
+            network = copy.deepcopy(self._network)
+        try:
+            yield network
+        finally:
+            self._idle.put(network)
+
+
 class SideBySideEngine:
     """Trains as many vehicles at a time as cores and memory allow, each on one core.
 
@@ -96,7 +117,7 @@ class SideBySideEngine:
         self._workers = workers or cores()
         self._large_step_bytes = large_step_bytes
         self._alone = SequentialEngine()
-        self._networks: dict[Program, SimpleQueue[nn.Module]] = {}
+        self._copies: dict[Program, Copies] = {}
         self._step_bytes: dict[tuple[Program, int], int] = {}
 
     def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
@@ -116,9 +137,9 @@ class SideBySideEngine:
         workers = max(1, min(self._workers, len(small), int(available_bytes() * MEMORY_SHARE) // most))
         while small:
             train, before = train_alone if workers == 1 else train_one, GlobalGenerators()
-            calls = [
-                partial(self._train_fitting, train, jobs[i], self._workspaces(jobs[i].program, workers)) for i in small
-            ]
+            for program in {jobs[i].program for i in small} - self._copies.keys():
+                self._copies[program] = Copies(program.network)
+            calls = [partial(self._train_fitting, train, jobs[i]) for i in small]
             done = {i: one for i, one in zip(small, side_by_side(calls, workers), strict=True) if one is not None}
             if before.moved:  # several threads drew, in any order
                 before.restore()
@@ -136,22 +157,10 @@ class SideBySideEngine:
         results |= zip(left, self._alone.train([jobs[i] for i in left]), strict=True)
         return [results[i] for i in range(len(jobs))]
 
-    def _train_fitting(
-        self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob, networks: SimpleQueue[nn.Module]
-    ) -> Trained | None:
-        """Return the result of a job on a network borrowed from the queue; None if memory does not suffice."""
-        network = networks.get()
-        try:
+    def _train_fitting(self, train: Callable[[TrainingJob, nn.Module], Trained], job: TrainingJob) -> Trained | None:
+        """Return the result of a job on a copy of its network; None if memory does not suffice."""
+        with self._copies[job.program].borrow() as network:
             return run_if_memory_suffices(train, job, network)
-        finally:
-            networks.put(network)
-
-    def _workspaces(self, program: Program, count: int) -> SimpleQueue[nn.Module]:
-        """Return a queue with at least ``count`` copies of a program's network for the threads to borrow."""
-        networks = self._networks.setdefault(program, SimpleQueue())
-        while networks.qsize() < count:
-            networks.put(copy.deepcopy(program.network))
-        return networks
 
     def _bytes_of(self, job: TrainingJob) -> int:
         """Return ``step_bytes`` of a job, measured once for each program and batch size."""
