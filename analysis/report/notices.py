@@ -280,7 +280,8 @@ def _cure_for_links(run: RunData) -> str:
     radio = run.manifest.plugins.get("radio")
     name = clean(radio.name, 40) if radio else "tr37885"
     own = f"check the rates of the radio model '{name}', which are in bit/s"
-    return {"tr37885": "raise radio.bandwidth_hz", "constant": "raise radio.rate_bps"}.get(name, own)
+    cures = {"tr37885": "raise radio.bandwidth_hz", "constant": "raise radio.rate_bps", "table": "see radio.file"}
+    return cures.get(name, own)
 
 
 def _warn_no_streets(run: RunData) -> Iterator[str]:

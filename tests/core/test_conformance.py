@@ -16,7 +16,7 @@ from vnetsim.errors import InputError
 from vnetsim.testing import check_plugin
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "flower"}
+NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "table", "flower"}
 """What needs files, or a package that is not installed everywhere."""
 BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
 SLOW = {
@@ -62,7 +62,7 @@ def one_thread() -> Iterator[None]:
 )
 def test_a_built_in_plugin_keeps_every_law(kind: Any, name: str) -> None:
     if name in NEEDS_DATA:
-        with pytest.raises(InputError, match=r"source\.file|data\.root|needs the package flwr"):
+        with pytest.raises(InputError, match=r"source\.file|radio\.file|data\.root|needs the package flwr"):
             check_plugin(kind.find(name))
         return
     assert len(check_plugin(kind.find(name))) >= 4

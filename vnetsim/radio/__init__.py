@@ -106,5 +106,6 @@ RADIO_MODELS = Kind(
     built_in={
         "tr37885": "vnetsim.radio.models:Tr37885",
         "constant": "vnetsim.radio.models:ConstantRate",
+        "table": "vnetsim.radio.table:RateTable",
     },
 )
