@@ -99,6 +99,7 @@ class RecordedTraffic:
         rsus: positions of the RSUs, in words.
         sha256: hash of its coverage windows.
         dwell: dwell of its windows; None if there are none.
+        outcomes: means of what SUMO itself wrote, by name; empty if the scenario has it write nothing that is read.
     """
 
     scenario: str
@@ -106,6 +107,7 @@ class RecordedTraffic:
     rsus: str
     sha256: str
     dwell: Dwell | None = None
+    outcomes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,7 +129,8 @@ class CellData:
         vehicles: number of vehicles in coverage.
         spent: see ``analysis.loading.RunData.spent``.
         windows: see ``analysis.statistics.participation.windows_with_updates``.
-        series: declared series as metrics, by name; without training, ``TIMING_METRICS``.
+        series: declared series as metrics, by name, or without training ``TIMING_METRICS``; then those of the traffic's
+            ``outcomes``.
         settings: settings of experiment and learner by dotted key, without those of the arm, the cell and the
             traffic.
         notices: notices of the run's own page.

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric, RecordedTraffic, common_series
-from analysis.comparison.measures import TIMING_METRICS, timing_figures, with_equal_commits
+from analysis.comparison.measures import TIMING_METRICS, timing_figures, traffic_metrics, with_equal_commits
 from analysis.formatting import MOST_NAMED, NONE, clean, count, named
 from analysis.loading import load, select_for_page
 from analysis.report.invitations import invitations_of
@@ -45,6 +45,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
     silos = int(settings.get("silos.count", 0))
     figures = run_measures(parts, run.equipped, run.rounds, span_s=run.simulated_s, silos=silos)
     figures |= timing_figures(run) if timed else {}
+    figures |= traffic.outcomes
     cloud = pl.col("aggregator") == CLOUD
     of_cloud = run.measured.filter(cloud)["name"].unique()
     of_rsus = run.measured.filter(~cloud, pl.col("round") > 0, pl.col("name").is_in(of_cloud.implode()))
@@ -65,7 +66,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
         for one in declared
         if (name := one.name + OF_RSUS) in measured
     ]
-    series = TIMING_METRICS if timed else declared
+    series = [*(TIMING_METRICS if timed else declared), *traffic_metrics(traffic.outcomes)]
     since_begin = pl.selectors.by_name("time_s", "end_s", require_all=False) - begin_s
     return CellData(
         entry=entry,
@@ -185,6 +186,7 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
             rsus=_rsu_words(manifest.rsus),
             sha256=clean(entry.sha256, 64),
             dwell=None if windows is None or windows.is_empty() else dwell(windows),
+            outcomes=manifest.traffic_outcomes,
         )
     return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from analysis.comparison.bias import spread_over_directions, spread_over_speeds
 from analysis.comparison.data import CellData, ConditionData, Metric
 from analysis.comparison.tables import spread
 from analysis.comparison.verdicts import Family, pairs_in, verdict_against
-from analysis.formatting import NONE, Table, count, duration, number, quantity, shortened, si
+from analysis.formatting import NONE, Table, clean, count, duration, number, quantity, shortened, si
 from analysis.loading import RunData
 from analysis.report.possible import long_enough, needed, vehicles
 from analysis.statistics.fluctuation import LEAST_ROUNDS
@@ -65,6 +65,29 @@ TIMING_METRICS = (
     _metric("moved_bytes", "Data moved", "B", 0, "Over radio links and between vehicles, whatever became of it."),
 )  # fmt: skip
 """Metrics of runs without training, the one that leads the page first. None has a preferred direction."""
+
+_TRIPS = (
+    _metric(
+        "trips_arrived", "Vehicles arrived", "", 0,
+        "By SUMO's tripinfo, in the whole recorded traffic; means of trips are over these. The same for all arms.",
+    ),
+    _metric("trip_duration_s", "Mean trip duration", "s", 0),
+    _metric("trip_waiting_s", "Mean waiting time", "s", 0),
+    _metric("trip_time_loss_s", "Mean time loss", "s", 0),
+    _metric("trip_depart_delay_s", "Mean departure delay", "s", 0),
+)  # fmt: skip
+_EDGE_SPEED = "edge_speed_kmh."
+_OF_EDGES = "By SUMO's edgeData, over the time that vehicles spent on edges; the same for all arms."
+
+
+def traffic_metrics(outcomes: Mapping[str, float]) -> list[Metric]:
+    """Return the metrics of a traffic's ``outcomes``; none has a preferred direction."""
+    speeds = [
+        _metric(name, f"Mean speed, {clean(name.removeprefix(_EDGE_SPEED), 40)}", "km/h", 0, _OF_EDGES)
+        for name in outcomes
+        if name.startswith(_EDGE_SPEED)
+    ]
+    return [*(one for one in _TRIPS if one.name in outcomes), *speeds]
 
 
 def timing_figures(run: RunData) -> dict[str, float | None]:

@@ -161,8 +161,8 @@ def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at common seeds; empty if there is only one condition.
 
     P-values and intervals are corrected over all arms' pairs in one metric. Compared are the metrics with a preferred
-    direction, or all if none has one. Metrics that a condition measures differently, or that no seed changes, are left
-    out.
+    direction, or all if none has one; and under the first arm the outcomes of the traffic, which all arms share.
+    Metrics that a condition measures differently, or that no seed changes, are left out.
     """
     if len(data.conditions) < 2:
         return []
@@ -171,7 +171,10 @@ def across_conditions(data: ComparisonData) -> list[Family]:
         cells = [cell for cell in data.cells if cell.entry.arm == arm]
         same, _ = common_series(cells, data.record.last_evaluations)
         same = [one for one in same if any(cell.final(one) is not None for cell in cells)]
-        for metric in [one for one in same if one.better] or same:
+        of_traffic = [one for one in same if one.name in cells[0].traffic.outcomes]
+        own = [one for one in same if one not in of_traffic]
+        own = [one for one in own if one.better] or own
+        for metric in [*own, *(of_traffic if arm == data.arms[0] else ())]:
             at = {(cell.entry.condition, cell.entry.seed): cell.final(metric) for cell in cells}
             names = [one.name for one in data.conditions if any(one.name == name for name, _ in at)]
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,9 @@ def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_pat
     assert written >= WRITTEN
     # whole, not cut short where the run directory was read
     assert b"</tripinfos>" in (run / "sumo" / "tripinfos.xml").read_bytes()
+    outcomes = json.loads((run / "manifest.json").read_text())["traffic_outcomes"]
+    assert outcomes["trips_arrived"] == 0
+    assert outcomes["edge_speed_kmh.edges"] > 0
     (note,) = (note for note in (run / "manifest.json").read_text().splitlines() if "has SUMO write" in note)
     assert str(run / "sumo") in note
 

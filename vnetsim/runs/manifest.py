@@ -184,10 +184,11 @@ class Manifest:
         ended_by: str | None = None,
         radio: Mapping[str, Any] | None = None,
         facts: Mapping[str, str] | None = None,
+        outcomes: Mapping[str, float] | None = None,
     ) -> None:
         """Record the end of the run: status, simulated time (s), wall time by stage (s), rates, peak memory.
 
-        ``facts`` replace those of the learner from the start of the run.
+        ``facts`` replace those of the learner from the start of the run. For ``outcomes`` see ``traffic_outcomes``.
         """
         # the traffic's entry may have changed while it was read
         ending: dict[str, Any] = {
@@ -200,6 +201,8 @@ class Manifest:
         }
         ending["peak_memory_bytes"] = peak_memory()
         learner = {"learner": {**self._record["learner"], "facts": dict(facts)}} if facts else {}
+        if outcomes:
+            ending["traffic_outcomes"] = dict(outcomes)
         traffic = traffic_record(self._traffic.info, self._equipped)
         record = {**self._record, "traffic": traffic, **learner, **ending}
         self._run.write_json("manifest.json", record)

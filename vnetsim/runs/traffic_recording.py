@@ -22,6 +22,7 @@ from vnetsim.scenario.plugins import ResolvedPlugin
 from vnetsim.scenario.trust import asks_for_trust
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
+from vnetsim.traffic.sumo.trips import traffic_outcomes
 
 REPORT_EVERY = 64  # windows between two updates of the progress line
 SAFE_EVERY_S = 5.0
@@ -80,7 +81,12 @@ def record_mobility(
             whole, pieces = windows.joined()
             run.put(whole, remove=pieces)
             clock.mark("tables")
-            manifest.close("finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic")
+            outcomes, unread = traffic_outcomes(run.path / SUMO)
+            for note in unread:
+                progress.note(note)
+            manifest.close(
+                "finished", time_s=traffic.time_s, wall_s=clock.stages, ended_by="traffic", outcomes=outcomes
+            )
     return folder
 
 

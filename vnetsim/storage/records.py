@@ -148,6 +148,7 @@ class ManifestRecord:
     computers: list[ComputerEntry] = field(default_factory=list)
     radio_unit_w: dict[str, float] = field(default_factory=dict)
     plugins: dict[str, PluginEntry] = field(default_factory=dict)
+    traffic_outcomes: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

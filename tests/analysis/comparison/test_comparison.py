@@ -1,16 +1,18 @@
 """Verdicts in words, figures and the page of a comparison, from made-up cells."""
 
+import itertools
 import math
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-from made_cells import ACCURACY, LOSS, cell, compare_pairs, comparison, condition
+from made_cells import ACCURACY, LOSS, TRAFFIC, cell, compare_pairs, comparison, condition
 from scipy import stats
 
 from analysis.comparison.data import CellData, ComparisonData, ConditionData, Metric
 from analysis.comparison.loading import with_metrics
+from analysis.comparison.measures import traffic_metrics
 from analysis.comparison.pairs import Columns, ComparedPair, compare_together, correct_together
 from analysis.comparison.plots import (
     mean_and_interval,
@@ -24,6 +26,7 @@ from analysis.comparison.tables import (
 from analysis.comparison.verdicts import (
     Family,
     across_arms,
+    across_conditions,
     corrected_words,
     figures_of,
     p_words,
@@ -187,6 +190,23 @@ def test_a_metric_is_corrected_over_the_arms_of_all_conditions(ten):
     assert without.arms == ("a", "b", "c")
     table = overview_table(without, ACCURACY, [])
     assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
+
+
+def test_outcomes_of_the_traffic_are_compared_once_for_all_arms():
+    (metric,) = traffic_metrics({"trip_waiting_s": 0.0, "something": 1.0})
+    conditions = []
+    for number, name in enumerate("xy"):
+        cells = []
+        for arm, seed in itertools.product("ab", range(6)):
+            found = {"trip_waiting_s": 10.0 * number + seed % 3}
+            more = {"figures": found, "series": {"accuracy": ACCURACY, metric.name: metric}}
+            traffic = replace(TRAFFIC, outcomes=found)
+            cells.append(cell(arm, seed, [0.1 * seed, 0.2], condition=name, traffic=traffic, **more))
+        conditions.append(condition(cells, (), ACCURACY, name=name))
+    families = [one for one in across_conditions(comparison(*conditions)) if one.metric is metric]
+    assert [one.within for one in families] == ["a"]
+    assert families[0].pairs[0].found.mean == pytest.approx(-10.0)
+    assert {one.metric.name for one in across_conditions(comparison(*conditions))} == {"accuracy", "trip_waiting_s"}
 
 
 def test_warnings_name_the_condition_unless_they_hold_under_all(ten):

@@ -1,0 +1,98 @@
+"""Reads means from the ``tripinfo`` and ``edgeData`` files that a scenario has SUMO write."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from vnetsim.errors import InputError
+from vnetsim.xml_files import XmlFile
+
+_MEANS = {
+    "duration": "trip_duration_s",
+    "waitingTime": "trip_waiting_s",
+    "timeLoss": "trip_time_loss_s",
+    "departDelay": "trip_depart_delay_s",
+}
+"""Attributes of ``tripinfo`` elements, and the names of their means."""
+ARRIVED = "trips_arrived"
+EDGE_SPEED = "edge_speed_kmh"
+"""Prefix of the names of mean speeds; a dot and the id of the ``edgeData`` element follow."""
+
+
+def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
+    """Return outcomes of one SUMO run by name, and notes on files that could not be read.
+
+    Of vehicles that arrived: their number and means of ``tripinfo``. Of each ``edgeData`` element that has speeds: the
+    mean over the time that vehicles spent on edges. Persons, and lanes of ``laneData``, are not read.
+
+    Args:
+        folder: SUMO's output files, plain or gzipped XML; others are ignored. It need not exist.
+    """
+    found: dict[str, float] = {}
+    notes = []
+    readers = {"tripinfos": _read_trips, "meandata": _read_edges}
+    for path in sorted(folder.glob("*.xml*")):
+        if reader := readers.get(_root(path)):
+            try:
+                found |= reader(path)
+            except InputError as error:
+                notes.append(f"{error} It is left out of what comparisons compare.")
+    return found, notes
+
+
+def _root(path: Path) -> str:
+    """Return the name of a file's first element; empty if it is not XML."""
+    elements: list[str] = []
+    try:
+        for _ in XmlFile(path, lambda name, _: elements.append(name)).pieces():
+            if elements:
+                break
+    except InputError:
+        return ""
+    return elements[0] if elements else ""
+
+
+def _read_trips(path: Path) -> dict[str, float]:
+    """Return the number of arrived vehicles and their means; without means if none arrived."""
+    sums, arrived = defaultdict[str, float](float), 0
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal arrived
+        # with tripinfo-output.write-unfinished the arrival of others is -1; vaporized vehicles were removed on the way
+        if name != "tripinfo" or not _number(attributes, "arrival") >= 0 or attributes.get("vaporized"):
+            return
+        arrived += 1
+        for attribute, mean in _MEANS.items():
+            sums[mean] += _number(attributes, attribute)
+
+    XmlFile(path, start).read()
+    means = {name: total / arrived for name, total in sums.items()}
+    return {ARRIVED: arrived, **{name: mean for name, mean in means.items() if math.isfinite(mean)}}
+
+
+def _read_edges(path: Path) -> dict[str, float]:
+    """Return mean speeds (km/h) by ``EDGE_SPEED`` and id, over all intervals."""
+    metres, seconds, of = defaultdict[str, float](float), defaultdict[str, float](float), ""
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal of
+        if name == "interval":
+            of = attributes.get("id", "")
+        spent_s, speed_mps = _number(attributes, "sampledSeconds"), _number(attributes, "speed")
+        if name == "edge" and spent_s > 0 and math.isfinite(speed_mps):
+            metres[of] += spent_s * speed_mps
+            seconds[of] += spent_s
+
+    XmlFile(path, start).read()
+    return {f"{EDGE_SPEED}.{name}": 3.6 * metres[name] / seconds[name] for name in seconds}
+
+
+def _number(attributes: Mapping[str, str], name: str) -> float:
+    """Return an attribute as a number; NaN if it is missing or no number."""
+    try:
+        return float(attributes.get(name, "nan"))
+    except ValueError:
+        return math.nan
