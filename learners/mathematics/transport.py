@@ -162,7 +162,7 @@ def _require_solved(gaps: Sequence[float]) -> None:
     if unsolved:
         raise RunError(
             f"{len(unsolved)} of {len(gaps)} transport problems were not solved (largest duality gap "
-            f"{max(unsolved):.1e}); learning.solver=pot may solve them."
+            f"{max(unsolved):.1e}); the solver pot may solve them (FedEFM: learning.solver=pot)."
         )
 
 
