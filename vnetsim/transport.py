@@ -5,6 +5,7 @@ The solver is FedEFM's, which needs thousands of such problems per round.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -65,8 +66,8 @@ def emd(
             f"{tuple(cost.shape)}."
         )
     try:
-        batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1], cost.shape[:-2])
-    except RuntimeError:
+        batch = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], cost.shape[:-2])
+    except ValueError:
         shapes = tuple(a.shape), tuple(b.shape), tuple(cost.shape)
         raise InputError(f"emd: the leading dimensions of shapes {shapes} do not broadcast.") from None
     rows, columns = (one.expand(*batch, -1).reshape(-1, one.shape[-1]) for one in (a, b))
