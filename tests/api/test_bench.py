@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -9,11 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import tomli_w
+from polars.testing import assert_frame_equal
 from small_runs import SCENARIOS, interrupted_at
 
 import vnetsim
+import vnetsim.storage.disk
 import vnetsim.study.cells
 from vnetsim.errors import InputError
 from vnetsim.learning.kinds import LEARNERS
@@ -23,6 +28,8 @@ from vnetsim.study.bench import asked_arm, load_track, refuse_other_files, track
 
 HOSTILE = "</td><script>alert(1)</script> | `x` [y](javascript:z)"
 SEEDS = 3
+SUFFIXES = {".csv", ".parquet", ".py"}
+"""Of the files that come with a data card."""
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +321,89 @@ def test_a_check_holds_the_mean_of_the_metric_and_what_no_training_decides(cli):
     Path("row.json").write_text(json.dumps(row))
     done = cli("bench", "check", "row.json", "--seeds", "0:2")
     assert done.status == 1, "the baseline's policy asks for no loss"
+
+
+@pytest.fixture
+def published(tiny) -> list[int]:
+    """Commits of the baseline at each seed of the tiny track, which plays all of its traffic, in a shipped row."""
+    traffic, rounds = {"end_s": 90, "repeat": False}, {"quorum": 4, "invited": 6}
+    tiny(settings={"rounds": 1000, "device": "cpu", "traffic": traffic, "round": rounds})
+    row = vnetsim.bench("tiny", progress=False).path
+    Path("scenarios/bench/rows/tiny").mkdir(parents=True)
+    row.rename("scenarios/bench/rows/tiny/one.json")
+    return [one["baseline"]["commits"] for one in row_of(Path("scenarios/bench/rows/tiny/one.json"))["seeds"]]
+
+
+def replay(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script that comes with traces, in a Python that finds no package."""
+    return subprocess.run([sys.executable, "-IS", folder / "replay.py"], capture_output=True, text=True, check=False)
+
+
+def test_traces_without_vnetsim_have_the_commits_of_the_published_row(published, cli, tmp_path, monkeypatch):
+    with interrupted_at(vnetsim.study.cells, "_play", 2), pytest.raises(KeyboardInterrupt):
+        vnetsim.bench_traces("tiny", to="traces", progress=False)
+    assert not Path("traces").exists()
+    assert cli("bench", "traces", "tiny", "--to", "traces", status=0).out == "traces: traces\n"
+    done = replay(tmp_path / "traces")
+    lines = [f"tiny, seed {seed}: {n} commits, {n} published" for seed, n in enumerate(published)]
+    assert (done.stdout.splitlines(), done.stderr, done.returncode) == (lines, "", 0)
+    card = json.loads(Path("traces/croissant.json").read_text())
+    files = {one["@id"]: one["sha256"] for one in card["distribution"]}
+    assert files == {path.name: sha256_of(path) for path in Path("traces").iterdir() if path.suffix in SUFFIXES}
+    run = vnetsim.load("bench/tiny-v0").runs["baseline", "", 1]
+    for one in card["recordSet"]:
+        (name,) = {field["source"]["fileObject"]["@id"] for field in one["field"]}
+        table = (
+            pl.read_parquet(f"traces/{name}")
+            if name.endswith("parquet")
+            else pl.read_csv(f"traces/{name}", infer_schema_length=None)
+        )
+        assert table.columns == [field["source"]["extract"]["column"] for field in one["field"]]
+        if name in {"windows.csv", "rounds.csv", "participations.csv"}:
+            mine = getattr(run, one["name"]).select(table.columns[2:])
+            assert_frame_equal(table.filter(seed=1).select(mine.columns), mine, check_dtypes=False)
+    altered = Path("traces/participations.csv")
+    altered.write_text(altered.read_text().replace(",committed,", ",stale,", 1))
+    assert replay(tmp_path / "traces").returncode == 1
+
+    def stop_at_the_card(source: Path, target: Path) -> None:
+        if target.name == "croissant.json":
+            raise KeyboardInterrupt
+        source.rename(target)
+
+    monkeypatch.setattr(vnetsim.storage.disk, "replace", stop_at_the_card)
+    with pytest.raises(KeyboardInterrupt):
+        vnetsim.bench_traces("tiny", to="cut", progress=False)
+    assert not any(Path("cut").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["tiny", "--to", "scenarios"], "scenarios: there is something already; name a new folder."),
+        (["tiny", "--to", "bench/beside.txt"], "beside.txt: there is something already"),
+        (["tyni", "--to", "new"], "unknown track 'tyni'. Available: tiny."),
+    ],
+)
+@pytest.mark.usefixtures("tiny")
+def test_traces_are_refused_before_anything_runs(cli, options, says):
+    Path("bench").mkdir()
+    Path("bench/beside.txt").touch()
+    done = cli("bench", "traces", *options)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert says in done.err
+    assert [path.name for path in Path("bench").iterdir()] == ["beside.txt"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.usefixtures("tiny")
+def test_the_data_card_is_valid_croissant():
+    mlcroissant = pytest.importorskip("mlcroissant")
+    vnetsim.bench_traces("tiny", to="traces", progress=False)
+    data = mlcroissant.Dataset("traces/croissant.json")
+    assert not data.metadata.ctx.issues.errors
+    for one in data.metadata.record_sets:
+        assert next(iter(data.records(one.uuid)))
 
 
 FROZEN = {

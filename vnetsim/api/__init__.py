@@ -21,7 +21,7 @@ Examples:
     True
 """
 
-from vnetsim.api.benchmark import BenchCheck, BenchRow, bench, bench_check, bench_table
+from vnetsim.api.benchmark import BenchCheck, BenchRow, bench, bench_check, bench_table, bench_traces
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
 from vnetsim.api.placement import Placement, place
@@ -44,6 +44,7 @@ __all__ = [
     "bench",
     "bench_check",
     "bench_table",
+    "bench_traces",
     "compare",
     "export",
     "load",

@@ -1,4 +1,4 @@
-"""The benchmark from Python: ``vnetsim bench``, ``vnetsim bench table`` and ``vnetsim bench check``."""
+"""The benchmark from Python: ``vnetsim bench``, and its commands ``table``, ``check`` and ``traces``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.storage.bench_track import Track
 from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import BenchRecord, BenchSeed
-from vnetsim.study.bench import BASELINE, BenchArm, asked_arm, bench_folder, load_track, refuse_other_traffic
+from vnetsim.study.bench import (
+    BASELINE,
+    BenchArm,
+    asked_arm,
+    bench_folder,
+    load_track,
+    refuse_other_traffic,
+    track_names,
+)
 from vnetsim.study.bench_rows import COUNTED, arm_of_row, differences, differing_means, read_row, row_file
 from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
@@ -222,6 +230,90 @@ def bench_check(
     return BenchCheck(agrees=agrees, lines=lines)
 
 
+def bench_traces(
+    *tracks: str,
+    to: str | os.PathLike[str],
+    workers: int = 1,
+    progress: Show = None,
+    command: Sequence[str] | None = None,
+) -> Path:
+    """Write the tracks' traffic and schedules as tables that need no vnetsim: ``vnetsim bench traces``.
+
+    The schedule is that of the baseline of each track's first task, at size ``small``; nothing is trained. The folder
+    has tables in CSV and Parquet, ``croissant.json``, which describes them, and ``replay.py``, which counts commits.
+
+    Args:
+        tracks: names; default all of them.
+        to: folder to make.
+        workers: cells to run at once.
+        progress: see ``vnetsim.run``.
+        command: see ``vnetsim.run``.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: a track does not exist, its files or traffic have changed, or ``to`` is not empty.
+        RunError: cells failed, or ``to`` cannot be written.
+        KeyboardInterrupt: the call was interrupted; the same call continues.
+    """
+    names = [text_of(one, "tracks") for one in tracks] or track_names()
+    arms = [asked_arm(load_track(name), {}, None, None) for name in dict.fromkeys(names)]
+    claim("analysis")
+    from analysis.export.paper import refuse_what_is_there  # noqa: PLC0415 - matplotlib only for figures
+    from analysis.export.traces import TrackTraces, export_traces  # noqa: PLC0415
+
+    target, found = Path(path_of(to, "to")), []
+    refuse_what_is_there(target)  # before minutes of simulation
+    with display_of(progress) as display:
+        for arm in arms:
+            seeds = range(len(arm.track.windows))
+            folder = _run_cells(arm, seeds, HOME, display, timing_only=True, workers=workers, command=command)
+            cells = Study(folder).runs
+            runs = [cells[BASELINE, "", seed].path for seed in seeds]
+            found.append(TrackTraces(track=arm.track, runs=runs, commits=_published_commits(arm)))
+        display.stage("writing")
+        return export_traces(found, target)
+
+
+def _published_commits(arm: BenchArm) -> Sequence[int | None]:
+    """Return the commits of the baseline at each seed from a shipped row; None where no row has them."""
+    for file in sorted((bench_folder() / "rows" / arm.track.name).glob("*.json")):
+        row, _ = read_row(file)
+        if (row.size, row.task) == (arm.track.size, arm.task):
+            return [one.baseline.commits for one in row.seeds]
+    return [None] * len(arm.track.windows)
+
+
+def _run_cells(
+    arm: BenchArm,
+    seeds: Sequence[int],
+    home: Path,
+    display: ProgressDisplay,
+    *,
+    device: str | None = None,
+    timing_only: bool = False,
+    workers: int,
+    command: Sequence[str] | None,
+) -> Path:
+    """Run the missing cells of baseline and arm below ``home``, and return their folder; RunError if any failed."""
+    track = arm.track
+    display.stage("loading")
+    plan = arm.plan(seeds, [] if device is None else [(("device",), device)], timing_only=timing_only)
+    folder = home / f"{track.name}-{track.version}"
+    failed = run_comparison(
+        plan,
+        folder,
+        command=command or [f"vnetsim.bench({track.name!r})"],
+        progress=display,
+        workers=workers,
+        check=partial(refuse_other_traffic, track, seeds),
+    )
+    if failed:
+        raise RunError(f"{len(failed)} cells failed, the first by: {next(iter(failed.values()))}")
+    return folder
+
+
 def _run(
     arm: BenchArm,
     seeds: Sequence[int],
@@ -234,19 +326,7 @@ def _run(
 ) -> BenchRecord:
     """Run the missing cells of baseline and arm below ``home``, and return the row; RunError if any cell failed."""
     track, task = arm.track, arm.track.tasks[arm.task]
-    display.stage("loading")
-    plan = arm.plan(seeds, [] if device is None else [(("device",), device)])
-    folder = home / f"{track.name}-{track.version}"
-    failed = run_comparison(
-        plan,
-        folder,
-        command=command or [f"vnetsim.bench({track.name!r})"],
-        progress=display,
-        workers=workers,
-        check=partial(refuse_other_traffic, track, seeds),
-    )
-    if failed:
-        raise RunError(f"{len(failed)} cells failed, the first by: {next(iter(failed.values()))}")
+    folder = _run_cells(arm, seeds, home, display, device=device, workers=workers, command=command)
     claim("analysis")
     from analysis.comparison.bench import values_of  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""``vnetsim bench``: an arm on a frozen track, the table of all rows, and a row run again."""
+"""``vnetsim bench``: an arm on a frozen track, the table of all rows, a row run again, and the traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vnetsim.cli.options import OutputPath, settings_of, typed
 from vnetsim.errors import RunError
 from vnetsim.standard_streams import plain
 
-bench = App(name="bench", help="Run an arm on a frozen track beside its baseline; show and check rows.")
+bench = App(name="bench", help="Run an arm on a frozen track beside its baseline; show and check rows; write traces.")
 
 Workers = Annotated[int, Parameter(help="Cells to run at once, each in a process of its own.")]
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="")]
@@ -106,4 +106,16 @@ def check(
         print(plain(line))
     if not found.agrees:
         raise RunError(f"{row}: came out otherwise here.")
+    return 0
+
+
+@bench.command
+def traces(*tracks: str, to: Path, workers: Workers = 1) -> int:
+    """Write the tracks' traffic and schedules as CSV and Parquet, with a data card and a script that replays them.
+
+    Args:
+        tracks: Names of tracks; default: all four.
+        to: Folder to make.
+    """
+    print(plain(f"traces: {vnetsim.bench_traces(*tracks, to=to, workers=workers, command=typed())}"))
     return 0

@@ -159,8 +159,10 @@ class BenchArm:
         files = {key: code_file(name) for key, name in named.items() if isinstance(name, str) and not self.control}
         return {key: sha256_of(file) for key, file in files.items() if file is not None}
 
-    def plan(self, seeds: Sequence[int], options: Sequence[Override] = ()) -> Plan:
+    def plan(self, seeds: Sequence[int], options: Sequence[Override] = (), *, timing_only: bool = False) -> Plan:
         """Return the cells of the baseline and the arm at these seeds; ``options`` are settings for both.
+
+        With ``timing_only`` they are not trained: the schedule of a learner is the same, unless it depends on losses.
 
         Raises:
             InputError: a learner or setting is unknown, or a file of the track has changed.
@@ -178,7 +180,9 @@ class BenchArm:
             "arms": [self._table(*arm) for arm in arms[: 1 if self.is_baseline else 2]],
         }
         where = f"{bench_folder() / track.name}.toml (size {track.size})"
-        return Expansion(values, options, where=where, folder=bench_folder(), trust=False, least=1).plan(None)
+        return Expansion(
+            values, options, where=where, folder=bench_folder(), trust=False, least=1, timing_only=timing_only
+        ).plan(None)
 
     def _table(self, name: str, learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return an arm as a table ``[[arms]]``, with those of the task's learning settings that its learner has."""
