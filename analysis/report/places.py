@@ -15,11 +15,13 @@ from analysis.formatting import Table, clean, count, number, percent, plural, sh
 from analysis.plots.place import covered_extent, frame
 from analysis.report.page import Section, environment
 from analysis.style import BLACK, BLUE, FULL_IN, GREY, PALE, SKY, Figure, Panel, axes, drawing, styled, to_svg
-from vnetsim.coverage.rsu import Rsu
+from vnetsim.coverage.rsu import Rsu, lanes_within
 from vnetsim.storage.folder import Folder
 
 Floats = NDArray[np.float64]
 PAGE = "place.html"
+_MOST_POINTS = 20_000
+"""Most points of lanes that the map draws as lines."""
 
 
 def places_page(
@@ -65,17 +67,19 @@ def places_page(
 
 
 def _map(rsus: pl.DataFrame, candidates: Sequence[Rsu], lanes: Sequence[Floats]) -> Panel:
-    """Draw all lanes, the candidates, and the chosen RSUs with rank and disc."""
-    west, east, south, north = covered_extent([Rsu(**row) for row in rsus[:, :4].iter_rows(named=True)])
-    points = np.concatenate([*lanes, [(rsu.x_m, rsu.y_m) for rsu in candidates], [(west, south), (east, north)]])
-    (west, south), (east, north) = points.min(axis=0), points.max(axis=0)
+    """Draw the lanes around the candidates, the candidates, and the chosen RSUs with rank and disc."""
+    west, east, south, north = covered_extent(candidates)
+    box = (west + east) / 2, (south + north) / 2, (east - west) / 2, (north - south) / 2
+    lanes = lanes_within(lanes, [box])
     aspect = (east - west) / (north - south)
     wide = min(FULL_IN - 0.8, 5.6 * aspect)
     figure = Figure((FULL_IN, wide / aspect + 0.6))
     ax = axes(figure, right=FULL_IN - 0.68 - wide)
     gap = np.full((1, 2), np.nan)
     if lanes:
-        ax.plot(*np.concatenate([part for lane in lanes for part in (lane, gap)]).T, color=PALE, linewidth=0.8)
+        points = np.concatenate([part for lane in lanes for part in (lane, gap)])
+        # as a picture, so that the page of a city does not have megabytes of lines
+        ax.plot(*points.T, color=PALE, linewidth=0.8, rasterized=len(points) > _MOST_POINTS)
     ax.plot([rsu.x_m for rsu in candidates], [rsu.y_m for rsu in candidates], "o", color=GREY, markersize=2.5)
     for rank, (x_m, y_m, range_m) in enumerate(rsus.select("x_m", "y_m", "range_m").iter_rows(), 1):
         ax.add_patch(Circle((x_m, y_m), range_m, facecolor=SKY, alpha=0.25, edgecolor="none"))
@@ -84,7 +88,7 @@ def _map(rsus: pl.DataFrame, candidates: Sequence[Rsu], lanes: Sequence[Floats])
     frame(ax, (west, east, south, north))
     caption = (
         f"Triangles are the {plural(rsus.height, 'RSU')} in the order of choice, with their range; dots are the "
-        f"{plural(len(candidates), 'candidate')}. " + ("Lines are lanes." if lanes else "No road net is known.")
+        f"{plural(len(candidates), 'candidate')}. " + ("Lines are lanes." if lanes else "No lane is known there.")
     )
     return Panel(name="places", title="Where the RSUs are", caption=caption, svg=to_svg(figure, "places"), wide=True)
 

@@ -67,6 +67,9 @@ def test_runs_and_sumo_read_the_file(
         traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(rsu=rsu)))
         traffic.close()
         assert {(one.id, one.x_m, one.y_m, one.range_m) for one in traffic.rsus} == expected
+    names = ", ".join(sorted(made.rsus["id"]))
+    (note,) = (one for one in vnetsim.place(own, budget=1, out=tmp_path / "out").page.notes if "Left out" in one)
+    assert note.startswith(f"Left out: the scenario's own RSUs ({names}). Places are chosen as if there were none")
 
 
 def place(*arguments: object, status: int = 0) -> None:

@@ -47,7 +47,7 @@ def map_frame(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
 
 def near_lanes(lanes: Sequence[NDArray[np.float64]], rsus: Sequence[Rsu]) -> tuple[NDArray[np.float64], ...]:
     """Return the lanes, polylines (points, 2) in m, whose bounding box is near an RSU."""
-    return _within(lanes, [(one.x_m, one.y_m, near_m(one), near_m(one)) for one in rsus])
+    return lanes_within(lanes, [(one.x_m, one.y_m, near_m(one), near_m(one)) for one in rsus])
 
 
 def map_lanes(
@@ -57,14 +57,14 @@ def map_lanes(
 
     ``lanes`` are polylines (points, 2) in m by id.
     """
-    shown = _within(list(lanes.values()), [map_frame(rsus)])
+    shown = lanes_within(list(lanes.values()), [map_frame(rsus)])
     if len(shown) <= _MOST_LANES:
         return shown, ()
     note = f"Maps show only the streets near an RSU: there are {len(shown):,} lanes in the frame."
     return near_lanes(shown, rsus), (note,)
 
 
-def _within(
+def lanes_within(
     lanes: Sequence[NDArray[np.float64]], boxes: Sequence[tuple[float, float, float, float]]
 ) -> tuple[NDArray[np.float64], ...]:
     """Return the lanes whose bounding box touches a box: centre x, centre y, half the width, half the height (m)."""

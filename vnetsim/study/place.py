@@ -44,7 +44,7 @@ from vnetsim.storage.records import RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.traffic import check_recording, deciding_settings
 from vnetsim.traffic.net_file import NetFile
-from vnetsim.traffic.sumo.config import check_scenario_files, options_of
+from vnetsim.traffic.sumo.config import check_scenario_files, options_of, rsu_ids
 
 By = Literal["commits", "covered"]
 RSUS = "rsus.add.xml"
@@ -57,6 +57,8 @@ _WINDOWS = 256
 """Windows whose paths are in memory at once."""
 _SITES, _LINKS, _POSITIONS = 20, 50, 1000
 """For the time of a participation: sites, links at each, and least positions kept of each piece of the recording."""
+_NAMED = 5
+"""Most RSUs of the scenario that a note names."""
 _PASSES = 6
 """Work of training on an image, in forward passes: forward and backward pass (3) of two views, as in FLSimCo."""
 
@@ -134,6 +136,12 @@ def place(
     table = pl.DataFrame({**columns, "adds": [pick.adds for pick in picks]})
     table = table.with_columns(reached=pl.col("adds").cum_sum(), share=pl.col("adds").cum_sum() / vehicles)
     notes = [*_notes(recorded, needed_s), f"No choice of {budget} reaches more than {most} vehicles."]
+    if own := rsu_ids(Path(experiment.scenario)) if is_sumo(experiment.scenario) else []:
+        more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+        notes.append(
+            f"Left out: the scenario's own RSUs ({', '.join(own[:_NAMED])}{more}). Places are chosen as if there were "
+            f"none, and a run with --rsu {RSUS} has only the chosen ones."
+        )
     given_m = experiment.traffic.range_m
     if given_m and all(rsu.range_m != given_m for rsu in places):
         notes.append(f"traffic.range_m = {given_m:g} has no effect: every POI of {candidates} names its own range.")

@@ -98,6 +98,19 @@ def building_files(config: Path) -> list[Path]:
     return list(found)
 
 
+def rsu_ids(config: Path) -> list[str]:
+    """Return the sorted ids of the RSUs (POIs of type ``rsu``) in the additional files of a configuration."""
+    found = set[str]()
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        if name == "poi" and attributes.get("type") == "rsu":
+            found.add(attributes.get("id", ""))
+
+    for file in _listed_files(config, _ADDITIONAL):
+        read_leniently(file, start)
+    return sorted(found)
+
+
 def check_scenario_files(experiment: Experiment) -> Experiment:
     """Check a SUMO experiment against the scenario's files, and set ``radio.file`` if it needs buildings.
 
