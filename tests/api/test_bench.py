@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -340,7 +341,8 @@ def replay(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_traces_without_vnetsim_have_the_commits_of_the_published_row(published, cli, tmp_path, monkeypatch):
-    with interrupted_at(vnetsim.study.cells, "_play", 2), pytest.raises(KeyboardInterrupt):
+    stopped = re.escape(shlex.quote("vnetsim.bench_traces('tiny', to='traces')"))
+    with interrupted_at(vnetsim.study.cells, "_play", 2), pytest.raises(KeyboardInterrupt, match=stopped):
         vnetsim.bench_traces("tiny", to="traces", progress=False)
     assert not Path("traces").exists()
     assert cli("bench", "traces", "tiny", "--to", "traces", status=0).out == "traces: traces\n"
@@ -375,6 +377,9 @@ def test_traces_without_vnetsim_have_the_commits_of_the_published_row(published,
     with pytest.raises(KeyboardInterrupt):
         vnetsim.bench_traces("tiny", to="cut", progress=False)
     assert not any(Path("cut").iterdir())
+    with interrupted_at(vnetsim.study.cells, "_play", 0):  # the cells of rows are still there
+        row = vnetsim.bench("tiny", progress=False).path
+    assert [one["baseline"]["commits"] for one in row_of(row)["seeds"]] == published
 
 
 @pytest.mark.parametrize(

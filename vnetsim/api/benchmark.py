@@ -264,11 +264,13 @@ def bench_traces(
     from analysis.export.traces import TrackTraces, export_traces  # noqa: PLC0415
 
     target, found = Path(path_of(to, "to")), []
+    again = command or [f"vnetsim.bench_traces({''.join(f'{one!r}, ' for one in tracks)}to={str(target)!r})"]
     refuse_what_is_there(target)  # before minutes of simulation
     with display_of(progress) as display:
         for arm in arms:
+            display.note(f"track {arm.track.words}")
             seeds = range(len(arm.track.windows))
-            folder = _run_cells(arm, seeds, HOME, display, timing_only=True, workers=workers, command=command)
+            folder = _run_cells(arm, seeds, HOME, display, timing_only=True, workers=workers, command=again)
             cells = Study(folder).runs
             runs = [cells[BASELINE, "", seed].path for seed in seeds]
             found.append(TrackTraces(track=arm.track, runs=runs, commits=_published_commits(arm)))
