@@ -20,7 +20,7 @@ DATA ?= data
 # The wheel is tried with these as well, where they are installed.
 OTHER_PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help run quick test test-all setup lint types contracts wheel docs check benchmark gpu-check gpu-paper fuzz clean
+.PHONY: help run quick test test-all setup lint types contracts wheel docs gallery check benchmark gpu-check gpu-paper fuzz clean
 
 help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-all   every test, and those of the learners with the engine that is not the default"
 	@echo "make check      lint, types, import contracts, wheel, documentation"
 	@echo "make docs       the documentation, into site/"
+	@echo "make gallery    run the commands of docs/gallery and draw their pictures (20 minutes)"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
 	@echo "make gpu-check  the learners on a GPU against the CPU, and their speeds there (GPU=cuda:1 another one)"
 	@echo "make gpu-paper  nine minutes of STUDY=flsimco-fig5 at the paper's size on a GPU, with DATA=folder; again goes on"
@@ -79,6 +80,10 @@ wheel: $(INSTALLED)
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html; with search: $(BIN)/python -m http.server --directory site"
+
+# Runs are below runs/gallery; those that are there are not repeated.
+gallery: $(INSTALLED)
+	$(BIN)/python docs/gallery.py
 
 check: lint types contracts wheel docs
 

@@ -41,7 +41,7 @@ img { max-width: 100%; }
 
 def pages(root: Path) -> list[str]:
     """Return the Markdown files that the wheel's documentation shows, in its order."""
-    parts = ("docs/how-to", "docs/explanation", "scenarios/plugins", "scenarios/studies")
+    parts = ("docs/gallery", "docs/how-to", "docs/explanation", "scenarios/plugins", "scenarios/studies")
     others = [path.relative_to(root).as_posix() for part in parts for path in sorted((root / part).glob("*.md"))]
     return [*_FRONT[:2], *others, "scenarios/README.md", "scenarios/own_learner.md", _FRONT[2], "SECURITY.md"]
 
