@@ -17,14 +17,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md", "scenarios/studies/headline.md")
 BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEADLINE = "headline"
-_METHOD = "another method: FedEFM (GTSRB), FedCo (CIFAR-10), which send more"
-_FEWER_STEPS = "for comparison: fewer local steps (GTSRB 6 of 12, CIFAR-10 2 of 5)"
+_METHOD = "another method, which sends more: FedEFM (GTSRB), FedCo (CIFAR-10)"
+_FEWER_STEPS = "for comparison: about half the training"
 FINDING = {
     "data by Dirichlet 0.1": "few classes in each car",
     "FedEFM": _METHOD,
     "FedCo": _METHOD,
-    "invite the fastest to finish": "the RSU invites who will probably finish first",
-    "sharp camera - as shipped": "a camera that blurs no image",
+    "invite the fastest to finish": "invite whoever will finish first",
+    "sharp camera - as shipped": "a camera without blur",
     "control: half the steps": _FEWER_STEPS,
     "control: two steps of five": _FEWER_STEPS,
 }
@@ -114,7 +114,7 @@ def studies_table(studies: Path) -> str:
 def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str:
     """Return the results of the study ``headline``: a line for each change, a column for each size.
 
-    With ``words`` only the changes among them, in their order, and called by them.
+    With ``words`` only the changes among them, in their order, called by them, and no number of seeds.
     """
     sizes = [row for row in read(studies / "results.csv") if row["study"] == HEADLINE and not row["result"]]
     lines: dict[str, dict[str, str]] = {name: {} for name in (words or {}).values()}
@@ -128,7 +128,7 @@ def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str
             if words is None or change in words:
                 line = lines.setdefault(words[change] if words else change, {})
                 line[row["size"]] = f"**{value}**" if found["verdict"] else value
-    head = (f"{row['images']}, {row['arms']}, {seeds[row['size']]} seeds" for row in sizes)
+    head = (f"{row['images']}, {row['arms']}" + ("" if words else f", {seeds[row['size']]} seeds") for row in sizes)
     return table(
         ("change", *head),
         [(change, *(values.get(row["size"], "\u2013") for row in sizes)) for change, values in lines.items()],
