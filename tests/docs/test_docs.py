@@ -143,12 +143,11 @@ def test_the_python_of_the_readme_is_that_of_the_package():
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in results:
             assert hasattr(results[node.value.id], node.attr), node.attr
             read.add(node.attr)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            assert isinstance(node.func.value, ast.Name)
-            if node.func.value.id == "vnetsim":
-                assert node.func.attr in vnetsim.__all__
-                parameters = inspect.signature(getattr(vnetsim, node.func.attr)).parameters
-                assert {keyword.arg for keyword in node.keywords} <= set(parameters), node.func.attr
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)).startswith("vnetsim."):
+            name = name.removeprefix("vnetsim.")
+            assert name in vnetsim.__all__
+            parameters = inspect.signature(getattr(vnetsim, name)).parameters
+            assert {keyword.arg for keyword in node.keywords} <= set(parameters), name
     assert {"participations", "metrics", "model", "report", "differences"} <= read
 
 
