@@ -29,7 +29,7 @@ help:
 	@echo "make test-all   every test, and those of the learners with the engine that is not the default"
 	@echo "make check      lint, types, import contracts, wheel, documentation"
 	@echo "make docs       the documentation, into site/"
-	@echo "make gallery    run the commands of docs/gallery and draw their pictures (20 minutes)"
+	@echo "make gallery    run the commands of docs/gallery and draw their pictures (a quarter of an hour)"
 	@echo "make benchmark  measured ratios of tests/benchmarks (minutes)"
 	@echo "make gpu-check  the learners on a GPU against the CPU, and their speeds there (GPU=cuda:1 another one)"
 	@echo "make gpu-paper  nine minutes of STUDY=flsimco-fig5 at the paper's size on a GPU, with DATA=folder; again goes on"
