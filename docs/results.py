@@ -18,7 +18,7 @@ PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.m
 BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEADLINE = "headline"
 _METHOD = "another method, which sends more: FedEFM (GTSRB), FedCo (CIFAR-10)"
-_FEWER_STEPS = "for comparison: about half the training"
+_FEWER_STEPS = "about half the local steps"
 FINDING = {
     "data by Dirichlet 0.1": "few classes in each car",
     "FedEFM": _METHOD,

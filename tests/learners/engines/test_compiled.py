@@ -20,14 +20,8 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learners.tasks.task.require_compiler", lambda _: None)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("flsimco", {}),
-        pytest.param("fedefm", {"precision": "bfloat16"}, marks=pytest.mark.slow),
-        pytest.param("cdl", {}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings"), [("flsimco", {}), ("fedefm", {"precision": "bfloat16"}), ("cdl", {})])
 @pytest.mark.usefixtures("without_gpu")
 def test_a_compiled_step_computes_the_same(name: str, settings: dict[str, str]) -> None:
     found = []
