@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md", "scenarios/studies/headline.md")
 BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEADLINE = "headline"
-_METHOD = "another method, which sends more: FedEFM (GTSRB), FedCo (CIFAR-10)"
+_METHOD = "another method: FedEFM (GTSRB), FedCo (CIFAR-10)"
 _FEWER_STEPS = "about half the local steps"
 FINDING = {
     "data by Dirichlet 0.1": "few classes in each car",
