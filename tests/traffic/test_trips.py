@@ -13,7 +13,7 @@ from vnetsim.traffic.sumo.trips import traffic_outcomes
 
 TRIPS = """<tripinfos>
   <tripinfo id="a" arrival="30" duration="20" waitingTime="1" timeLoss="3" departDelay="0.5" vaporized=""/>
-  <tripinfo id="b" arrival="50.5" duration="40" waitingTime="3" timeLoss="7" departDelay="x"/>
+  <tripinfo id="b" arrival="1:00:00:50.5" duration="00:00:40" waitingTime="3" timeLoss="00:00:07" departDelay="x"/>
   <tripinfo id="under way" arrival="-1.00" duration="900" waitingTime="900" timeLoss="900"/>
   <tripinfo id="removed" arrival="40" duration="900" waitingTime="900" timeLoss="900" vaporized="collision"/>
   <personinfo id="p" arrival="40" duration="900"/>
@@ -30,7 +30,8 @@ EDGES = """<meandata>
 
 def test_what_is_read(tmp_path: Path) -> None:
     assert traffic_outcomes(tmp_path / "none") == ({}, [])
-    (tmp_path / "trips.xml").write_text(TRIPS)
+    (tmp_path / "trips.info").write_text(TRIPS)
+    (tmp_path / "folder.xml").mkdir()
     (tmp_path / "edges.xml.gz").write_bytes(gzip.compress(EDGES.encode()))
     (tmp_path / "half.xml").write_text(EDGES.replace('id="all"', 'id="half"')[:-20])
     (tmp_path / "summary.xml").write_text('<summary><step time="0"/></summary>')
@@ -41,7 +42,7 @@ def test_what_is_read(tmp_path: Path) -> None:
         "edge_speed_kmh.all": pytest.approx(3.6 * (300 + 20) / 40), "edge_speed_kmh.bus": pytest.approx(18.0),
     }  # fmt: skip
     assert note.endswith("(the file seems cut off). It is left out of what comparisons compare.")
-    (tmp_path / "trips.xml").write_text("<tripinfos/>")
+    (tmp_path / "trips.info").write_text("<tripinfos/>")
     assert traffic_outcomes(tmp_path)[0]["trips_arrived"] == 0
     assert "trip_duration_s" not in traffic_outcomes(tmp_path)[0]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vnetsim.errors import InputError
+from vnetsim.traffic.fcd.tables import seconds
 from vnetsim.xml_files import XmlFile
 
 _MEANS = {
@@ -29,12 +30,13 @@ def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
     mean over the time that vehicles spent on edges. Persons, and lanes of ``laneData``, are not read.
 
     Args:
-        folder: SUMO's output files, plain or gzipped XML; others are ignored. It need not exist.
+        folder: SUMO's output files, XML of any name, gzipped if it ends with ``.gz``; others are ignored. It need not
+            exist.
     """
     found: dict[str, float] = {}
     notes = []
     readers = {"tripinfos": _read_trips, "meandata": _read_edges}
-    for path in sorted(folder.glob("*.xml*")):
+    for path in sorted(folder.glob("*")):
         if reader := readers.get(_root(path)):
             try:
                 found |= reader(path)
@@ -91,8 +93,8 @@ def _read_edges(path: Path) -> dict[str, float]:
 
 
 def _number(attributes: Mapping[str, str], name: str) -> float:
-    """Return an attribute as a number; NaN if it is missing or no number."""
+    """Return an attribute as a number, times (also hh:mm:ss) in s; NaN if it is missing or no number."""
     try:
-        return float(attributes.get(name, "nan"))
+        return seconds(attributes.get(name, "nan"))
     except ValueError:
         return math.nan
