@@ -44,7 +44,7 @@ def test_rates_are_interpolated_and_nothing_moves_beyond_the_last_row(table):
     places = [(10.0 + m, 0.0) for m in (0, 50, 75, 100, 150, 200, 201)]
     assert rates_mbps(table(PLAIN), places) == pytest.approx([60, 60, 50, 40, 20, 0, 0], abs=1e-12)
     assert rates_mbps(table("distance_m,rate_mbps\n50,7\n"), [(10.0, 50.0), (10.0, 51.0)]) == [7.0, 1e-15]
-    assert table(PLAIN).cap_bps == 60e6
+    assert table(PLAIN + "\n300,1\n\n").cap_bps == table(PLAIN).cap_bps == 60e6
 
 
 def test_two_curves_differ_by_what_the_streets_hide(table):
@@ -72,12 +72,15 @@ def test_a_law_abiding_plug_in(table):
         (b"PK\x03\x04\xff\xfe\x00\n\xff", "no table of rates, "),
         ("distance_m;rate_mbps\n1;2\n", "no table of rates, .*: there is no column distance_m"),
         ("distance_m,rate_bps\n1,2\n", "there is no column rate_mbps"),
+        ("distance_m,rate_mbps, distance_m\n1,2,3\n", "there is more than one column distance_m"),
+        ("distance_m,rate_mbps,rate_mbps\n1,2,3\n", "there is more than one column rate_mbps"),
         ("distance_m,rate_mbps\n", "a table of rates without rows"),
         (PLAIN + "150,1\n", r"line 5: .*the distance is not larger than in the row before\.$"),
         (PLAIN + "200,1\n", "line 5: "),
         (PLAIN + "-1,1\n", "line 5: a number is missing, negative or not finite"),
         (PLAIN + "300,-1\n", "line 5: "),
         (PLAIN + "300,\n400,x\n", "line 5: "),
+        (PLAIN + "\n\n300,x\n", "line 7: "),
         (PLAIN + "300,nan\n", "line 5: "),
         (PLAIN + "inf,1\n", "line 5: "),
         (PLAIN + "300,2e9\n", r"line 5: .* above 1e\+09 Mbit/s"),

@@ -105,17 +105,22 @@ def _read(path: Path) -> _Curves:
     # polars would read a path as a pattern or a web address
     with damage_as_input_error(path, what), path.open("rb") as file:
         rows = pl.read_csv(file, infer_schema=False)
-    rows = rows.rename(str.strip)
-    if missing := [name for name in ("distance_m", "rate_mbps") if name not in rows.columns]:
-        raise InputError(f"{path}: {what}: there is no column {missing[0]}.")
+    names = [name.strip().removesuffix("_duplicated_0") for name in rows.columns]  # polars renames the second of a name
+    states = "line_of_sight" in names
+    columns = ["distance_m", "rate_mbps", *["line_of_sight"] * states]
+    if unclear := [name for name in columns if names.count(name) != 1]:
+        times = "more than one" if unclear[0] in names else "no"
+        raise InputError(f"{path}: {what}: there is {times} column {unclear[0]}.")
+    rows = pl.DataFrame({name: rows[:, names.index(name)] for name in columns}).with_row_index("line", offset=2)
+    rows = rows.filter(~pl.all_horizontal(pl.col(columns).is_null()))  # blank lines
     if rows.is_empty():
         raise InputError(f"{path}: a table of rates without rows.")
-    states = "line_of_sight" in rows.columns
     text = pl.col("line_of_sight").str.strip_chars().str.to_lowercase() if states else pl.lit("true")
     rows = rows.select(
+        "line",
         pl.col("distance_m", "rate_mbps").str.strip_chars().cast(pl.Float64, strict=False),
         sight=text.replace_strict(_SIGHT, default=None, return_dtype=pl.Boolean),
-    ).with_row_index("line", offset=2)
+    )
     # null where a value is no number; NaN is above all numbers
     right = pl.all_horizontal(
         pl.col("distance_m").is_between(0, 1e300),
