@@ -9,7 +9,7 @@ import pytest
 
 import vnetsim
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, RunError
 from vnetsim.radio.table import RateTable
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.links import Radio
@@ -108,3 +108,19 @@ def test_the_recipe_makes_a_table_and_a_run_records_it(tmp_path, monkeypatch):
     assert run.manifest["radio"]["cap_bps"] == 40e6
     with pytest.raises(InputError, match=r"gone\.csv: no table of rates, .*No such file"):
         vnetsim.run("gaussian", radio__name="table", radio__file="gone.csv", timing_only=True, progress=False)
+
+
+def test_a_comparison_does_not_keep_cells_of_other_rates(tmp_path):
+    file = tmp_path / "rates.csv"
+    file.write_text(PLAIN)
+    more = {"radio__name": "table", "radio__file": str(file), "rounds": 1, "timing_only": True, "progress": False}
+
+    def compare() -> None:
+        vnetsim.compare("gaussian", learners="fedavg", seeds=1, out=tmp_path / "out", **more)
+
+    compare()
+    file.write_text(STATES)
+    with pytest.raises(RunError, match=r"rates\.csv: changed since the cell ran; delete .*fedavg-seed1-\w+ to run it"):
+        compare()
+    file.unlink()  # finished cells need no data
+    compare()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
@@ -222,6 +223,7 @@ class _Study:
     deadline_s: float
     part: Part | None
     failed: dict[str, str] = field(default_factory=dict)
+    _digests: dict[Path, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         timed = self.plan.timing_only
@@ -271,14 +273,31 @@ class _Study:
         self._write()
 
     def _is_missing(self, job: CellJob) -> bool:
-        """Return whether a cell must be run; record an altered cell as failed and return False."""
+        """Return whether a cell must be run; False, and recorded as failed, if it or its data were altered."""
         try:
-            return not is_finished(job.folder)
+            finished = is_finished(job.folder)
+            if finished:
+                self._refuse_changed_data(job)
         except VnetsimError as error:
             if is_disk_full(error):
                 raise
             self._fail(job, one_line(error))
             return False
+        return not finished
+
+    def _refuse_changed_data(self, job: CellJob) -> None:
+        """Raise InputError if a data file of a finished cell, such as ``radio.file``, has changed; it may be missing.
+
+        Files in the comparison's own folder are checked elsewhere.
+        """
+        for name, digest in RunDirectory(job.folder).manifest()["inputs"].items():
+            path = Path(os.path.normpath(job.folder / name))
+            if path.is_relative_to(job.root) or not path.is_file():
+                continue
+            if path not in self._digests:
+                self._digests[path] = sha256_of(path)
+            if self._digests[path] != digest:
+                raise InputError(f"{path}: changed since the cell ran; delete {job.folder} to run it again.")
 
     def _make_job(self, number: int, name: str, cell: Cell) -> CellJob:
         """Return the job of a cell, the ``number``-th from 1; copies its plug-ins' files into the folder."""
