@@ -5,12 +5,15 @@ The solver is FedEFM's, which needs thousands of such problems per round.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from typing import get_args
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from vnetsim.errors import InputError
+from vnetsim.errors import InputError, one_line
 from vnetsim.own_packages import claim
 
 claim("learners")
@@ -32,8 +35,8 @@ def emd(
     Leading dimensions are batches and broadcast: one ``cost`` may serve many ``a`` and ``b``.
 
     There is no regularisation. A value is at most 1e-6 times the range of its costs and its total above the optimum,
-    usually 1e-9; this is checked by the duality gap. Made for up to 64 rows and columns, and for thousands of problems.
-    The result has no gradient; the gradient of a value with respect to ``cost`` is its plan.
+    usually 1e-9; the interior-point method checks this by the duality gap. Made for up to 64 rows and columns, and for
+    thousands of problems. The result has no gradient; the gradient of a value with respect to ``cost`` is its plan.
 
     Args:
         a: masses >= 0 of the rows, shape (..., n); like ``b`` and ``cost`` a tensor, an array or nested lists.
@@ -46,7 +49,8 @@ def emd(
         values, shape (...), and plans, shape (..., n, m).
 
     Raises:
-        InputError: shapes do not fit, a mass is negative, a number is not finite, or totals differ or are 0.
+        InputError: an argument is no array of numbers or no solver, shapes do not fit, a mass is negative, a number is
+            not finite, or totals differ or are 0.
         RunError: a problem was not solved to this accuracy.
 
     Example:
@@ -54,8 +58,12 @@ def emd(
         >>> values.tolist()
         [0.25, 0.75]
     """
-    cost = torch.as_tensor(cost, dtype=torch.float64)
-    a, b = (torch.as_tensor(one, dtype=torch.float64, device=cost.device) for one in (a, b))
+    if solver not in get_args(Solver):
+        raise InputError(f"emd: solver: must be one of {', '.join(get_args(Solver))}, got {solver!r}.")
+    if solver == "pot" and not find_spec("ot"):
+        raise InputError("emd: solver: pot needs the Python package POT, which is not installed; take auto.")
+    cost = _tensor("cost", cost)
+    a, b = _tensor("a", a).to(cost.device), _tensor("b", b).to(cost.device)
     if (
         min(cost.dim() - 1, a.dim(), b.dim()) < 1
         or cost.shape[-2:] != (a.shape[-1], b.shape[-1])
@@ -73,17 +81,26 @@ def emd(
     rows, columns = (one.expand(*batch, -1).reshape(-1, one.shape[-1]) for one in (a, b))
     costs = cost.expand(*batch, -1, -1).reshape(-1, *cost.shape[-2:])
     total, other = rows.sum(1), columns.sum(1)
-    finite = costs.isfinite().all() & total.isfinite().all() & other.isfinite().all()
+    least = costs.amin((1, 2))
+    spread = costs.amax((1, 2)) - least
+    finite = spread.isfinite().all() & total.isfinite().all() & other.isfinite().all()
     if not finite or (rows < 0).any() or (columns < 0).any():
-        raise InputError("emd: masses must be finite and 0 or more, costs finite.")
+        raise InputError("emd: masses must be finite and 0 or more, costs finite; also their totals and ranges.")
     if not (total > 0).all() or not ((total - other).abs() <= _SAME * total).all():
         raise InputError(
             "emd: the masses of the rows and of the columns of a problem must have the same total, above 0."
         )
-    least = costs.amin((1, 2))
-    spread = (costs.amax((1, 2)) - least).clamp_min(torch.finfo(torch.float64).tiny)
+    spread = spread.clamp_min(torch.finfo(torch.float64).tiny)
     _, plans = solve(
         (costs - least[:, None, None]) / spread[:, None, None], rows / total[:, None], columns / other[:, None], solver
     )
     plans = plans * total[:, None, None]
     return (costs * plans).sum((1, 2)).view(batch), plans.view(*batch, *cost.shape[-2:])
+
+
+def _tensor(name: str, given: Tensor | ArrayLike) -> Tensor:
+    """Return an argument as a tensor in float64; InputError if it is no array of numbers."""
+    try:
+        return given.double() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, dtype=np.float64))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"emd: {name}: no array of numbers: {one_line(error).rstrip('.')}.") from None

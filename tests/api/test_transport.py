@@ -48,6 +48,8 @@ def test_one_cost_serves_many_masses_also_in_float32(solver):
     expected = [ot.emd2(rows, columns, cost[0]) for rows, columns in zip(a, b, strict=True)]
     np.testing.assert_allclose(values, expected, rtol=1e-5)
     assert emd(a[0], b[0], cost[0], solver=solver)[0].shape == ()
+    backward = emd(a[0][::-1], b[0], cost[0][::-1], solver=solver)[0]
+    assert backward == pytest.approx(float(emd(a[0], b[0], cost[0], solver=solver)[0]), rel=1e-7)
     assert emd(a[0], b[0], np.full((7, 5), -3.0), solver=solver)[0] == pytest.approx(-3 * a[0].sum())
     assert emd(a[:0], b[:0], cost[0], solver=solver)[1].shape == (0, 7, 5)
 
@@ -72,11 +74,22 @@ def test_the_gradient_by_the_cost_is_the_plan():
         ([np.inf], [np.inf], [[1.0]], "masses must be finite"),
         ([1.0], [1.1], [[1.0]], "must have the same total, above 0"),
         ([0.0], [0.0], [[1.0]], "must have the same total, above 0"),
+        ([1.0], [0.5, 0.5], [[1e308, -1e308]], "costs finite; also their totals and ranges"),
+        ([[0.5, 0.5], [1.0]], [1.0], [[1.0]], "a: no array of numbers: .*sequence"),
+        ([1.0], [1.0], [["one"]], "cost: no array of numbers: .*'one'"),
     ],
 )
 def test_what_is_no_problem_is_refused(a, b, cost, says):
     with pytest.raises(InputError, match=f"^emd: .*{says}"):
         emd(a, b, cost)
+
+
+def test_a_solver_must_exist(monkeypatch):
+    with pytest.raises(InputError, match=r"^emd: solver: must be one of auto, pot, interior-point, got 'simplex'"):
+        emd([1.0], [1.0], [[1.0]], solver="simplex")  # type: ignore[arg-type]
+    monkeypatch.setattr(vnetsim.transport, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"^emd: solver: pot needs the Python package POT"):
+        emd([1.0], [1.0], [[1.0]], solver="pot")
 
 
 def test_the_example_of_the_page_runs():
