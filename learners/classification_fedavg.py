@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from learners.federated import FederatedLearner, Parts, WeightSettings, federated_averaging
+from learners.averaging import WeightSettings
+from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationSettings, ClassificationTask
 from vnetsim.learning import LearnerContext
 

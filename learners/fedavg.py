@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from learners.federated import FederatedLearner, Parts, WeightSettings, federated_averaging
+from learners.averaging import WeightSettings
+from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
 from learners.state.server import WeightFunction
 from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings, ContrastiveTask

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from learners.averaging import averaging_server
 from learners.data.moving import to_device
 from learners.encoders import PROJECTION
 from learners.engines.optimizers import Optimizer, Rate
 from learners.engines.programs import State, Tensors, Trained, TrainingJob, add_prefix, remove_prefix
-from learners.federated import FederatedLearner, Parts, averaging_server
+from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, mean_loss, on_host, step_of, update_of
 from learners.mathematics.losses import queue_info_nce
 from learners.state.server import Folded

@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
+from learners.averaging import averaging_server, refuse_several_servers
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import State, Tensors
-from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server, refuse_several_servers
+from learners.federated import WITHOUT_STATE, FederatedLearner, Parts
 from learners.local_training import LocalSteps, Start
 from learners.state.silos import SiloStates
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from learners.averaging import averaging_server
 from learners.data.moving import to_device
 from learners.engines.programs import (
     LocalTraining,
@@ -23,7 +24,7 @@ from learners.engines.programs import (
     remove_prefix,
 )
 from learners.engines.side_by_side import Copies, run_each
-from learners.federated import FederatedLearner, Parts, averaging_server
+from learners.federated import FederatedLearner, Parts
 from learners.local_training import Start, mean_loss, step_of, update_of
 from learners.mathematics.losses import distillation_loss
 from learners.mathematics.transport import Solver, dense_problem, dense_similarities, dense_similarity, resolve_solver

@@ -16,24 +16,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from learners.averaging import WeightSettings, averaging_server, refuse_several_servers
 from learners.engines.programs import State
 from learners.local_training import Local, LocalSteps, Start
 from learners.mathematics.robust import AveragingSettings
-from learners.mathematics.weights import equal_weights, image_weights, squared_norm, weighted_mean
-from learners.state.models import Models
-from learners.state.privacy import PrivateMean
-from learners.state.rules import rule_of
-from learners.state.server import Server, WeightFunction, equally
+from learners.mathematics.weights import equal_weights, squared_norm, weighted_mean
+from learners.state.server import Server, WeightFunction
 from learners.state.silos import SILO, OwnModels, SiloStates
 from learners.tasks.task import StepLoss, Task, payload_bytes
 from learners.transmission import Transmission, without_memories
 from vnetsim.errors import InputError
-from vnetsim.errors.bounds import TRAINS
 from vnetsim.learning import (
     AGGREGATOR,
     Aggregation,
@@ -48,6 +45,17 @@ from vnetsim.learning import (
     Update,
 )
 
+# own learners import the averaging server from here too
+__all__ = [
+    "WITHOUT_STATE",
+    "FederatedLearner",
+    "Parts",
+    "WeightSettings",
+    "averaging_server",
+    "federated_averaging",
+    "refuse_several_servers",
+]
+
 WITHOUT_STATE = Series(
     name="without_state",
     result=False,
@@ -57,18 +65,6 @@ WITHOUT_STATE = Series(
     "acts from its second local training on, so near 100 % silo state hardly acts.",
 )
 """For methods whose silos keep state; a learner declares it in ``Parts.series``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightSettings:
-    """How much an upload weighs in the average; a base class of a learner's settings.
-
-    Args:
-        weights: ``images``: n_k / n, the share of its silo in the images of the round's uploads (McMahan et al. 2017,
-            Algorithm 1); ``equal``: 1 / N.
-    """
-
-    weights: Annotated[Literal["images", "equal"], TRAINS] = "images"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -375,7 +371,7 @@ def federated_averaging(
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
     ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default see
-    ``weights_of``.
+    ``averaging_server``.
     ``loss`` is the loss of a local step, by default the task's; ``facts`` are further lines of the run's record, by
     title.
     """
@@ -385,78 +381,4 @@ def federated_averaging(
         local=LocalSteps(task, loss, server=server),
         server=server,
         facts=facts or {},
-    )
-
-
-def weights_of(task: Task, settings: Any) -> WeightFunction:
-    """Return the weights that ``settings`` choose, see ``WeightSettings``; equal ones if they have no such choice."""
-    if getattr(settings, "weights", "equal") == "equal":
-        return equally
-    return lambda participants: image_weights([task.silos.size(one.silo) for one in participants])
-
-
-def refuse_several_servers(context: LearnerContext, state: str) -> None:
-    """Refuse several aggregators for a method whose server keeps ``state`` (in words), since each would have a part.
-
-    Raises:
-        InputError: names the setting.
-    """
-    if len(context.aggregators) > 1:
-        raise InputError(
-            f"topology.kind: {state} belongs to one server, and with several aggregators each would have a part of it; "
-            "leave topology.kind out, or take another learner."
-        )
-
-
-def averaging_server(
-    context: LearnerContext,
-    settings: Any,
-    task: Task,
-    initial: State,
-    *,
-    weights: WeightFunction | None = None,
-    not_of_model: tuple[str, ...] = (),
-    **more: Any,
-) -> Server:
-    """Return an RSU that averages by the run's aggregation rule; see ``Server``.
-
-    ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
-    the model; without ``sent`` each prefix counts as a copy of the model, down and up. ``more`` are arguments of
-    ``Server``; they replace ``parameters`` and ``sent``.
-
-    Raises:
-        InputError: ``learning.dp`` is set, and vehicles upload more than the model.
-        ValueError: ``initial`` has a tensor that is neither the network's nor covered by ``not_of_model``.
-    """
-    unknown = [name for name in initial.keys() - task.network.state_dict().keys() if not name.startswith(not_of_model)]
-    if unknown:
-        raise ValueError(f"'{min(unknown)}' is no tensor of the network: list its prefix in not_of_model")
-    private = None
-    if settings.dp.clip:
-        if {"beside", "step"} & more.keys():
-            raise InputError(
-                f"learning.dp: only the mean of models is private, and the server of '{context.experiment.learner}' "
-                "makes more of the uploads; leave it out, or take another learner."
-            )
-        private = PrivateMean(settings=settings.dp, uploads=context.experiment.round.quorum, streams=context.streams)
-
-    def sent(state: State) -> State:
-        """Return what is sent of the model, and a whole copy of it for each prefix, so that any model can be timed."""
-        model = task.sent({name: tensor for name, tensor in state.items() if not name.startswith(not_of_model)})
-        return {**model, **{f"{prefix}{name}": one for prefix in not_of_model for name, one in model.items()}}
-
-    return Server(
-        Models(
-            initial,
-            max_staleness=context.max_staleness,
-            not_of_model=not_of_model,
-            aggregators=context.aggregators,
-        ),
-        settings,
-        rule_of(context),
-        weigh=weights or weights_of(task, settings),
-        figure=context.figure,
-        private=private,
-        travel=lambda who: task.learning_rate(who.passed) * who.steps_of(task.settings.steps),
-        **{"parameters": [name for name, _ in task.network.named_parameters()], "sent": sent, **more},
     )

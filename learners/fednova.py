@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from learners.averaging import averaging_server, weights_of
 from learners.classification_fedavg import ClassificationAveragingSettings
-from learners.federated import FederatedLearner, Parts, averaging_server, weights_of
+from learners.federated import FederatedLearner, Parts
 from learners.local_training import LocalSteps
 from learners.mathematics.weights import Weights, count_gradients
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask

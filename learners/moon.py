@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, softplus
 
+from learners.averaging import averaging_server
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.encoders import Classifier
 from learners.engines.programs import State, Tensors, add_prefix, call_with_state, remove_prefix
-from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server
+from learners.federated import WITHOUT_STATE, FederatedLearner, Parts
 from learners.local_training import LocalSteps, Start
 from learners.state.silos import SiloStates
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask

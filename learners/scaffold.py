@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from learners.averaging import averaging_server, refuse_several_servers
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import State, Tensors, remove_prefix
 from learners.fedavg import DUAL_TEMPERATURE, NEGATIVES, FedAvgSettings
-from learners.federated import WITHOUT_STATE, FederatedLearner, Parts, averaging_server, refuse_several_servers
+from learners.federated import WITHOUT_STATE, FederatedLearner, Parts
 from learners.local_training import LocalSteps, Start
 from learners.mathematics.weights import count_gradients
 from learners.state.silos import SiloStates

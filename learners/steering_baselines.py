@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from learners.federated import FederatedLearner, Parts, WeightSettings, averaging_server
+from learners.averaging import WeightSettings, averaging_server
+from learners.federated import FederatedLearner, Parts
 from learners.local_training import Local, LocalSteps
 from learners.state.models import Models
 from learners.state.rules import refuse_what_needs_averaging
