@@ -36,8 +36,9 @@ from learners.local_training import Start, step_of, update_of
 from learners.mathematics.losses import divergence_rows
 from learners.state.server import Folded
 from learners.steering_baselines import STEERING_DEFAULTS, STEERING_SCALES, means, steering_parts
+from learners.tasks.settings import Temperature
 from learners.tasks.steering import SteeringSettings, SteeringTask
-from learners.tasks.task import StepLoss, Temperature
+from learners.tasks.task import StepLoss
 from vnetsim.errors.bounds import TRAINS, Acts, Share
 from vnetsim.learning import Cost, LearnerContext, Participant, Series, Update
 

@@ -30,7 +30,8 @@ from learners.tasks.contrastive import (
     TaskSettings,
     reported_series,
 )
-from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, Temperature, payload_bytes
+from learners.tasks.settings import Temperature
+from learners.tasks.task import BACKWARD_FACTOR, LEARNING_RATE, StepLoss, payload_bytes
 from vnetsim.errors.bounds import Within
 from vnetsim.learning import Cost, LearnerContext, Series, Update
 

@@ -23,7 +23,7 @@ from learners.federated import WITHOUT_STATE, FederatedLearner, Parts
 from learners.local_training import LocalSteps, Start
 from learners.state.silos import SiloStates
 from learners.tasks.classification import DEFAULTS, SCALES, ClassificationTask
-from learners.tasks.task import Temperature
+from learners.tasks.settings import Temperature
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext
 

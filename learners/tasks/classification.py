@@ -16,7 +16,8 @@ from learners.encoders import create_classifier
 from learners.engines.programs import State, Tensors
 from learners.mathematics.weights import Weights
 from learners.tasks.evaluation import forward_all
-from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, labelled_silos, training_loss
+from learners.tasks.settings import EncoderSettings
+from learners.tasks.task import LEARNING_RATE, Task, labelled_silos, training_loss
 from vnetsim.errors import InputError
 from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series

@@ -23,7 +23,8 @@ from learners.tasks.evaluation import (
     knn_predict,
     linear_probe_accuracy,
 )
-from learners.tasks.task import LEARNING_RATE, EncoderSettings, Task, Temperature, labelled_silos, training_loss
+from learners.tasks.settings import EncoderSettings, Temperature
+from learners.tasks.task import LEARNING_RATE, Task, labelled_silos, training_loss
 from vnetsim.errors.bounds import TRAINS, Images
 from vnetsim.learning import Description, LearnerContext, Series
 

@@ -20,7 +20,8 @@ from learners.data.moving import to_device
 from learners.encoders import seed_and_build
 from learners.engines.programs import State, Tensors
 from learners.tasks.evaluation import forward_all
-from learners.tasks.task import LEARNING_RATE, Momentum, Task, TrainingSettings, training_loss
+from learners.tasks.settings import Momentum, TrainingSettings
+from learners.tasks.task import LEARNING_RATE, Task, training_loss
 from vnetsim.errors import InputError
 from vnetsim.learning import Description, LearnerContext, Series
 

@@ -18,7 +18,8 @@ from learners.encoders import ResNet8, create_resnet8
 from learners.engines.optimizers import Adam, Optimizer, Rate
 from learners.engines.programs import State, Tensors
 from learners.tasks.evaluation import PASS, as_floats, estimate_statistics, forward_all
-from learners.tasks.task import Task, TrainingSettings, payload_bytes, spread, training_loss
+from learners.tasks.settings import TrainingSettings
+from learners.tasks.task import Task, payload_bytes, spread, training_loss
 from vnetsim.errors.bounds import TRAINS, Images, Within
 from vnetsim.learning import Description, LearnerContext, Series
 

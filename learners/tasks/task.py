@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from learners.data.motion import motion_blur
 from learners.data.moving import to_device
 from learners.data.partition_file import divide_among_silos, partition_csv
 from learners.data.sets import ImageSet
-from learners.encoders import channels_last, forward_flop, require_encoder
+from learners.encoders import channels_last, forward_flop
 from learners.encoders.precision import set_precision
 from learners.engines.compiled import COMPILED, compile_call, require_compiler
 from learners.engines.optimizers import Optimizer, Rate, Sgd
@@ -27,10 +27,9 @@ from learners.engines.programs import Engine, LocalTraining, Loss, Program, Stat
 from learners.engines.recorded import RecordedEngine
 from learners.engines.side_by_side import create_engine
 from learners.engines.silo_images import SiloImages
-from learners.mathematics.robust import AveragingSettings
 from learners.mathematics.weights import Weights
+from learners.tasks.settings import TrainingSettings
 from vnetsim.errors import InputError
-from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 from vnetsim.learning.conduct import is_hostile
@@ -58,57 +57,6 @@ StepLoss = Callable[[nn.Module, Tensors, Tensors], Tensor | tuple[Tensor, Tensor
 training started from, both as tensors by name. Returns a tensor of shape (), or two: the one that the step descends,
 and the one to report, such as the loss without a penalty. It must depend on its arguments only: it is called for
 several vehicles at once, from several threads."""
-
-Temperature = Annotated[float, Within(1e-3, 1e3, "", "beyond these a softmax is a maximum or flat"), TRAINS]
-Momentum = Annotated[float, Within(0, 0.9999, "", "at 1 the optimizer never forgets"), TRAINS]
-Steps = Annotated[int, Within(1, 1_000_000, "", "more are many passes over any silo")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSettings(AveragingSettings):
-    """Local steps, the engine that takes them, and averaging.
-
-    Args:
-        engine: how the vehicles of a round are trained: ``auto``, several at a time, on CUDA by recorded steps;
-            ``sequential``, one after the other, with the same results; ``compiled``, as ``auto`` with a step that
-            ``torch.compile`` makes faster, for long runs on CUDA, with other rounding.
-        precision: of the network's convolutions in training: ``float32``, or ``bfloat16``, with 8 bits of precision
-            instead of 24, which takes half the memory and, on devices that support it, less time; evaluation always
-            uses float32.
-        batch: images per step, >= 2; a smaller silo uses all it has.
-        steps: optimizer steps per local training.
-        lr: learning rate.
-        weight_decay: factor of the parameters that is added to their gradients.
-    """
-
-    engine: Annotated[Literal["auto", "sequential", "compiled"], TRAINS] = "auto"
-    precision: Annotated[Literal["float32", "bfloat16"], TRAINS] = "float32"
-    batch: Annotated[int, Within(2, 1_000_000, "images", "BatchNorm needs two; no step holds more in memory")] = 16
-    steps: Steps = 8
-    lr: Annotated[
-        float, Within(1e-12, 1e6, "", "below it no bit of a weight changes, above it all overflow"), TRAINS
-    ] = 0.05
-    weight_decay: Annotated[float, Within(0, 1e3, "", "more turns the weights around at each step"), TRAINS] = 5e-4
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderSettings(TrainingSettings):
-    """Local training by SGD of a network on an encoder chosen by name, and averaging.
-
-    Args:
-        encoder: ``small`` (86 thousand parameters), ``resnet18`` (11.2 million), or a plug-in of the kind encoder, by
-            name or as ``path/to/file.py:Class``; its settings are those of the table ``encoder``.
-        lr: learning rate of the first round; it falls along a cosine.
-        momentum: of SGD, in [0, 1); each local training starts a new optimizer.
-    """
-
-    encoder: str = "small"
-    momentum: Momentum = 0.9
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their bounds, and unknown encoders."""
-        super().__post_init__()
-        require_encoder(self.encoder)
 
 
 class Task(ABC):
