@@ -26,7 +26,7 @@ TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Tolerances of thinned paths (m); the first with a small enough text is used, else the last."""
 LIMIT_BYTES = 3_000_000
 _STEP_M = 0.1
-_PER_S = 100
+PER_S = 100
 """Times are whole hundredths of a second."""
 MOST_WINDOWS = 100_000
 """Of more windows, only those of every k-th vehicle are played."""
@@ -90,7 +90,7 @@ def playback(run: RunData) -> Playback | None:
     if run.paths is None or run.windows.is_empty():
         return None
     every = -(-run.windows.height // MOST_WINDOWS)
-    paths = _read_paths(run, every)
+    paths = read_paths(run, every)
     tried, text = 1, ""  # points of the paths in the text, and the text
     for tolerance_m in TOLERANCE_M:
         points = int(np.count_nonzero(paths.columns["needed_m"] > tolerance_m))
@@ -154,10 +154,10 @@ def thin_paths(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Paths:
+class PlayedPaths:
     """The played paths, one for each time that a vehicle is covered by one RSU or several; thinned a little."""
 
-    # times: ticks of 1 / _PER_S s since begin_s; places: steps of step_m from origin_m
+    # times: ticks of 1 / PER_S s since begin_s; places: steps of step_m from origin_m
 
     vehicles: list[str]
     origin_m: tuple[float, float]
@@ -166,7 +166,7 @@ class _Paths:
     columns: dict[str, NDArray[Any]]  # those of _COLUMNS
 
 
-def _read_paths(run: RunData, every: int) -> _Paths:
+def read_paths(run: RunData, every: int) -> PlayedPaths:
     """Read the paths of every ``every``-th vehicle, in order of its first exit."""
     assert run.paths is not None
     west, east, south, north = covered_extent(run.rsus)
@@ -211,15 +211,15 @@ def _read_paths(run: RunData, every: int) -> _Paths:
             ("path_windows", np.diff(begins, append=whole.height)),
             ("path_points", np.add.reduceat(keep, first, dtype=np.int32)),
             ("rsu", whole["rsu"].to_numpy()),
-            ("enter", (whole["enter_s"].to_numpy() - begin_s) * _PER_S),
-            ("exit", (whole["exit_s"].to_numpy() - begin_s) * _PER_S),
-            ("time", (time_s[keep] - begin_s) * _PER_S),
+            ("enter", (whole["enter_s"].to_numpy() - begin_s) * PER_S),
+            ("exit", (whole["exit_s"].to_numpy() - begin_s) * PER_S),
+            ("time", (time_s[keep] - begin_s) * PER_S),
             ("x", (x_m[keep] - origin_m[0]) / step_m),
             ("y", (y_m[keep] - origin_m[1]) / step_m),
         ):
             found[name].append(np.rint(values).astype(np.int32))
         found["needed_m"].append(needed_m[keep])
-    return _Paths(
+    return PlayedPaths(
         vehicles=vehicles.to_list(),
         origin_m=origin_m,
         step_m=step_m,
@@ -246,7 +246,7 @@ def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Float
     return joined, time_s[new], x_m[new], y_m[new], (np.cumsum(new) - new)[first[~joined]]
 
 
-def _pack(run: RunData, paths: _Paths, tolerance_m: float) -> str:
+def _pack(run: RunData, paths: PlayedPaths, tolerance_m: float) -> str:
     """Return the packed text of the run, with its paths thinned within the tolerance."""
     keep = paths.columns["needed_m"] > tolerance_m
     starts = np.cumsum(paths.columns["path_points"]) - paths.columns["path_points"]
@@ -272,14 +272,14 @@ def _pack(run: RunData, paths: _Paths, tolerance_m: float) -> str:
         "step_m": paths.step_m,
         "begin_s": paths.begin_s,
         "takes_part": run.takes_part,
-        "per_s": _PER_S,
-        "participations": _participations(run, vehicle_of, rsu_of),
-        "handovers": _handovers(run, vehicle_of, rsu_of),
+        "per_s": PER_S,
+        "participations": participations_of(run, vehicle_of, rsu_of),
+        "handovers": handovers_of(run, vehicle_of, rsu_of),
         "rounds": [
             list(row)
             for row in run.rounds.sort("close_s").select("open_s", "close_s", "closed_by", "committed").iter_rows()
         ],
-        "curve": _curve(run),
+        "curve": headline_curve(run),
         "columns": [[name, len(values), values.dtype.itemsize] for name, values in columns.items()],
     }
     head = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
@@ -297,7 +297,7 @@ def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
     return lanes
 
 
-def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
+def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
     """Return vehicle, RSU, round, outcome, begin, end (s) and [index in ``STAGES``, seconds] pairs per invitation."""
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
@@ -310,7 +310,7 @@ def _participations(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, 
     return result
 
 
-def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
+def handovers_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
     """Return vehicle, time (s), old and new RSU, gap (s), backhaul (s), stage and policy of each handover."""
     columns = ("vehicle_id", "time_s", "from_rsu_id", "to_rsu_id", "gap_s", "backhaul_s", "stage", "policy")
     return [
@@ -322,7 +322,7 @@ def _handovers(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int])
     ]
 
 
-def _curve(run: RunData) -> dict[str, Any] | None:
+def headline_curve(run: RunData) -> dict[str, Any] | None:
     """Return label, unit and points of one headline metric over simulated time, accuracy first; None without one."""
     found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
     if not found:

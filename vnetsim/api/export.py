@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vnetsim import __version__
+from vnetsim.api.calls import Show, display_of
 from vnetsim.api.settings import path_of
 from vnetsim.errors import InputError
 from vnetsim.own_packages import claim
@@ -19,7 +20,13 @@ PathLike = str | os.PathLike[str]
 
 
 def export(
-    path: PathLike, *, to: PathLike | None = None, tensorboard: PathLike | None = None, fcd: PathLike | None = None
+    path: PathLike,
+    *,
+    to: PathLike | None = None,
+    tensorboard: PathLike | None = None,
+    fcd: PathLike | None = None,
+    video: PathLike | None = None,
+    progress: Show = None,
 ) -> list[Path]:
     """Write results in formats for papers and other tools: ``vnetsim export``.
 
@@ -29,6 +36,9 @@ def export(
         tensorboard: folder to make with event files of TensorBoard; for a comparison, one folder in it per cell.
         fcd: file to make, ``.xml``, ``.csv`` or ``.parquet``: positions of vehicles in coverage as SUMO's floating-car
             data; only of a run or recorded traffic.
+        video: file to make, ``.mp4``, ``.webp`` or ``.gif``: the playback of the page, of at most a minute; ``.mp4``
+            needs the program ffmpeg. Only of a run or recorded traffic.
+        progress: see ``vnetsim.run``; of the video.
 
     Returns:
         The folders and files that were made.
@@ -57,8 +67,13 @@ def export(
         from analysis.export.fcd import export_fcd  # noqa: PLC0415
 
         made.append(export_fcd(folder, Path(path_of(fcd, "fcd"))))
+    if video is not None:
+        from analysis.export.video import export_video  # noqa: PLC0415
+
+        with display_of(progress) as display:
+            made.append(export_video(folder, Path(path_of(video, "video")), display))
     if not made:
-        raise InputError("export: say what to write, with --to, --tensorboard or --fcd.")
+        raise InputError("export: say what to write, with --to, --tensorboard, --fcd or --video.")
     return made
 
 

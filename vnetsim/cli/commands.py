@@ -385,7 +385,15 @@ def report(*run_directories: Path, beside: Path | None = None) -> int:
 
 
 @app.command
-def export(folder: Path, /, *, to: OutputPath = None, tensorboard: OutputPath = None, fcd: OutputPath = None) -> int:
+def export(
+    folder: Path,
+    /,
+    *,
+    to: OutputPath = None,
+    tensorboard: OutputPath = None,
+    fcd: OutputPath = None,
+    video: OutputPath = None,
+) -> int:
     """Write results for a paper and for other tools; an existing file or a folder that is not empty is refused.
 
     Args:
@@ -394,8 +402,9 @@ def export(folder: Path, /, *, to: OutputPath = None, tensorboard: OutputPath = 
             RO-Crate metadata.
         tensorboard: Folder to make for TensorBoard; of a comparison, a folder in it for each cell.
         fcd: File to make (.xml, .csv or .parquet) of vehicles in coverage, as SUMO's floating-car data.
+        video: File to make (.mp4, .webp or .gif) of the page's playback, at most a minute long; .mp4 needs ffmpeg.
     """
-    for made in vnetsim.export(folder, to=to, tensorboard=tensorboard, fcd=fcd):
+    for made in vnetsim.export(folder, to=to, tensorboard=tensorboard, fcd=fcd, video=video):
         print(plain(str(made)))
     return 0
 

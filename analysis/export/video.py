@@ -1,0 +1,480 @@
+"""Export of a run as a video: the page's playback, drawn by matplotlib with the same data, colours and legend."""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.animation import FFMpegWriter
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
+from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
+from matplotlib.patches import Circle
+from matplotlib.path import Path as Outline
+from numpy.typing import NDArray
+from PIL import Image
+
+from analysis.formatting import clean, count, number, plural, shortened
+from analysis.loading import RunData, load
+from analysis.plots.place import covered_extent, join_polylines
+from analysis.report.playback import (
+    MOST_WINDOWS,
+    PER_S,
+    handovers_of,
+    headline_curve,
+    participations_of,
+    read_paths,
+)
+from analysis.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PINK, SKY, VERMILION, YELLOW, Figure, styled
+from vnetsim.errors import InputError, RunError, one_line
+from vnetsim.progress import ProgressDisplay
+from vnetsim.storage.folder import Folder
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FRAMES_PER_S = {".mp4": 20, ".webp": 10, ".gif": 10}
+"""Frames in a second of video, by suffix of the file."""
+LONGEST_S = 60
+"""Longest video (s); a longer run is shown faster."""
+SLOWEST = 10
+"""Simulated seconds in a second of video; multiples of it for longer runs."""
+_WIDTH_PX, _DPI = 800, 100
+_TITLE_PX, _SAYS_PX, _MARGIN_PX, _LEGEND_COLUMNS = 32, 28, 10, 6
+_MARK_S, _MOST_MARKED_S = 4, 60
+"""Seconds of video, and simulated seconds, for which the end of a participation or a handover stays visible."""
+_BAR = Outline([(-2, -5), (2, -5), (2, 5), (-2, 5), (-2, -5)])
+_TICK = Outline([(-6, 0), (-1, -5), (7, 6)])
+STAGES: tuple[tuple[str, str, Any, float], ...] = (
+    ("downloading", SKY, "v", 11),
+    ("waiting for others", YELLOW, _BAR, 10),
+    ("exchanging", PINK, "D", 8),
+    ("training", ORANGE, "s", 9),
+    ("outside coverage", GREY, "o", 11),
+    ("uploading", BLUE, "^", 11),
+)
+"""Word, colour, marker and size (px) of each stage, in the order of ``analysis.report.playback.STAGES``."""
+_IDLE: tuple[str, Any, float] = (GREY, "o", 6)
+_DOWNLOAD, _UPLOAD = 0, 5
+_RING: dict[str, Any] = {"ls": "", "marker": "o", "mfc": "none", "mec": PINK, "ms": 13, "mew": 1.4}
+_QUIET = "#57606a"
+
+
+def _pt(px: float) -> float:
+    """Return a length in points."""
+    return px * 72 / _DPI
+
+
+def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
+    """Write the playback of a run or of recorded traffic as a video to ``to``, and return ``to``.
+
+    Memory is bounded for runs of any length: frames are drawn one by one, at most ``LONGEST_S`` of them, and of many
+    windows only those of every k-th vehicle are shown, as the frames say.
+
+    Raises:
+        InputError: ``folder`` is no run or is damaged; no vehicle was in coverage; ``to`` exists, has another suffix
+            than ``.mp4``, ``.webp`` or ``.gif``, or needs the program ffmpeg, which is missing.
+        RunError: ffmpeg failed, or ``to`` cannot be written.
+    """
+    if to.suffix not in FRAMES_PER_S:
+        raise InputError(f"{to}: expected a file that ends in {', '.join(FRAMES_PER_S)}.")
+    if to.exists():
+        raise InputError(f"{to}: is there already; name a new file.")
+    with styled():
+        if to.suffix == ".mp4" and not FFMpegWriter.isAvailable():
+            raise InputError(f"{to}: .mp4 needs the program ffmpeg, which is not on the PATH; or name a .webp file.")
+        run = load(folder)
+        if run.paths is None or run.windows.is_empty():
+            raise InputError(f"{folder}: no vehicle was in coverage; there is nothing to show.")
+        frames = _Frames(run, FRAMES_PER_S[to.suffix], progress)
+        content = _mp4(frames, to) if to.suffix == ".mp4" else _animation(frames, to.suffix.removeprefix("."))
+    Folder(to.parent).write_output(to.name, content)
+    return to
+
+
+def _animation(frames: _Frames, kind: str) -> bytes:
+    """Return the frames as an animated WebP or GIF."""
+    buffer = io.BytesIO()
+    duration_ms = 1000 // frames.per_s
+    if kind == "webp":
+        _Lazy(frames).save(buffer, "webp", save_all=True, duration=duration_ms, loop=0, quality=80, method=2)
+        return buffer.getvalue()
+    # the legend has all colours, so one palette serves all frames
+    first = frames.picture(0).quantize(128, dither=Image.Dither.NONE)
+    rest = (frames.picture(k).quantize(palette=first, dither=Image.Dither.NONE) for k in range(1, len(frames)))
+    first.save(buffer, "gif", save_all=True, append_images=rest, duration=duration_ms, loop=0)
+    return buffer.getvalue()
+
+
+class _Lazy(Image.Image):
+    """An animated image that draws a frame when Pillow seeks it, so that only one is in memory."""
+
+    def __init__(self, frames: _Frames) -> None:
+        super().__init__()
+        self._frames = frames
+        self.n_frames = len(frames)
+        self._at = -1
+        self.seek(0)
+
+    def seek(self, frame: int) -> None:
+        """Draw a frame, unless it is the present one."""
+        if frame != self._at:
+            picture = self._frames.picture(frame)
+            self.im, self._mode, self._size, self._at = picture.im, picture.mode, picture.size, frame
+
+    def tell(self) -> int:
+        """Return the index of the present frame."""
+        return self._at
+
+
+def _mp4(frames: _Frames, to: Path) -> bytes:
+    """Return the frames as MP4, encoded by ffmpeg; RunError if it fails."""
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "video.mp4")
+        writer = FFMpegWriter(fps=frames.per_s)
+        try:
+            with writer.saving(frames.figure, str(file), _DPI):
+                for k in range(len(frames)):
+                    frames.place(k)
+                    writer.grab_frame(facecolor="white")
+            return file.read_bytes()
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = getattr(error, "stderr", None) or str(error)
+            words = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+            raise RunError(f"{to}: ffmpeg failed: {one_line(words)[-300:]}") from error
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Motion:
+    """Where vehicles are and what they do: times in s, places in m.
+
+    Paths are in the order of their first points: ``vehicle``, ``from_s``, ``to_s`` and ``path`` have shape (paths,).
+    ``at``, ``x_m`` and ``y_m`` have shape (points,); ``at`` is time since ``begin_s`` plus ``path`` times ``stride``,
+    so that one interpolation serves all paths. The other arrays have shape (stages,), with a row for each stage of each
+    participation; ``began_s`` is the begin of the participation.
+    """
+
+    begin_s: float
+    end_s: float
+    vehicle: Ints
+    from_s: Floats
+    to_s: Floats
+    path: Ints
+    stride: float
+    at: Floats
+    x_m: Floats
+    y_m: Floats
+    who: Ints
+    stage: Ints
+    rsu: Ints
+    began_s: Floats
+    starts_s: Floats
+    stops_s: Floats
+
+    def places(self, paths: Ints, time_s: float | Floats) -> Floats:
+        """Return x and y (m) on paths, given by their places in the order, at a time (s): shape (n, 2)."""
+        at = self.path[paths] * self.stride + (time_s - self.begin_s)
+        return np.column_stack((np.interp(at, self.at, self.x_m), np.interp(at, self.at, self.y_m)))
+
+    def covered(self, time_s: float) -> Ints:
+        """Return one path for each vehicle that is covered at a time (s)."""
+        some = np.flatnonzero((self.from_s <= time_s) & (time_s < self.to_s))
+        return some[np.unique(self.vehicle[some], return_index=True)[1]]
+
+    def doing(self, time_s: float) -> dict[int, tuple[int, int, float]]:
+        """Return stage, inviting RSU, and begin of the participation (s), by vehicle that takes part at a time (s)."""
+        some = np.flatnonzero((self.starts_s <= time_s) & (time_s < self.stops_s))[::-1]  # the first one counts
+        columns = (self.stage[some].tolist(), self.rsu[some].tolist(), self.began_s[some].tolist())
+        return dict(zip(self.who[some].tolist(), zip(*columns, strict=True), strict=True))
+
+
+def _motion(run: RunData, every: int, parts: list[list[Any]], vehicles: list[str]) -> _Motion:
+    """Return the paths of every ``every``-th vehicle and the stages of participations, as the page plays them."""
+    played = read_paths(run, every)
+    assert vehicles == played.vehicles
+    columns = played.columns
+    counts = columns["path_points"].astype(np.int64)
+    first = np.cumsum(counts) - counts
+    time_s = columns["time"] / PER_S
+    last = first + counts - 1
+    order = np.argsort(time_s[first], kind="stable")
+    stride = float(time_s.max()) + 1.0
+    stages: list[tuple[float, ...]] = []
+    for vehicle, rsu, _, _, begin_s, end_s, spent in parts:
+        start_s = begin_s
+        for stage, seconds in spent or [(_DOWNLOAD, 0.0)]:
+            stages.append((vehicle, stage, rsu, begin_s, start_s, min(start_s + seconds, end_s)))
+            start_s += seconds
+        stages[-1] = (*stages[-1][:-1], end_s)
+    who, stage_of, rsu_of, began_s, starts_s, stops_s = np.array(stages, np.float64).reshape(-1, 6).T
+    return _Motion(
+        begin_s=played.begin_s,
+        end_s=played.begin_s + float(time_s.max()),
+        vehicle=columns["path_vehicle"][order].astype(np.int64),
+        from_s=played.begin_s + time_s[first][order],
+        to_s=played.begin_s + time_s[last][order],
+        path=order.astype(np.int64),
+        stride=stride,
+        at=np.repeat(np.arange(len(counts)) * stride, counts) + time_s,
+        x_m=columns["x"] * played.step_m + played.origin_m[0],
+        y_m=columns["y"] * played.step_m + played.origin_m[1],
+        who=who.astype(np.int64),
+        stage=stage_of.astype(np.int64),
+        rsu=rsu_of.astype(np.int64),
+        began_s=began_s,
+        starts_s=starts_s,
+        stops_s=stops_s,
+    )
+
+
+class _Frames:
+    """The frames of a video. ``picture`` draws one; ``place`` moves the artists of ``figure`` to one.
+
+    ``per_s`` is the number of frames in a second of video.
+    """
+
+    def __init__(self, run: RunData, per_s: int, progress: ProgressDisplay) -> None:
+        progress.stage("reading paths")
+        self.per_s = per_s
+        self._run, self._progress = run, progress
+        self._every = -(-run.windows.height // MOST_WINDOWS)
+        vehicles = run.windows["vehicle_id"].unique(maintain_order=True).gather_every(self._every).to_list()
+        index = {name: place for place, name in enumerate(vehicles)}, {one.id: k for k, one in enumerate(run.rsus)}
+        parts = participations_of(run, *index)
+        self._motion = _motion(run, self._every, parts, vehicles)
+        self._handovers = handovers_of(run, *index)
+        self._rounds = run.rounds.sort("close_s").select("close_s", "committed").rows()
+        self._curve = headline_curve(run)
+        span_s = self._motion.end_s - self._motion.begin_s
+        self._speed = max(1, math.ceil(span_s / (LONGEST_S * SLOWEST))) * SLOWEST
+        self._marked_s = min(_MARK_S * self._speed, _MOST_MARKED_S)
+        self._ends = self._ends_of(parts)
+        self._rsus = np.array([(one.x_m, one.y_m) for one in run.rsus])
+        self._draw_still()
+        self._canvas = FigureCanvasAgg(self.figure)
+        self._canvas.draw()
+        self._still = self._canvas.copy_from_bbox(self.figure.bbox)  # type: ignore[attr-defined]
+        progress.stage("drawing frames")
+
+    def __len__(self) -> int:
+        span_s = self._motion.end_s - self._motion.begin_s
+        return max(2, math.ceil(span_s / self._speed * self.per_s) + 1)
+
+    def picture(self, k: int) -> Image.Image:
+        """Return frame ``k``."""
+        self.place(k)
+        self._canvas.restore_region(self._still)  # type: ignore[attr-defined]
+        for artist in self._moving:
+            self.figure.draw_artist(artist)
+        return Image.fromarray(np.asarray(self._canvas.buffer_rgba())[..., :3].copy())
+
+    def place(self, k: int) -> None:
+        """Move the artists to frame ``k``."""
+        motion = self._motion
+        time_s = min(motion.begin_s + k * self._speed / self.per_s, motion.end_s)
+        self._progress.advance(time_s=time_s - motion.begin_s, done=k + 1, total=len(self))
+        paths = motion.covered(time_s)
+        places, doing = motion.places(paths, time_s), motion.doing(time_s)
+        vehicles = motion.vehicle[paths].tolist()
+        stages = np.array([doing.get(vehicle, (-1,))[0] for vehicle in vehicles], np.int64)
+        for stage, line in enumerate(self._symbols, -1):
+            line.set_data(*places[stages == stage].T)
+        for stage, lines in self._links.items():
+            senders = [vehicles[i] for i in np.flatnonzero(stages == stage)]
+            rsus = [self._serving(vehicle, *doing[vehicle][1:], time_s) for vehicle in senders]
+            lines.set_segments(list(np.stack((places[stages == stage], self._rsus[rsus]), 1)) if rsus else [])
+        self._place_marks(time_s, dict(zip(vehicles, places, strict=True)))
+        self._clock.set_text(self._time_words(time_s))
+        self._says.set_text(self._count_words(time_s, stages))
+        self._now.set_xdata([time_s, time_s])
+        if self._curve is not None:
+            points = np.array(self._curve["points"])
+            last = max(int(np.searchsorted(points[:, 0], time_s, side="right")) - 1, 0)
+            self._value.set_data([min(time_s, points[-1, 0])], [np.interp(time_s, *points.T)])
+            unit = f" {self._curve['unit']}" if self._curve["unit"] else ""
+            self._label.set_text(f"{self._curve['label']}: {number(points[last, 1])}{unit}")
+
+    def _ends_of(self, parts: list[list[Any]]) -> tuple[Floats, NDArray[np.bool_], Floats]:
+        """Return when participations ended (s), whether they committed, and where (m), for those that ended covered."""
+        motion = self._motion
+        by_vehicle: dict[int, list[int]] = {}
+        for place, vehicle in enumerate(motion.vehicle.tolist()):
+            by_vehicle.setdefault(vehicle, []).append(place)
+        found = [
+            (to_s, outcome == "committed", path)
+            for vehicle, _, _, outcome, _, to_s, _ in parts
+            for path in by_vehicle.get(vehicle, [])
+            if motion.from_s[path] - 0.5 / PER_S <= to_s <= motion.to_s[path] + 0.5 / PER_S
+        ]
+        times_s = np.array([one[0] for one in found])
+        places = motion.places(np.array([one[2] for one in found], np.int64), times_s)
+        return times_s, np.array([one[1] for one in found], bool), places
+
+    def _serving(self, vehicle: int, rsu: int, began_s: float, time_s: float) -> int:
+        """Return the RSU that serves a vehicle at a time (s): ``rsu``, or that of its last handover."""
+        for who, at_s, _, to, *_ in self._handovers:
+            if who == vehicle and began_s <= at_s <= time_s:
+                rsu = to
+        return rsu
+
+    def _place_marks(self, time_s: float, where: dict[int, Floats]) -> None:
+        """Show ends of participations and handovers of the last seconds, fading; ``where`` is (x, y) by vehicle."""
+        times_s, committed, places = self._ends
+        age = (time_s - times_s) / self._marked_s
+        recent = (age >= 0) & (age <= 1)
+        for marks, colour, which in ((self._ticks, GREEN, committed), (self._crosses, VERMILION, ~committed)):
+            some = recent & which
+            marks.set_offsets(places[some])
+            marks.set_edgecolor([(*to_rgb(colour), 1 - one) for one in age[some]])
+        arcs, colours, around = [], [], []
+        for vehicle, at_s, start, to, gap_s, _, _, policy in self._handovers:
+            old = (time_s - at_s - gap_s) / self._marked_s
+            if policy == "drop" or not 0 <= old <= 1:
+                continue
+            (u, v), (x, y) = self._rsus[start], self._rsus[to]
+            s = np.linspace(0, 1, 21)[:, None]
+            middle = ((u + x) / 2, max(v, y) + 24 / self._px_per_m)
+            arcs.append((1 - s) ** 2 * (u, v) + 2 * s * (1 - s) * middle + s * s * (x, y))
+            colours.append((*to_rgb(PINK), 1 - old))
+            around += [where[vehicle]] if vehicle in where else []
+        self._arcs.set_segments(arcs)
+        self._arcs.set_color(colours)
+        self._rings.set_data(*np.reshape(around, (-1, 2)).T)
+
+    def _time_words(self, time_s: float) -> str:
+        """Return the simulated time and how fast it goes."""
+        every = f", 1 in {count(self._every)} vehicles" if self._every > 1 else ""
+        return f"{time_s:.1f} s, {self._speed} x as fast{every}"
+
+    def _count_words(self, time_s: float, stages: Ints) -> str:
+        """Return the closed rounds and commits so far, and the vehicles by what they do."""
+        words = []
+        if self._rounds:
+            closed = [committed for close_s, committed in self._rounds if close_s <= time_s]
+            words.append(f"{len(closed)} of {plural(len(self._rounds), 'round')} closed, {sum(closed)} committed")
+        found = [(int((stages == stage).sum()), name) for stage, (name, *_) in enumerate(STAGES)]
+        counts = [(int((stages < 0).sum()), self._idle_word), *(one for one in found if one[0])]
+        words.append(", ".join(f"{n} {name}" for n, name in counts))
+        return " \u00b7 ".join(words)
+
+    @property
+    def _idle_word(self) -> str:
+        return "not invited" if self._run.takes_part else "in coverage"
+
+    def _draw_still(self) -> None:
+        """Make the figure: what stays, and the artists that ``place`` moves."""
+        run = self._run
+        west, east, south, north = covered_extent(run.rsus)
+        entries = self._legend_entries()
+        legend_px, strip_px = 26 * -(-len(entries) // _LEGEND_COLUMNS), 84 if self._curve is not None else 30
+        map_px = int(np.clip(1.06 * _WIDTH_PX * (north - south) / (east - west), 220, 560))
+        height_px = _TITLE_PX + map_px + _SAYS_PX + strip_px + legend_px
+        height_px += height_px % 2  # as H.264 wants
+        self.figure = Figure((_WIDTH_PX / _DPI, height_px / _DPI))
+        self.figure.set(dpi=_DPI, facecolor="white")
+
+        def across(top_px: float, size_px: float, left_px: float = _MARGIN_PX) -> Axes:
+            """Return axes that begin ``top_px`` below the top."""
+            box = left_px, height_px - top_px - size_px, _WIDTH_PX - left_px - _MARGIN_PX, size_px
+            return self.figure.add_axes(tuple(np.divide(box, (_WIDTH_PX, height_px) * 2)))
+
+        inner_px = _WIDTH_PX - 2 * _MARGIN_PX
+        self._px_per_m = 0.96 * min(inner_px / (east - west), map_px / (north - south))
+        ax = across(_TITLE_PX, map_px)
+        ax.set(xticks=[], yticks=[])
+        ax.set_xlim((west + east - inner_px / self._px_per_m) / 2, (west + east + inner_px / self._px_per_m) / 2)
+        ax.set_ylim((south + north - map_px / self._px_per_m) / 2, (south + north + map_px / self._px_per_m) / 2)
+        for spine in ax.spines.values():
+            spine.set(visible=True, color=PALE)
+        if not run.lanes.is_empty():
+            width_px = float(np.clip(3 * self._px_per_m, 1, 6))
+            ax.plot(*join_polylines(run.lanes), color=PALE, linewidth=_pt(width_px), zorder=0.8)
+        for rsu in run.rsus:
+            at = rsu.x_m, rsu.y_m
+            ax.add_patch(Circle(at, rsu.range_m, facecolor=(*to_rgb(BLUE), 0.07), edgecolor=(*to_rgb(BLUE), 0.5)))
+            ax.plot(*at, "^", color=INK, markersize=_pt(11), markeredgewidth=0)
+            if rsu.range_m * self._px_per_m > 45:
+                place = rsu.x_m, rsu.y_m + rsu.range_m - 9 / self._px_per_m
+                ax.text(*place, shortened(rsu.id, 24), color=_QUIET, ha="center", va="top", clip_on=True)
+        learner = run.manifest.learner
+        what = f"{clean(learner.name, 40)} on {run.scenario}" if learner and run.takes_part else run.scenario
+        title = {"va": "center", "y": 1 - _TITLE_PX / 2 / height_px}
+        self.figure.text(_MARGIN_PX / _WIDTH_PX, title["y"], shortened(what, 60), va="center", weight="bold")
+        self._clock = self.figure.text(1 - _MARGIN_PX / _WIDTH_PX, title["y"], "", va="center", ha="right")
+        says_px = _TITLE_PX + map_px + _SAYS_PX / 2
+        self._says = self.figure.text(_MARGIN_PX / _WIDTH_PX, 1 - says_px / height_px, "", va="center")
+        self._add_symbols(ax)
+        self._add_strip(across(_TITLE_PX + map_px + _SAYS_PX + 16, strip_px - 20, _MARGIN_PX + 44))
+        self.figure.legend(
+            handles=entries, loc="lower left", ncols=_LEGEND_COLUMNS, bbox_to_anchor=(_MARGIN_PX / _WIDTH_PX, 0)
+        )
+        self._moving: list[Artist] = [
+            *self._links.values(), *self._symbols, self._ticks, self._crosses, self._arcs, self._rings,
+            self._clock, self._says, self._now, *([self._value, self._label] if self._curve is not None else []),
+        ]  # fmt: skip
+        for artist in self._moving:
+            artist.set_animated(True)
+
+    def _legend_entries(self) -> list[Line2D]:
+        """Return the page's legend; stages, handovers and outcomes only if the run can have them."""
+        symbol = lambda word, look: Line2D([], [], label=word, **_look(*look))  # noqa: E731
+        entries = [symbol(self._idle_word, _IDLE)]
+        if not self._run.takes_part:
+            return entries
+        seen = {0, 3, 5, *self._motion.stage.tolist()} | ({1, 2} if self._run.exchange_plan is not None else set())
+        entries += [symbol(name, look) for stage, (name, *look) in enumerate(STAGES) if stage in seen]
+        if self._handovers:
+            entries.append(Line2D([], [], label="handed over", **_RING))
+        for word, colour, mark in (("committed", GREEN, _TICK), ("lost", VERMILION, "x")):
+            entries.append(Line2D([], [], ls="", marker=mark, mfc="none", mec=colour, ms=_pt(12), mew=1.8, label=word))
+        return entries
+
+    def _add_symbols(self, ax: Axes) -> None:
+        """Add the artists of vehicles, transfers, ends of participations and handovers."""
+        self._links = {
+            _DOWNLOAD: LineCollection([], colors=SKY, linewidths=1.1, linestyles=(0, (3.6, 2.7)), zorder=2.5),
+            _UPLOAD: LineCollection([], colors=BLUE, linewidths=1.1, zorder=2.5),
+        }
+        self._arcs = LineCollection([], linewidths=1.5, zorder=4)
+        for lines in (*self._links.values(), self._arcs):
+            ax.add_collection(lines, autolim=False)
+        looks = [_IDLE, *((colour, marker, size) for _, colour, marker, size in STAGES)]
+        self._symbols = [ax.plot([], [], zorder=3, **_look(*look))[0] for look in looks]
+        self._ticks = ax.scatter([], [], s=_pt(14) ** 2, marker=MarkerStyle(_TICK), facecolors="none", linewidths=1.8)
+        self._crosses = ax.scatter([], [], s=_pt(10) ** 2, marker="x", linewidths=1.8)
+        (self._rings,) = ax.plot([], [], zorder=4, **_RING)
+
+    def _add_strip(self, ax: Axes) -> None:
+        """Add the metric over time, the ends of rounds, and the present time."""
+        ax.set(xlim=(self._motion.begin_s, self._motion.end_s), xticks=[], ylim=(-0.1, 1.1), yticks=[])
+        ax.spines["left"].set_visible(False)
+        ax.grid(visible=False)
+        closes_s = [close_s for close_s, _ in self._rounds]
+        ax.plot(closes_s, np.zeros(len(closes_s)), "|", color=GREY, ms=6, mew=0.8, transform=ax.get_xaxis_transform())
+        self._now = ax.axvline(self._motion.begin_s, color=INK, linewidth=0.8)
+        if self._curve is None:
+            return
+        points = np.array(self._curve["points"]).reshape(-1, 2)
+        low, high = float(points[:, 1].min()), float(points[:, 1].max())
+        room = 0.12 * ((high - low) or 1.0)
+        ax.set(ylim=(low - room, high + room), yticks=[low, high] if high > low else [low])
+        ax.set_yticklabels([number(one) for one in ([low, high] if high > low else [low])])
+        ax.tick_params(axis="y", length=0)
+        ax.plot(*points.T, color=BLUE, linewidth=1.4)
+        (self._value,) = ax.plot([], [], "o", color=BLUE, markersize=_pt(7), clip_on=False)
+        self._label = ax.text(0, 1.0, "", transform=ax.transAxes, va="bottom", color=_QUIET)
+
+
+def _look(colour: str, marker: Any, size_px: float) -> dict[str, Any]:
+    """Return the arguments of a line that draws symbols alone, with a white rim."""
+    return {"ls": "", "color": colour, "marker": marker, "ms": _pt(size_px), "mec": "white", "mew": _pt(1)}
