@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from matplotlib.animation import FFMpegWriter
@@ -50,7 +50,7 @@ LONGEST_S = 60
 SLOWEST = 10
 """Simulated seconds in a second of video; multiples of it for longer runs."""
 _WIDTH_PX, _DPI = 800, 100
-_TITLE_PX, _SAYS_PX, _MARGIN_PX, _LEGEND_COLUMNS = 32, 28, 10, 6
+_TITLE_PX, _SAYS_PX, _MARGIN_PX, _MOST_IN_A_ROW = 32, 28, 10, 7
 _MARK_S, _MOST_MARKED_S = 4, 60
 """Seconds of video, and simulated seconds, for which the end of a participation or a handover stays visible."""
 _BAR = Outline([(-2, -5), (2, -5), (2, 5), (-2, 5), (-2, -5)])
@@ -78,8 +78,8 @@ def _pt(px: float) -> float:
 def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
     """Write the playback of a run or of recorded traffic as a video to ``to``, and return ``to``.
 
-    Memory is bounded for runs of any length: frames are drawn one by one, at most ``LONGEST_S`` of them, and of many
-    windows only those of every k-th vehicle are shown, as the frames say.
+    Memory is bounded for runs of any length: a video lasts at most ``LONGEST_S``, its frames are drawn one by one, and
+    of many windows only those of every k-th vehicle are shown, as the frames say.
 
     Raises:
         InputError: ``folder`` is no run or is damaged; no vehicle was in coverage; ``to`` exists, has another suffix
@@ -107,13 +107,27 @@ def _animation(frames: _Frames, kind: str) -> bytes:
     buffer = io.BytesIO()
     duration_ms = 1000 // frames.per_s
     if kind == "webp":
-        _Lazy(frames).save(buffer, "webp", save_all=True, duration=duration_ms, loop=0, quality=80, method=2)
+        _Lazy(frames).save(
+            buffer, "webp", save_all=True, duration=duration_ms, loop=0, lossless=True, quality=50, method=1
+        )
         return buffer.getvalue()
-    # the legend has all colours, so one palette serves all frames
-    first = frames.picture(0).quantize(128, dither=Image.Dither.NONE)
-    rest = (frames.picture(k).quantize(palette=first, dither=Image.Dither.NONE) for k in range(1, len(frames)))
-    first.save(buffer, "gif", save_all=True, append_images=rest, duration=duration_ms, loop=0)
+    palette = _palette()
+    pictures = (frames.picture(k).quantize(palette=palette, dither=Image.Dither.NONE) for k in range(len(frames)))
+    next(pictures).save(buffer, "gif", save_all=True, append_images=pictures, duration=duration_ms, loop=0)
     return buffer.getvalue()
+
+
+def _palette() -> Image.Image:
+    """Return an image with a palette for GIF: the frames' colours, each blended with white and with covered ground."""
+    # a palette chosen by frequency would lack the colours of rare, small symbols
+    white, opaque = np.ones(3), np.linspace(0, 1, 10)[:, None]
+    covered = 0.93 * white + 0.07 * np.array(to_rgb(BLUE))
+    names = dict.fromkeys((*(colour for _, colour, *_ in STAGES), GREEN, VERMILION, INK, _QUIET))
+    blends = [np.array((to_rgb(PALE), 0.93 * np.array(to_rgb(PALE)) + covered - 0.93))]
+    blends += [opaque * to_rgb(name) + (1 - opaque) * ground for name in names for ground in (white, covered)]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255 * np.concatenate(blends)).astype(np.uint8).tobytes())
+    return palette
 
 
 class _Lazy(Image.Image):
@@ -149,21 +163,17 @@ def _mp4(frames: _Frames, to: Path) -> bytes:
                     writer.grab_frame(facecolor="white")
             return file.read_bytes()
         except (OSError, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
-            words = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-            raise RunError(f"{to}: ffmpeg failed: {one_line(words)[-300:]}") from error
+            said = " ".join(str(getattr(error, "stderr", "")).split())
+            raise RunError(f"{to}: ffmpeg failed: {said[-300:] or one_line(error)}") from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Motion:
-    """Where vehicles are and what they do: times in s, places in m.
+    """Where vehicles are and what they do: times in s, places in m."""
 
-    Paths are in the order of their first points: ``vehicle``, ``from_s``, ``to_s`` and ``path`` have shape (paths,).
-    ``at``, ``x_m`` and ``y_m`` have shape (points,); ``at`` is time since ``begin_s`` plus ``path`` times ``stride``,
-    so that one interpolation serves all paths. The other arrays have shape (stages,), with a row for each stage of each
-    participation; ``began_s`` is the begin of the participation.
-    """
-
+    # of each path, in the order of their first points: vehicle, from_s, to_s, path
+    # of each point: at (time since begin_s plus path * stride, so that one interpolation serves all paths), x_m, y_m
+    # of each stage of each participation: who, stage, rsu, began_s (of the participation), starts_s, stops_s
     begin_s: float
     end_s: float
     vehicle: Ints
@@ -238,10 +248,7 @@ def _motion(run: RunData, every: int, parts: list[list[Any]], vehicles: list[str
 
 
 class _Frames:
-    """The frames of a video. ``picture`` draws one; ``place`` moves the artists of ``figure`` to one.
-
-    ``per_s`` is the number of frames in a second of video.
-    """
+    """The frames of a video: ``picture`` draws one; ``place`` moves the artists of ``figure`` to one."""
 
     def __init__(self, run: RunData, per_s: int, progress: ProgressDisplay) -> None:
         progress.stage("reading paths")
@@ -261,9 +268,9 @@ class _Frames:
         self._ends = self._ends_of(parts)
         self._rsus = np.array([(one.x_m, one.y_m) for one in run.rsus])
         self._draw_still()
-        self._canvas = FigureCanvasAgg(self.figure)
+        self._canvas = cast("Any", FigureCanvasAgg(self.figure))
         self._canvas.draw()
-        self._still = self._canvas.copy_from_bbox(self.figure.bbox)  # type: ignore[attr-defined]
+        self._still = self._canvas.copy_from_bbox(self.figure.bbox)
         progress.stage("drawing frames")
 
     def __len__(self) -> int:
@@ -273,7 +280,7 @@ class _Frames:
     def picture(self, k: int) -> Image.Image:
         """Return frame ``k``."""
         self.place(k)
-        self._canvas.restore_region(self._still)  # type: ignore[attr-defined]
+        self._canvas.restore_region(self._still)
         for artist in self._moving:
             self.figure.draw_artist(artist)
         return Image.fromarray(np.asarray(self._canvas.buffer_rgba())[..., :3].copy())
@@ -376,10 +383,10 @@ class _Frames:
         run = self._run
         west, east, south, north = covered_extent(run.rsus)
         entries = self._legend_entries()
-        legend_px, strip_px = 26 * -(-len(entries) // _LEGEND_COLUMNS), 84 if self._curve is not None else 30
+        columns = len(entries) if len(entries) <= _MOST_IN_A_ROW else -(-len(entries) // 2)
+        legend_px, strip_px = 26 if columns == len(entries) else 44, 84 if self._curve is not None else 30
         map_px = int(np.clip(1.06 * _WIDTH_PX * (north - south) / (east - west), 220, 560))
         height_px = _TITLE_PX + map_px + _SAYS_PX + strip_px + legend_px
-        height_px += height_px % 2  # as H.264 wants
         self.figure = Figure((_WIDTH_PX / _DPI, height_px / _DPI))
         self.figure.set(dpi=_DPI, facecolor="white")
 
@@ -408,16 +415,14 @@ class _Frames:
                 ax.text(*place, shortened(rsu.id, 24), color=_QUIET, ha="center", va="top", clip_on=True)
         learner = run.manifest.learner
         what = f"{clean(learner.name, 40)} on {run.scenario}" if learner and run.takes_part else run.scenario
-        title = {"va": "center", "y": 1 - _TITLE_PX / 2 / height_px}
-        self.figure.text(_MARGIN_PX / _WIDTH_PX, title["y"], shortened(what, 60), va="center", weight="bold")
-        self._clock = self.figure.text(1 - _MARGIN_PX / _WIDTH_PX, title["y"], "", va="center", ha="right")
+        title_y = 1 - _TITLE_PX / 2 / height_px
+        self.figure.text(_MARGIN_PX / _WIDTH_PX, title_y, shortened(what, 60), va="center", weight="bold")
+        self._clock = self.figure.text(1 - _MARGIN_PX / _WIDTH_PX, title_y, "", va="center", ha="right")
         says_px = _TITLE_PX + map_px + _SAYS_PX / 2
         self._says = self.figure.text(_MARGIN_PX / _WIDTH_PX, 1 - says_px / height_px, "", va="center")
         self._add_symbols(ax)
-        self._add_strip(across(_TITLE_PX + map_px + _SAYS_PX + 16, strip_px - 20, _MARGIN_PX + 44))
-        self.figure.legend(
-            handles=entries, loc="lower left", ncols=_LEGEND_COLUMNS, bbox_to_anchor=(_MARGIN_PX / _WIDTH_PX, 0)
-        )
+        self._add_strip(across(_TITLE_PX + map_px + _SAYS_PX + 16, strip_px - 20, _MARGIN_PX + 48))
+        self.figure.legend(handles=entries, loc="lower left", ncols=columns, bbox_to_anchor=(_MARGIN_PX / _WIDTH_PX, 0))
         self._moving: list[Artist] = [
             *self._links.values(), *self._symbols, self._ticks, self._crosses, self._arcs, self._rings,
             self._clock, self._says, self._now, *([self._value, self._label] if self._curve is not None else []),
@@ -427,17 +432,16 @@ class _Frames:
 
     def _legend_entries(self) -> list[Line2D]:
         """Return the page's legend; stages, handovers and outcomes only if the run can have them."""
-        symbol = lambda word, look: Line2D([], [], label=word, **_look(*look))  # noqa: E731
-        entries = [symbol(self._idle_word, _IDLE)]
-        if not self._run.takes_part:
-            return entries
-        seen = {0, 3, 5, *self._motion.stage.tolist()} | ({1, 2} if self._run.exchange_plan is not None else set())
-        entries += [symbol(name, look) for stage, (name, *look) in enumerate(STAGES) if stage in seen]
-        if self._handovers:
-            entries.append(Line2D([], [], label="handed over", **_RING))
-        for word, colour, mark in (("committed", GREEN, _TICK), ("lost", VERMILION, "x")):
-            entries.append(Line2D([], [], ls="", marker=mark, mfc="none", mec=colour, ms=_pt(12), mew=1.8, label=word))
-        return entries
+        looks = [(self._idle_word, _look(*_IDLE))]
+        if self._run.takes_part:
+            seen = {0, 3, 5, *self._motion.stage.tolist()} | ({1, 2} if self._run.exchange_plan is not None else set())
+            looks += [(name, _look(*look)) for stage, (name, *look) in enumerate(STAGES) if stage in seen]
+            if any(policy != "drop" for *_, policy in self._handovers):
+                looks.append(("handed over", {**_RING, "ms": _pt(10)}))
+            mark = {"ls": "", "mfc": "none", "ms": _pt(12), "mew": 1.8}
+            looks.append(("committed", {**mark, "marker": _TICK, "mec": GREEN}))
+            looks.append(("lost", {**mark, "marker": "x", "mec": VERMILION}))
+        return [Line2D([], [], label=word, **look) for word, look in looks]
 
     def _add_symbols(self, ax: Axes) -> None:
         """Add the artists of vehicles, transfers, ends of participations and handovers."""
