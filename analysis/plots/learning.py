@@ -7,6 +7,7 @@ from itertools import cycle, product
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ from analysis.style import (
 )
 
 _MAX_CLASS_LABELS = 30
+_ROUNDS = "rounds aggregated"
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
 """Line styles; once all colours are used, lines are dashed, then dotted."""
 
@@ -76,7 +78,7 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
     caption = " ".join([f"{_change_words(group)}\n", *captions])
     wide = len(group) > 6
     by_rounds = [curve.round.astype(np.float64) for curve in group]
-    svg = to_svg(_draw_curves(group, by_rounds, "rounds aggregated", wide=wide), name)
+    svg = to_svg(_draw_figure(group, by_rounds, _ROUNDS, wide=wide), name)
     against = []
     times_s = [curve.time_s for curve in group]
     if all(np.isfinite(one).all() for one in times_s):
@@ -89,16 +91,28 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
             ("time", [axis.of(one) for one in times_s], axis.label),
             ("bytes", by_bytes, f"data over the air so far ({unit})"),
         ):
-            against.append((what, to_svg(_draw_curves(group, x, label, wide=wide), f"{name}-{what}")))
+            against.append((what, to_svg(_draw_figure(group, x, label, wide=wide), f"{name}-{what}")))
     return Panel(name=name, title=title, caption=caption, svg=svg, wide=wide, against=tuple(against))
 
 
-def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
-    """Draw each curve at its array in ``x``, whose axis has the label; the range over RSUs is shaded."""
-    columns = (1 if max(len(curve.label) for curve in group) > 22 else 2) * (2 if wide else 1)
+def _draw_figure(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
+    """Return a figure with each curve at its array in ``x``, whose axis has the label."""
+    columns = _legend_columns(group) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
     height = 2.9 + 0.16 * max(legend_rows - 2, 0)
     figure, ax = drawing(FULL_IN if wide else HALF_IN, height, top=0.18 + 0.16 * legend_rows)
+    _draw_curves(ax, group, x, label, columns)
+    return figure
+
+
+def _legend_columns(group: list[Curve]) -> int:
+    return 1 if max(len(curve.label) for curve in group) > 22 else 2
+
+
+def _draw_curves(
+    ax: Axes, group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, legend_columns: int
+) -> None:
+    """Draw each curve at its array in ``x``, whose axis has the label; the range over RSUs is shaded."""
     looks = product(_DASHES, CYCLE)
     for (dashes, colour), curve, at in zip(cycle(looks), group, x, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
@@ -109,10 +123,18 @@ def _draw_curves(group: list[Curve], x: Sequence[NDArray[np.float64]], label: st
     unit = f" ({clean(group[0].unit, 12)})" if group[0].unit else ""
     ax.set_xlabel(label)
     ax.set_ylabel(f"{group[0].label}{unit}" if len(group) == 1 else f"{group[0].group or 'value'}{unit}")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=label == "rounds aggregated", nbins=8))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=label == _ROUNDS, nbins=8))
     if len(group) > 1:
-        legend(ax, columns)
-    return figure
+        legend(ax, legend_columns)
+
+
+def draw_accuracy(ax: Axes, run: RunData) -> bool:
+    """Draw the accuracies of the headline by round; return False if none was measured."""
+    group = [curve for curve in curves(run) if curve.unit == "%" and curve.result]
+    if group:
+        _draw_curves(ax, group, [curve.round.astype(np.float64) for curve in group], _ROUNDS, _legend_columns(group))
+        ax.set_ylabel("accuracy (%)")
+    return bool(group)
 
 
 def series_panels(run: RunData) -> list[Panel]:

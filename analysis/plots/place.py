@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import clean, count, number, plural, shortened
 from analysis.loading import RunData
-from analysis.statistics.windows import speed_map
+from analysis.statistics.windows import SpeedMap, speed_map
 from analysis.style import BLACK, FULL_IN, GREY, HALF_IN, PALE, SKY, VIRIDIS, Figure, Panel, axes, group_digits, to_svg
 from vnetsim.coverage.rsu import Rsu
 
@@ -102,11 +103,45 @@ def map_axes(
     wide = min(width_in - 0.68 - beside_in, 4.6 * aspect)
     figure = Figure((width_in, wide / aspect + 0.48 + above_in))
     ax = axes(figure, top=above_in, right=width_in - 0.68 - wide)
+    _draw_ground(ax, run, extent)
+    return figure, ax
+
+
+def _draw_ground(ax: Axes, run: RunData, extent: tuple[float, float, float, float]) -> None:
+    """Draw lanes and RSU discs in equal scale."""
     if not run.lanes.is_empty():
         ax.plot(*join_polylines(run.lanes), color=PALE if run.windows.height else GREY, linewidth=0.8, zorder=0.8)
     _draw_rsus(ax, run)
     frame(ax, extent)
-    return figure, ax
+
+
+def _draw_speeds(
+    figure: matplotlib.figure.Figure, ax: Axes, run: RunData, extent: tuple[float, float, float, float]
+) -> SpeedMap:
+    """Draw the mean speed by place and its colour bar; return what was drawn."""
+    speeds = speed_map(run.paths or run.windows, extent, _CELLS)
+    kmh = speeds.mean_mps * 3.6
+    top = max(float(np.nanpercentile(kmh, 99)), 1.0)
+    colour = Normalize(0.0, top)
+    pixels = (VIRIDIS(colour(np.nan_to_num(kmh))) * 255).astype(np.uint8)
+    pixels[..., 3] = np.where(np.isnan(kmh), 0, 255)
+    rows, columns = kmh.shape
+    covered = (extent[0], extent[0] + columns * speeds.cell_m, extent[2], extent[2] + rows * speeds.cell_m)
+    # above the lanes, below discs and RSUs
+    ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=0.9)
+    frame(ax, extent)
+    per_in = 1 / (figure.get_figwidth() * ax.get_position().width)
+    bar = ax.inset_axes((1 + 0.12 * per_in, 0, 0.13 * per_in, 1))
+    figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
+    bar.grid(visible=False)
+    return speeds
+
+
+def draw_map(ax: Axes, run: RunData) -> None:
+    """Draw lanes, RSU discs and mean speeds in equal scale; without windows, no speeds."""
+    _draw_ground(ax, run, _extent(run))
+    if not run.windows.is_empty():
+        _draw_speeds(ax.figure.figure, ax, run, _extent(run))
 
 
 def map_panel(run: RunData, ids: str = "map") -> Panel:
@@ -122,21 +157,7 @@ def map_panel(run: RunData, ids: str = "map") -> Panel:
     if run.windows.is_empty():
         caption += "The lanes of the road net are grey. No coverage window was recorded."
     else:
-        speeds = speed_map(run.paths or run.windows, extent, _CELLS)
-        kmh = speeds.mean_mps * 3.6
-        top = max(float(np.nanpercentile(kmh, 99)), 1.0)
-        colour = Normalize(0.0, top)
-        pixels = (VIRIDIS(colour(np.nan_to_num(kmh))) * 255).astype(np.uint8)
-        pixels[..., 3] = np.where(np.isnan(kmh), 0, 255)
-        rows, columns = kmh.shape
-        covered = (extent[0], extent[0] + columns * speeds.cell_m, extent[2], extent[2] + rows * speeds.cell_m)
-        # above the lanes, below discs and RSUs
-        ax.imshow(pixels, extent=covered, origin="lower", interpolation="none", zorder=0.9)
-        frame(ax, extent)
-        per_in = 1 / (figure.get_figwidth() * ax.get_position().width)
-        bar = ax.inset_axes((1 + 0.12 * per_in, 0, 0.13 * per_in, 1))
-        figure.colorbar(ScalarMappable(colour, VIRIDIS), cax=bar, label="mean speed (km/h)")
-        bar.grid(visible=False)
+        speeds = _draw_speeds(figure, ax, run, extent)
         used = "all" if speeds.every == 1 else f"one in {count(speeds.every)} of"
         caption += (
             f"Colour is distance driven over time spent, in cells of {number(speeds.cell_m, 2)} m, over {used} "

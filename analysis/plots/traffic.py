@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from analysis.formatting import clean, count, duration, number, percent, plural, quantity, shortened
 from analysis.loading import RunData
 from analysis.statistics.truncated_gaussian import SpeedFit, fit_truncated_gaussian
-from analysis.statistics.windows import Floats, StepCurve, dwell, entries, in_coverage
+from analysis.statistics.windows import Dwell, Floats, StepCurve, dwell, entries, in_coverage
 from analysis.style import (
     BLUE,
     FULL_IN,
@@ -154,14 +155,13 @@ def speed_panel(run: RunData) -> Drawn:
     return figure, f"{caption}\n{rest} {_fit_words(fit, declared is not None)}"
 
 
-@panel("dwell", "Dwell time")
-def dwell_panel(run: RunData) -> Drawn:
-    """Draw the dwell times of windows; those cut off at either end have another colour."""
-    if run.windows.is_empty():
-        return None, NO_TRAFFIC
+def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
+    """Draw the dwell times of windows; those cut off at either end have another colour.
+
+    Returns the median dwell, and the end of the axis (s). There must be windows.
+    """
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = (run.windows["exit_cause"].is_in(CUT_EXIT) | run.windows["entry_cause"].is_in(CUT_ENTRY)).to_numpy()
-    figure, ax = drawing(HALF_IN, 2.9, top=0.34)
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)
     bins = np.linspace(0, top, 33)
     whole, every = np.histogram(seconds[~cut], bins)[0], np.histogram(seconds, bins)[0]
@@ -175,6 +175,17 @@ def dwell_panel(run: RunData) -> Drawn:
     ax.set(xlabel="dwell time (s)", ylabel="windows", xlim=(0, top), ylim=(0, max(1.06 * int(every.max()), 1)))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     legend(ax)
+    return found, top
+
+
+@panel("dwell", "Dwell time")
+def dwell_panel(run: RunData) -> Drawn:
+    """Draw the dwell times of windows."""
+    if run.windows.is_empty():
+        return None, NO_TRAFFIC
+    figure, ax = drawing(HALF_IN, 2.9, top=0.34)
+    found, top = draw_dwell(ax, run)
+    seconds = run.windows["exit_s"] - run.windows["enter_s"]
     outside = int((seconds > top).sum())
     beyond = f" {plural(outside, 'window')} beyond {number(top, 2)} s not shown." if outside else ""
     caption = f"Median {found.brief}.\nn = {plural(len(seconds), 'window')}. {found.sentence}{beyond}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from vnetsim.api.plots import Plots
 from vnetsim.errors import InputError
 from vnetsim.learning.model_record import model_files
 from vnetsim.own_packages import claim
@@ -144,6 +145,11 @@ class Traffic(Folder):
     def lanes(self) -> pl.DataFrame:
         """The lanes in the frame of the map, one row per polyline."""
         return self._table("map")
+
+    @property
+    def plot(self) -> Plots:
+        """Figures on matplotlib axes: ``plot.accuracy()``, ``plot.dwell()`` and ``plot.map()``."""
+        return Plots(self.path)
 
     def _table(self, name: str) -> pl.DataFrame:
         """Return a table; an empty one if the run has not written it."""

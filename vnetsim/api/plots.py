@@ -1,0 +1,94 @@
+"""Figures of a run for Python, on matplotlib axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vnetsim.errors import InputError
+from vnetsim.own_packages import claim
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from analysis.loading import RunData
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Figures of a run as its page draws them, on matplotlib axes: ``run.plot.dwell()``.
+
+    Each method draws on ``ax``, or on axes of a new figure of pyplot, which a notebook shows, and returns the axes. It
+    raises InputError if there is nothing to draw or ``ax`` is not an ``Axes``.
+
+    Attributes:
+        path: the run directory.
+
+    Examples:
+        >>> import vnetsim
+        >>> traffic = vnetsim.mobility("gaussian", traffic__end_s=30, out="traffic")
+        >>> traffic.plot.dwell().get_xlabel()
+        'dwell time (s)'
+    """
+
+    path: Path
+
+    def accuracy(self, ax: Axes | None = None) -> Axes:
+        """Draw the accuracies of the page's top by round (%)."""
+
+        def draw(ax: Axes, run: RunData) -> None:
+            from analysis.plots.learning import draw_accuracy  # noqa: PLC0415 - matplotlib only for figures
+
+            if not draw_accuracy(ax, run):
+                known = ", ".join(dict.fromkeys(run.metrics["name"])) or "none"
+                raise InputError(f"{self.path}: has no accuracy to draw; its metrics: {known}.")
+
+        return self._draw(draw, ax, (5.0, 3.4))
+
+    def dwell(self, ax: Axes | None = None) -> Axes:
+        """Draw how long vehicles stayed in coverage (s), as a histogram of windows."""
+
+        def draw(ax: Axes, run: RunData) -> None:
+            from analysis.plots.traffic import draw_dwell  # noqa: PLC0415
+
+            if run.windows.is_empty():
+                raise InputError(f"{self.path}: no vehicle was in coverage; there is no dwell time to draw.")
+            draw_dwell(ax, run)
+
+        return self._draw(draw, ax, (5.0, 3.4))
+
+    def map(self, ax: Axes | None = None) -> Axes:
+        """Draw streets, RSUs with their ranges (m), and the mean speed of vehicles in coverage by place (km/h)."""
+
+        def draw(ax: Axes, run: RunData) -> None:
+            from analysis.plots.place import draw_map  # noqa: PLC0415
+
+            draw_map(ax, run)
+
+        return self._draw(draw, ax, (6.4, 5.4))
+
+    def _draw(self, draw: Callable[[Axes, RunData], None], ax: Axes | None, size_in: tuple[float, float]) -> Axes:
+        """Call ``draw`` with ``ax``, or with axes of a new figure, which is closed if ``draw`` raises."""
+        claim("analysis")
+        import matplotlib.pyplot as plt  # noqa: PLC0415
+        from matplotlib.axes import Axes as MatplotlibAxes  # noqa: PLC0415
+
+        from analysis.loading import load  # noqa: PLC0415
+        from analysis.style import styled  # noqa: PLC0415
+
+        if not (ax is None or isinstance(ax, MatplotlibAxes)):
+            raise InputError(f"ax: expected matplotlib axes, such as plt.gca(), got {type(ax).__name__}.")
+        run = load(self.path)
+        with styled():
+            if ax is not None:
+                draw(ax, run)
+                return ax
+            figure, ax = plt.subplots(figsize=size_in, layout="constrained", facecolor="white")
+            try:
+                draw(ax, run)
+            except InputError:
+                plt.close(figure)
+                raise
+            return ax
