@@ -20,6 +20,7 @@ EVERY_S = 60.0
 """Wall time (s) between two lines in a pipe."""
 SHOW_EVERY_S = 0.2
 """Wall time (s) between two updates of a notebook's line."""
+_BAR_LETTERS = 20
 
 
 class _Lines:
@@ -77,7 +78,7 @@ def _clock(seconds: float) -> str:
 
 
 class _CellLine(_Lines):
-    """Display for a notebook: one line that is overwritten, with the notes above it."""
+    """Display for a notebook: one line with a bar that is overwritten, with the notes above it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +95,9 @@ class _CellLine(_Lines):
         elapsed_s = time.monotonic() - self._began_s
         if elapsed_s >= self._told_s + SHOW_EVERY_S:
             self._told_s = elapsed_s
-            self.show(self._words(elapsed_s))
+            filled = round(_BAR_LETTERS * min(self._share or 0.0, 1.0))
+            bar = "" if self._share is None else "\u2588" * filled + "\u2591" * (_BAR_LETTERS - filled) + " "
+            self.show(bar + self._words(elapsed_s))
 
     def show(self, line: str) -> None:
         """Overwrite the line; an empty one erases it."""

@@ -58,6 +58,30 @@ def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
     return Compared(load_comparison(folder)).tables()
 
 
+def comparison_result(folder: Path) -> ComparisonResult:
+    """Return what ``build_comparison`` returns, without writing anything.
+
+    Raises:
+        InputError: see ``build_comparison``.
+    """
+    data = load_comparison(folder)
+    found = Compared(data)
+    return _result(folder, data, found, [*_warnings(data, found), *notices_of(data)])
+
+
+def _warnings(data: ComparisonData, found: Compared) -> list[str]:
+    return warnings_of(data, found.in_metrics + found.in_measures)
+
+
+def _result(folder: Path, data: ComparisonData, found: Compared, warnings: list[str]) -> ComparisonResult:
+    return ComparisonResult(
+        path=folder / "comparison.html",
+        tables=terminal_tables(data, found.in_metrics, found.runs, found.unmet()),
+        notes=notes_of(data, found.in_metrics),
+        warnings=warnings,
+    )
+
+
 def build_comparison(folder: Path) -> ComparisonResult:
     """Write ``comparison.html``, its tables as Parquet and CSV, and ``figures/*.svg`` into a comparison's folder.
 
@@ -78,7 +102,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
         {"name": clean(one.name, 200) if several else "", "skipped": skipped.pop(one.name, []), "sections": part}
         for one, part in zip(data.conditions, parts, strict=True)
     ]
-    warnings, run_notices = warnings_of(data, found.in_metrics + found.in_measures), notices_of(data)
+    warnings, run_notices = _warnings(data, found), notices_of(data)
     chosen = [f"{record.chosen_rsu.note} All traffic of this comparison has it."] if record.chosen_rsu else []
     scenarios = named(list(dict.fromkeys(traffic.scenario for traffic in data.traffics)))
     page = (
@@ -114,9 +138,4 @@ def build_comparison(folder: Path) -> ComparisonResult:
     sections = [*filter(None, together), *across, *(one for part in parts for one in part)]
     write_figures(written, sections, _FIGURE)
     written.write_output("comparison.html", page.encode("utf-8", "replace"))
-    return ComparisonResult(
-        path=folder / "comparison.html",
-        tables=terminal_tables(data, found.in_metrics, found.runs, found.unmet()),
-        notes=notes_of(data, found.in_metrics),
-        warnings=[*warnings, *run_notices],
-    )
+    return _result(folder, data, found, [*warnings, *run_notices])

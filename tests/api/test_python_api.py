@@ -3,8 +3,10 @@
 import ast
 import dataclasses
 import doctest
+import html
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +16,11 @@ from typing import Any
 import polars as pl
 import pytest
 from learner_checks import one_thread
+from small_runs import DRAWN, figures
 
 import vnetsim
 import vnetsim.api
-from vnetsim.api import calls, results
+from vnetsim.api import calls, plots, results
 from vnetsim.api import settings as api_settings
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind
@@ -26,7 +29,7 @@ from vnetsim.scenario.settings_file import parse_override, read_experiment, to_p
 TINY = {"silos.count": 10, "data.train_images": 200, "data.test_images": 50, "learning.steps": 1, "learning.batch": 8}
 EXAMPLES = [
     example
-    for module in (vnetsim.api, calls, results, api_settings)
+    for module in (vnetsim.api, calls, plots, results, api_settings)
     for example in doctest.DocTestFinder().find(module, globs={})
     if example.examples
 ]
@@ -50,7 +53,8 @@ def settings_of(options: tuple[str, ...]) -> dict[str, Any]:
 def test_the_examples_of_the_documentation_run(example):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
     found: list[str] = []
-    doctest.DocTestRunner(optionflags=flags).run(example, out=found.append)
+    with figures(DRAWN if "plots" in example.name else {}):
+        doctest.DocTestRunner(optionflags=flags).run(example, out=found.append)
     assert "".join(found) == ""
 
 
@@ -245,6 +249,12 @@ def test_tables_become_pandas_frames(toy):
         assert len(frame) == table.height > 0
 
 
+def cells_of(shown: str) -> dict[str, list[str]]:
+    """Return the rows of the tables in HTML by their first cell; of rows with the same one, the last."""
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", shown)]
+    return {row[0]: row[1:] for row in rows if row}
+
+
 def test_a_notebook_shows_page_and_headline(toy):
     run = vnetsim.run("gaussian", learner=toy.name, rounds=1, traffic__end_s=60, out="run")
     page = run.report()
@@ -252,7 +262,10 @@ def test_a_notebook_shows_page_and_headline(toy):
     shown = page._repr_html_()
     assert shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
     assert shown.count('"') == shown.split("srcdoc", 1)[1].count('"'), "what is quoted holds no quote"
-    assert "<td>Rounds</td><td>1 of 1</td>" in run._repr_html_()
+    shown = run._repr_html_()
+    assert cells_of(shown)["Rounds"] == ["1 of 1"]
+    assert shown.startswith(f"<b>{toy.name} on gaussian</b>")
+    assert all(f"<p>{html.escape(note)}</p>" in shown for note in run.summary().notes)
 
 
 @pytest.mark.slow
@@ -273,21 +286,37 @@ def test_a_comparison(results_of):
     again = vnetsim.compare("gaussian", seeds=range(3), **given)
     assert len(again.runs) == 6
     assert before.items() <= results_of(study.path / "cells").items()
-    assert "<td>6 of 6</td>" in again._repr_html_()
+    before = set(again.path.iterdir())
+    shown = again._repr_html_()
+    assert set(again.path.iterdir()) == before, "showing writes nothing"
+    assert cells_of(shown)["Cells"] == ["6 of 6"]
+    difference, interval, *_ = cells_of(shown)["flsimco \u2212 fedavg"]
+    mean = 100 * again.differences.filter(metric="knn_accuracy")["difference"].item()
+    assert float(difference.replace("\u2212", "-")) == pytest.approx(mean, abs=0.05)
+    assert interval
 
 
 def test_cells_that_fail_are_an_error(toy, monkeypatch):
     def fails(*_: object) -> None:
-        raise ValueError("no gradient")
+        raise ValueError("no <b>gradient")
 
     class Other(toy):  # type: ignore[misc]
         name = "other"
         train = fails
 
-    found, find = {"toy": toy, "other": Other}, Kind.find
+    class Third(Other):
+        name = "third"
+
+    found, find = {"toy": toy, "other": Other, "third": Third}, Kind.find
     monkeypatch.setattr(Kind, "find", lambda kind, name: found.get(name) or find(kind, name))
-    with pytest.raises(vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no gradient.*; s has the others"):
+    with pytest.raises(vnetsim.RunError, match=r"1 of 2 cells failed, the first by: .*no <b>gradient.*; s has"):
         vnetsim.compare("gaussian", learners="toy,other", seeds=0, rounds=1, traffic__end_s=60, out="s")
     study = vnetsim.load("s")
     assert len(study.failed) == 1
     assert [run.status for run in study.runs.values()] == ["finished", "failed"]
+    with pytest.raises(vnetsim.RunError):
+        vnetsim.compare("gaussian", learners="other,third", seeds=0, rounds=1, traffic__end_s=60, out="none")
+    for folder, finished in (("s", "1 of 2"), ("none", "0 of 2")):
+        shown = vnetsim.load(folder)._repr_html_()
+        assert cells_of(shown)["Cells"] == [finished]
+        assert "no &lt;b&gt;gradient" in shown

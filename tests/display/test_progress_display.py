@@ -7,7 +7,8 @@ from typing import Any
 from vnetsim import display
 
 
-def test_progress_in_a_notebook_is_a_line_that_leaves_the_notes(monkeypatch, capsys):
+def test_progress_in_a_notebook_is_a_bar_that_leaves_the_notes(monkeypatch, capsys):
+    monkeypatch.setattr(display, "SHOW_EVERY_S", 0.0)
     ipython: Any = ModuleType("IPython")
     ipython.get_ipython = type("Shell", (), {"kernel": object()})
     monkeypatch.setitem(sys.modules, "IPython", ipython)
@@ -19,6 +20,7 @@ def test_progress_in_a_notebook_is_a_line_that_leaves_the_notes(monkeypatch, cap
     shown = [line.rpartition("\r")[2] for line in error.split("\n")]
     assert out == ""
     assert "running, 0 s elapsed" in error
+    assert "\r" + "\u2588" * 5 + "\u2591" * 15 + " running, 25% done" in error
     assert shown == ["vnetsim: RSU & co", ""]
 
 

@@ -67,12 +67,20 @@ class Folder:
     path: Path
 
     def _repr_html_(self) -> str:
-        """Return path and headline as HTML, which a notebook shows."""
-        rows = "".join(
-            f"<tr><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>"
-            for label, value in self.summary().headline
-        )
-        return f"<code>{html.escape(str(self.path))}</code><table>{rows}</table>"
+        """Return the results as HTML, which a notebook shows."""
+        page = self.summary()
+        parts = [f"<b>{_escaped(self._title)}</b> <code>{_escaped(self.path)}</code>"]
+        for title, head, rows, note in [("", (), page.headline, ""), *page.tables]:
+            parts.append(f"<p><b>{_escaped(title)}</b></p>" if title else "")
+            lines = [_row(row, "td") for row in rows]
+            parts.append(f"<table>{_row(head, 'th') if head else ''}{''.join(lines)}</table>" if rows else "")
+            parts.append(f"<p>{_escaped(note)}</p>" if note else "")
+        return "".join([*parts, *(f"<p>{_escaped(line)}</p>" for line in (*page.warnings, *page.notes))])
+
+    @property
+    def _title(self) -> str:
+        """What the folder has, in a few words."""
+        raise NotImplementedError
 
     @property
     def _files(self) -> RunDirectory:
@@ -101,6 +109,10 @@ class Traffic(Folder):
         >>> traffic.windows["entry_speed_mps"].mean() > 60 / 3.6
         True
     """
+
+    @property
+    def _title(self) -> str:
+        return f"traffic of {Path(self.settings['scenario']).name}"
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
@@ -201,6 +213,10 @@ class Run(Traffic):
     Attributes:
         path: the run directory.
     """
+
+    @property
+    def _title(self) -> str:
+        return f"{self.settings['learner'].rpartition(':')[2]} on {Path(self.settings['scenario']).name}"
 
     @cached_property
     def participations(self) -> pl.DataFrame:
@@ -303,6 +319,16 @@ class Run(Traffic):
         if rsu not in files:
             raise InputError(f"{self.path}: has no RSU '{rsu}'; there are {', '.join(files)}.")
         return load_model(self._files, network, files[rsu])
+
+
+def _escaped(text: object) -> str:
+    return html.escape(str(text))
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    """Return a row of a table as HTML; texts are to the left, whatever a notebook's style says."""
+    texts = (f'<{tag} style="text-align:left">{_escaped(cell)}</{tag}>' for cell in cells)
+    return f"<tr>{''.join(texts)}</tr>"
 
 
 def units_of(columns: tuple[Column, ...]) -> dict[str, str]:

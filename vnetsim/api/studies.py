@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -14,6 +14,9 @@ from vnetsim.errors import RunError
 from vnetsim.own_packages import claim
 from vnetsim.storage.records import ComparisonRecord
 from vnetsim.storage.tables import COMPARISON_TABLES
+
+if TYPE_CHECKING:
+    from analysis.comparison.page import ComparisonResult
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,23 @@ class Study(Folder):
             if (folder / "manifest.json").is_file()
         }
 
+    @property
+    def _title(self) -> str:
+        arms = ", ".join(dict.fromkeys(cell.arm for cell in self._record.cells))
+        return self._record.title or f"comparison of {arms}"
+
     def summary(self) -> Page:
-        """Return the arms and how many cells ran and failed, without writing the page."""
-        cells = self._record.cells
-        arms = ", ".join(dict.fromkeys(cell.arm for cell in cells))
-        done = f"{len(self.runs)} of {len(cells)}"
-        headline = [("Arms", arms), ("Cells", done), ("Failed", str(len(self.failed)))]
-        return Page(self.path / "comparison.html", headline=headline)
+        """Return the results as tables, and how many cells finished and failed, without writing the page."""
+        finished = sum(run.status == "finished" for run in self.runs.values())
+        headline = [("Cells", f"{finished} of {len(self._record.cells)}")]
+        headline += [("Failed", str(len(self.failed)))] if self.failed else []
+        path = self.path / "comparison.html"
+        if not finished:
+            return Page(path, headline=headline, notes=["No cell has finished.", *list(self.failed.values())[:1]])
+        claim("analysis")
+        from analysis.comparison.page import comparison_result  # noqa: PLC0415
+
+        return _page_of(comparison_result(self.path), headline)
 
     def report(self) -> Page:
         """Write ``comparison.html`` and its plots, replacing earlier ones, and return the page; a notebook shows it.
@@ -108,9 +121,12 @@ class Study(Folder):
         claim("analysis")
         from analysis.comparison.page import build_comparison  # noqa: PLC0415 - matplotlib only for a page
 
-        made = build_comparison(self.path)
-        tables = [(table.title, table.head, table.rows, table.note) for table in made.tables]
-        return Page(made.path, tables=tables, notes=made.notes, warnings=made.warnings)
+        return _page_of(build_comparison(self.path))
+
+
+def _page_of(result: ComparisonResult, headline: Sequence[tuple[str, str]] = ()) -> Page:
+    tables = [(table.title, table.head, table.rows, table.note) for table in result.tables]
+    return Page(result.path, headline=headline, tables=tables, notes=result.notes, warnings=result.warnings)
 
 
 class CellsFailedError(RunError):
