@@ -259,7 +259,13 @@ class _Frames:
         index = {name: place for place, name in enumerate(vehicles)}, {one.id: k for k, one in enumerate(run.rsus)}
         parts = participations_of(run, *index)
         self._motion = _motion(run, self._every, parts, vehicles)
-        self._handovers = handovers_of(run, *index)
+        handovers = handovers_of(run, *index)
+        self._changes: dict[int, list[tuple[float, int]]] = {}  # by vehicle: when it changed its RSU, and to which
+        for vehicle, at_s, _, to, *_ in handovers:
+            self._changes.setdefault(vehicle, []).append((at_s, to))
+        went_on = [one for one in handovers if one[-1] != "drop"]
+        self._handed_over = [(vehicle, start, to) for vehicle, _, start, to, *_ in went_on]
+        self._resumed_s = np.array([at_s + gap_s for _, at_s, _, _, gap_s, *_ in went_on])
         self._rounds = run.rounds.sort("close_s").select("close_s", "committed").rows()
         self._curve = headline_curve(run)
         span_s = self._motion.end_s - self._motion.begin_s
@@ -329,8 +335,8 @@ class _Frames:
 
     def _serving(self, vehicle: int, rsu: int, began_s: float, time_s: float) -> int:
         """Return the RSU that serves a vehicle at a time (s): ``rsu``, or that of its last handover."""
-        for who, at_s, _, to, *_ in self._handovers:
-            if who == vehicle and began_s <= at_s <= time_s:
+        for at_s, to in self._changes.get(vehicle, []):
+            if began_s <= at_s <= time_s:
                 rsu = to
         return rsu
 
@@ -344,15 +350,14 @@ class _Frames:
             marks.set_offsets(places[some])
             marks.set_edgecolor([(*to_rgb(colour), 1 - one) for one in age[some]])
         arcs, colours, around = [], [], []
-        for vehicle, at_s, start, to, gap_s, _, _, policy in self._handovers:
-            old = (time_s - at_s - gap_s) / self._marked_s
-            if policy == "drop" or not 0 <= old <= 1:
-                continue
+        since = (time_s - self._resumed_s) / self._marked_s
+        for one in np.flatnonzero((since >= 0) & (since <= 1)):
+            vehicle, start, to = self._handed_over[one]
             (u, v), (x, y) = self._rsus[start], self._rsus[to]
             s = np.linspace(0, 1, 21)[:, None]
             middle = ((u + x) / 2, max(v, y) + 24 / self._px_per_m)
             arcs.append((1 - s) ** 2 * (u, v) + 2 * s * (1 - s) * middle + s * s * (x, y))
-            colours.append((*to_rgb(PINK), 1 - old))
+            colours.append((*to_rgb(PINK), 1 - since[one]))
             around += [where[vehicle]] if vehicle in where else []
         self._arcs.set_segments(arcs)
         self._arcs.set_color(colours)
@@ -436,7 +441,7 @@ class _Frames:
         if self._run.takes_part:
             seen = {0, 3, 5, *self._motion.stage.tolist()} | ({1, 2} if self._run.exchange_plan is not None else set())
             looks += [(name, _look(*look)) for stage, (name, *look) in enumerate(STAGES) if stage in seen]
-            if any(policy != "drop" for *_, policy in self._handovers):
+            if self._handed_over:
                 looks.append(("handed over", {**_RING, "ms": _pt(10)}))
             mark = {"ls": "", "mfc": "none", "ms": _pt(12), "mew": 1.8}
             looks.append(("committed", {**mark, "marker": _TICK, "mec": GREEN}))

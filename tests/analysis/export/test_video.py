@@ -121,6 +121,23 @@ def test_a_vehicle_that_trains_is_orange_where_it_was(make_run, tmp_path):
     assert found >= 2
 
 
+def test_a_handover_is_an_arc_between_the_rsus(make_run, tmp_path, monkeypatch):
+    rsus = (("west", 500.0, 500.0, 250.0), ("east", 900.0, 500.0, 250.0))
+    run = make_run(tmp_path / "run", vehicles=6, span_s=60.0, rounds=3, rsus=rsus)
+    at_s = 30.0
+    handovers = [[0, at_s, 0, 1, 0.5, 0.0, "training", "carry"], [1, at_s, 1, 0, 0.0, None, "training", "drop"]]
+    monkeypatch.setattr(video, "handovers_of", lambda *_: handovers)
+    frames = frames_of(run, 10)
+    at = round(at_s - frames._motion.begin_s)  # a frame shows a second
+    frames.place(at - 1)
+    assert not frames._arcs.get_segments()
+    frames.place(at + 2)
+    (arc,) = frames._arcs.get_segments()
+    np.testing.assert_allclose(arc[[0, -1]], [(500, 500), (900, 500)])
+    assert [frames._serving(0, 0, 0.0, at_s + one) for one in (-1, 1)] == [0, 1]
+    assert "handed over" in [text.get_text() for text in frames.figure.legends[0].get_texts()]
+
+
 def test_a_long_run_is_shown_faster(run):
     frames = frames_of(run, 1)
     assert len(frames) <= video.LONGEST_S + 1
