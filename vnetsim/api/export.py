@@ -12,6 +12,7 @@ from vnetsim.api.calls import Show, display_of
 from vnetsim.api.settings import path_of
 from vnetsim.errors import InputError
 from vnetsim.own_packages import claim
+from vnetsim.storage.records import COMPARISON
 
 if TYPE_CHECKING:
     from vnetsim.learning import Learner
@@ -57,6 +58,8 @@ def export(
     from analysis.export.paper import export_paper  # noqa: PLC0415 - matplotlib only for figures
 
     folder, made = Path(path_of(path, "path")), []
+    if (fcd is not None or video is not None) and (folder / COMPARISON).is_file():
+        raise InputError(f"{folder}: is a comparison; --fcd and --video take one of its runs, in {folder / 'cells'}.")
     if to is not None:
         made.append(export_paper(folder, Path(path_of(to, "to"))))
     if tensorboard is not None:

@@ -84,7 +84,7 @@ def test_a_failed_ffmpeg_is_one_line(run, ffmpeg, tmp_path):
     assert not (tmp_path / "made.mp4").exists()
 
 
-def test_what_cannot_be_shown_is_refused(run, make_run, tmp_path, monkeypatch):
+def test_what_cannot_be_shown_is_refused(run, make_run, small_comparison, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "old.gif").touch()
     empty = make_run(tmp_path / "empty", vehicles=0)
@@ -94,6 +94,7 @@ def test_what_cannot_be_shown_is_refused(run, make_run, tmp_path, monkeypatch):
         (run, "made.mp4", "needs the program ffmpeg, which is not on the PATH"),
         (empty, "made.gif", "empty: no vehicle was in coverage"),
         (tmp_path, "made.gif", "no manifest.json"),
+        (small_comparison, "made.gif", "is a comparison; --fcd and --video take one of its runs, in .*cells"),
     ):
         with pytest.raises(vnetsim.InputError, match=words):
             vnetsim.export(folder, video=tmp_path / name, progress=False)
