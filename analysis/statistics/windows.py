@@ -61,10 +61,19 @@ def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
     windows of the same interval (s), null for its first window.
     """
     rows = windows.sort("vehicle_id", "enter_s", maintain_order=True)
-    before = pl.col("exit_s").cum_max().shift(1).over("vehicle_id")
-    return rows.with_columns(before_s=pl.when(pl.col("enter_s") <= before).then(before)).with_columns(
-        part=pl.col("before_s").is_null().cast(pl.Int64).cum_sum()
-    )
+    vehicle = rows["vehicle_id"].rle_id().to_numpy().astype(np.int64)
+    exit_s = rows["exit_s"].to_numpy()
+    # the latest exit so far of each vehicle: the largest rank, above all ranks of earlier vehicles; Polars' cum_max
+    # over groups takes eight times the memory
+    order = np.argsort(exit_s, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    latest = np.maximum.accumulate(vehicle * len(order) + rank) - vehicle * len(order)
+    known = np.diff(vehicle, prepend=-1) == 0
+    before_s = pl.Series(np.where(known, np.roll(exit_s[order[latest]], 1), np.nan), nan_to_null=True)
+    before_s = pl.select(pl.when(rows["enter_s"] <= before_s).then(before_s)).to_series()
+    part = before_s.is_null().cast(pl.Int64).cum_sum().set_sorted()
+    return rows.with_columns(before_s.alias("before_s"), part.alias("part"))
 
 
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
@@ -116,7 +125,8 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
         lambda rows: rows.select(pl.col("path_length_m").sum(), pl.col("path_time_s").list.len().cast(pl.Int64).sum())
     ).row(0)
     every = max(1, int(np.ceil((length_m / cell + points) / MAX_MAP_SAMPLES)))
-    drawn = collect(lambda rows: rows.select(_PATH).with_row_index().filter(pl.col("index") % every == 0))
+    # a filter that takes single rows keeps the memory of whole row groups
+    drawn = collect(lambda rows: rows.select(_PATH).gather_every(every)).with_row_index()
     way = [pl.col(name).shift(-1) - pl.col(name) for name in _PATH]
     ends = [[y_min, y_min + rows * cell], [x_min, x_min + columns * cell]]
     total = np.zeros((2, rows, columns))
