@@ -25,6 +25,8 @@ WINDOW_KEY = ("vehicle_id", "rsu_id", "enter_s")
 """Columns that identify a window, in every table with windows."""
 _WINDOW_COLUMNS = (*WINDOW_KEY, "exit_s", "entry_speed_mps", "level_px")
 _WINDOW_WORDS = ("vehicle_type", "entry_cause", "exit_cause")
+MOST_WINDOWS = 1_000_000
+"""Of a recording with more windows, only those of one in k vehicles are loaded, chosen by a hash of the id."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +48,10 @@ class RunData:
         manifest: ``manifest.json``.
         experiment: settings of ``experiment.toml``.
         experiment_text: text of ``experiment.toml``.
-        windows: the columns of the table ``windows`` that pages use; words are categories, to save memory.
+        windows: the columns of the table ``windows`` that pages use, and ``row``, the place in the table; words are
+            categories, to save memory.
+        every: k if ``windows`` has those of one in k vehicles, see ``MOST_WINDOWS``; 1 for all.
+        recorded: number of windows in the table.
         measured: the table ``metrics``, with a row for each aggregator.
         lanes: the table ``map``.
         samples: example images; None if there are none.
@@ -57,6 +62,8 @@ class RunData:
     experiment: Experiment
     experiment_text: str
     windows: pl.DataFrame
+    every: int
+    recorded: int
     participations: pl.DataFrame
     exchanges: pl.DataFrame
     handovers: pl.DataFrame
@@ -190,14 +197,18 @@ def load(run: Path) -> RunData:
     text = directory.read_bytes("experiment.toml").decode("utf-8", "replace")
     experiment = structure(directory.settings(), Experiment, str(run / "experiment.toml"))
     tables = {}
-    paths = None
+    paths, every, recorded = None, 1, 0
     for name, columns in TABLES.items():
         required = name == "windows" and manifest.status == "finished"
         if name == "windows" and (required or directory.has(name)):
             # paths are most of a run's data, so they are read only when drawn
             paths = directory.scan(name)
-            words = pl.col(_WINDOW_WORDS).cast(pl.Categorical)
-            tables[name] = paths.collect(lambda rows, words=words: rows.select(*_WINDOW_COLUMNS, words))  # type: ignore[misc]
+            recorded = paths.collect(lambda rows: rows.select(pl.len())).item()
+            if manifest.kind == "mobility":  # other tables refer to the windows of all vehicles
+                every = max(1, -(-recorded // MOST_WINDOWS))
+            tables[name] = paths.collect(lambda rows, every=every: _loaded_windows(rows, every))  # type: ignore[misc]
+            if recorded and tables[name].is_empty():  # there are only few vehicles
+                every, tables[name] = 1, paths.collect(lambda rows: _loaded_windows(rows, 1))
         elif directory.has(name):
             tables[name] = directory.read(name)
         else:
@@ -210,8 +221,20 @@ def load(run: Path) -> RunData:
         experiment_text=text,
         samples=Samples(**directory.read_arrays("samples.npz")) if directory.holds("samples.npz") else None,
         paths=paths,
+        every=every,
+        recorded=recorded,
         **tables,
     )
+
+
+def _loaded_windows(rows: pl.LazyFrame, every: int) -> pl.LazyFrame:
+    """Return the columns of ``RunData.windows``, for the windows of one in ``every`` vehicles."""
+    found = rows.select(*_WINDOW_COLUMNS, *_WINDOW_WORDS).with_row_index("row")
+    if every > 1:
+        found = found.filter(pl.col("vehicle_id").hash(0) % every == 0)
+        # a new text: a selected one keeps the memory of all others
+        found = found.with_columns(pl.concat_str("vehicle_id", pl.lit("")))
+    return found.with_columns(pl.col(_WINDOW_WORDS).cast(pl.Categorical))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

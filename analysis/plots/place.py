@@ -161,7 +161,7 @@ def map_panel(run: RunData, ids: str = "map") -> Panel:
         used = "all" if speeds.every == 1 else f"one in {count(speeds.every)} of"
         caption += (
             f"Colour is distance driven over time spent, in cells of {number(speeds.cell_m, 2)} m, over {used} "
-            f"{plural(run.windows.height, 'window')}: queues are dark. "
+            f"{plural(run.recorded, 'window')}: queues are dark. "
         )
         caption += "Grey lines are lanes." if not run.lanes.is_empty() else "No road net is known for this traffic."
     return Panel(name="map", title=title, caption=caption, svg=to_svg(figure, ids), wide=wide)

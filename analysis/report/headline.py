@@ -36,6 +36,8 @@ def _traffic(run: RunData) -> list[tuple[str, str]]:
         nobody = "none" if run.manifest.status == "finished" else "no window ended yet"
         return [*rows, ("Vehicles in coverage", nobody)]
     vehicles = count(windows["vehicle_id"].n_unique())
+    if run.every > 1:
+        rows.append(("Windows", f"{count(run.recorded)} (below, those of one in {count(run.every)} vehicles)"))
     rows.append(("Vehicles in coverage", f"{vehicles} ({plural(windows.height, 'window')})"))
     if (share := run.experiment.traffic.equipped) < 1:
         equipped = count(run.equipped["vehicle_id"].n_unique())
@@ -190,6 +192,8 @@ def finding(run: RunData) -> str:
         return ""
     passed = plural(windows["vehicle_id"].n_unique(), "vehicle")
     words = [f"{passed} drove past, in range for {dwell(windows).median} in the median."]
+    if run.every > 1:
+        words.insert(0, f"Of one in {count(run.every)} vehicles:")
     if run.experiment.traffic.equipped < 1:
         words.append(f"{count(run.equipped['vehicle_id'].n_unique())} of them can take part (traffic.equipped).")
     if could := dict(_reach(run)):

@@ -51,6 +51,12 @@ def notices(run: RunData) -> list[str]:
     lines = [_STATUS[run.manifest.status]] if run.manifest.status in _STATUS else []
     if run.manifest.status == "finished":  # before its end, a run may still write what is missing
         lines += [*_warn_silent_rsus(run), *_warn_no_exchange(run), *_warn_ended_early(run), *_warn_outcomes(run)]
+    if run.every > 1:
+        lines.append(
+            f"This report looks at one in {count(run.every)} vehicles, chosen by their ids: "
+            f"{count(run.windows.height)} of {plural(run.recorded, 'window')}. All its numbers of vehicles and of "
+            "windows are theirs."
+        )
     if run.learning and run.aggregators > 1:
         hierarchical = run.experiment.topology.kind == "hierarchical"
         several = f"{count(run.aggregators)} RSUs aggregate by themselves, each its own model"
@@ -149,7 +155,10 @@ def _report_model_ages(run: RunData) -> Iterator[str]:
 
 def _warn_silent_rsus(run: RunData) -> Iterator[str]:
     """Warn of the first ten RSUs without a window, with possible causes, and of the number of others."""
-    seen = set(run.windows["rsu_id"].unique())
+    rsus = run.windows["rsu_id"].unique()
+    if run.every > 1 and run.paths is not None:  # those of the vehicles that are left out
+        rsus = run.paths.collect(lambda rows: rows.select(pl.col("rsu_id").unique()))["rsu_id"]
+    seen = set(rsus)
     silent = [rsu for rsu in run.rsus if rsu.id not in seen]
     traffic = run.manifest.traffic
     for rsu in silent[:_MAX_SILENT]:

@@ -103,7 +103,7 @@ def playback(run: RunData) -> Playback | None:
     return Playback(
         text=text,
         tolerance_m=tolerance_m,
-        every=every,
+        every=every * run.every,
         exchanges=run.exchange_plan is not None,
         handovers=not run.handovers.is_empty(),
         rounds=run.takes_part,
@@ -175,8 +175,7 @@ def read_paths(run: RunData, every: int) -> PlayedPaths:
     begin_s = float(run.windows["enter_s"].min())  # type: ignore[arg-type]
     vehicles = run.windows["vehicle_id"].unique(maintain_order=True).gather_every(every)
     rsus = pl.Series([rsu.id for rsu in run.rsus])
-    row = pl.int_range(pl.len(), dtype=pl.UInt32)
-    windows = run.windows.select("vehicle_id", "rsu_id", "enter_s", "exit_s", row=row).filter(
+    windows = run.windows.select("vehicle_id", "rsu_id", "enter_s", "exit_s", "row").filter(
         pl.col("vehicle_id").is_in(vehicles.implode())
     )
     parts = (
@@ -192,8 +191,8 @@ def read_paths(run: RunData, every: int) -> PlayedPaths:
     )
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
     waiting: list[pl.DataFrame] = []  # windows of paths that go on
-    size = _BATCH * min(every, 4)
-    for begin in range(0, run.windows.height, size):
+    size = _BATCH * min(every * run.every, 8)
+    for begin in range(0, run.recorded, size):
         read = run.paths.collect(lambda rows, begin=begin: rows.slice(begin, size).select(_POINTS))  # type: ignore[misc]
         low, high = np.searchsorted(parts["row"], [begin, begin + size])
         some = parts[low:high]

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis import loading
 from analysis.loading import load
 from analysis.report import playback
 from analysis.report.page import build_report
@@ -137,7 +138,8 @@ def run_of_drives(tmp_path, make_run):
         run = load(make_run(tmp_path / "run", vehicles=0, rsus=(("a", 0.0, 0.0, 2500.0), ("b", 500.0, 0.0, 2500.0))))
         table = pl.DataFrame(rows).sort("exit_s")
         table.write_parquet(tmp_path / "windows.parquet")
-        return dataclasses.replace(run, windows=table, paths=Scan((tmp_path / "windows.parquet",)))
+        paths = Scan((tmp_path / "windows.parquet",))
+        return dataclasses.replace(run, windows=table.with_row_index("row"), recorded=table.height, paths=paths)
 
     return make
 
@@ -176,3 +178,30 @@ def test_of_very_many_windows_some_vehicles_are_played(run_of_drives, monkeypatc
     assert len(columns["path_vehicle"]) == 2
     assert len(columns["rsu"]) == 4
     assert "Of more than 3 windows, only those of one in 3 vehicles are played" in played.caption
+
+
+def test_of_very_many_windows_the_report_looks_at_some_vehicles(make_run, tmp_path, monkeypatch):
+    rsus = tuple((f"r{k}", 600.0 * k, 0.0, 250.0) for k in range(12))
+    path = make_run(tmp_path / "run", kind="mobility", vehicles=60, rsus=rsus)
+    every_one = load(path)
+    monkeypatch.setattr(loading, "MOST_WINDOWS", 12)
+    monkeypatch.setattr(playback, "_BATCH", 1)
+    run = load(path)
+    assert 0 < run.windows.height < every_one.windows.height == run.recorded == 60
+    assert run.windows.equals(every_one.windows[run.windows["row"]])
+    made = build_report(path)
+    assert dict(made.headline)["Windows"] == "60 (below, those of one in 5 vehicles)"
+    shown = f"one in 5 vehicles, chosen by their ids: {run.windows.height} of 60 windows"
+    assert any(shown in line for line in made.notices)
+    assert not any("had no traffic" in line for line in made.notices)  # others' vehicles may have been there
+    some, whole = (
+        {vehicle: x_m.tolist() for vehicle, _, _, x_m, _ in paths(*unpacked(playback.playback(one).text))}
+        for one in (run, every_one)
+    )
+    assert some.items() <= whole.items()
+    assert set(some) == set(run.windows["vehicle_id"])
+
+
+def test_the_windows_of_a_run_with_rounds_are_loaded_whole(learning_run, monkeypatch):
+    monkeypatch.setattr(loading, "MOST_WINDOWS", 3)
+    assert load(learning_run).every == 1
