@@ -9,6 +9,7 @@ import pytest
 
 from vnetsim.learning import Cost
 from vnetsim.random_streams import Streams
+from vnetsim.simulation.pace.quorum import QuorumPace
 from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import RandomSelection
 
@@ -74,6 +75,18 @@ def test_no_more_than_invited_are_in_flight_and_a_freed_place_is_filled_at_once(
     records = [r for r in result.log.participations if r.outcome != "not_selected"]
     for instant in sorted(starts.values()):
         assert sum(r.start_s <= instant < r.end_s for r in records) <= 2
+
+
+def test_a_pace_that_looks_at_the_clock_is_asked_again_at_each_event(scene):
+    class Late(QuorumPace):
+        def places(self, state):
+            return super().places(state) if state.now_s >= 10 else 0
+
+    experiment = scene.experiment()
+    plugins = replace(simulation_plugins(experiment), pace=Late())
+    traffic = scene.traffic([scene.window("a", 2, 50), scene.window("b", 20, 50)], (scene.rsu,))
+    result = scene.simulate(experiment, traffic, scene.learning(), Streams(seed=0), plugins=plugins)
+    assert {row.vehicle_id: row.start_s for row in result.log.participations} == {"a": 20.0, "b": 20.0}
 
 
 def test_who_entered_first_is_invited_first(scene):

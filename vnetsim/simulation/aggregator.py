@@ -19,6 +19,7 @@ from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox, make_participant
 from vnetsim.simulation.pace import LENGTH, PACES, Pace, RoundState
+from vnetsim.simulation.pace.quorum import CoveragePace, QuorumPace
 from vnetsim.simulation.participation import Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.round_exchange import RoundExchange
@@ -28,6 +29,9 @@ from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World
 from vnetsim.storage.rows import ClosedBy, Outcome
+
+_STEADY = QuorumPace.places, CoveragePace.places
+"""Places that depend only on the numbers in flight and committed, and so need no look at each event of the traffic."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,6 +61,8 @@ class Aggregator:
         self._deadline_s, self._pace_closed_by = getattr(self.pace, "deadline_s", None), self.pace.closed_by
         self._deadline = Deadline(self.world.env)
         self._pace_memory = self.pace.begin() if hasattr(self.pace, "begin") else None
+        self._steady = getattr(type(self.pace), "places", None) in _STEADY
+        self._full: tuple[int, int] | None = None  # in flight and committed when a steady pace had no place
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
         self.in_flight = InFlight(self.name)
         self._exchange = RoundExchange(world=self.world, recorder=self.recorder)
@@ -126,12 +132,16 @@ class Aggregator:
 
         Does nothing after the last round, while the round is held, and while an exchange is under way.
         """
-        if not (self.invitations or self._exchange.gathered):  # the usual case with many aggregators
+        waiting = len(self.invitations)
+        if not (waiting or self._exchange.gathered):  # the usual case with many aggregators
             return
         if self.finished or self._open.held or self._exchange.under_way:
             return
-        if self.invitations and (free := self._places(state := self._state())) > 0:
-            self._invite_up_to(free, state)
+        if waiting and (taken := (len(self.in_flight), len(self._open.committed))) != self._full:
+            if (free := self._places(state := self._state())) > 0:
+                self._invite_up_to(free, state)
+            elif self._steady:
+                self._full = taken
         if len(self._exchange.gathered) >= self.world.experiment.round.quorum:  # stale ones, gathered before
             self._open_exchange("quorum")
 
