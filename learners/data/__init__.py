@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar, cast
+
+import torch
 
 from learners.data.motion import motion_blur
 from learners.data.partition import partition
@@ -10,6 +13,7 @@ from learners.data.sets import ImageSet, SteeringSet
 from learners.data.unread import FILES, unread
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import DataSettings
+from vnetsim.learning.drives import RecordedTraffic
 from vnetsim.learning.kinds import DATA_SETS
 from vnetsim.plugins import plugin_errors
 from vnetsim.random_streams import Streams
@@ -19,38 +23,68 @@ T = TypeVar("T")
 __all__ = ["ImageSet", "SteeringSet", "load_images", "load_steering", "motion_blur", "partition"]
 
 
-def load_images(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> ImageSet:
+def load_images(
+    data: DataSettings,
+    *,
+    streams: Streams,
+    settings: Any = None,
+    pictures: bool = True,
+    traffic: RecordedTraffic | None = None,
+) -> ImageSet:
     """Return the set of images with classes that ``data.name`` names.
 
     Generated sets draw from ``streams``. ``settings`` are the set with its settings; None for its defaults. Without
-    ``pictures``, the images may be black and the files of a set may be missing.
+    ``pictures``, the images may be black, and the files of a set, or the traffic that it is made of, may be missing.
 
     Raises:
         InputError: the set is unknown or has no classes, or its files are missing or damaged.
         RunError: a plug-in's set fails, or returns something else.
     """
-    return _load(data, streams, settings, "classes", ImageSet, pictures)
+    return _load(data, streams, settings, "classes", ImageSet, pictures, traffic)
 
 
-def load_steering(data: DataSettings, *, streams: Streams, settings: Any = None, pictures: bool = True) -> SteeringSet:
+def load_steering(
+    data: DataSettings,
+    *,
+    streams: Streams,
+    settings: Any = None,
+    pictures: bool = True,
+    traffic: RecordedTraffic | None = None,
+) -> SteeringSet:
     """Return the set of road images with steering angles that ``data.name`` names; see ``load_images``."""
-    return _load(data, streams, settings, "steering angles", SteeringSet, pictures)
+    return _load(data, streams, settings, "steering angles", SteeringSet, pictures, traffic)
 
 
-def _load(data: DataSettings, streams: Streams, settings: Any, needs: str, kind: type[T], pictures: bool) -> T:
+def _load(
+    data: DataSettings,
+    streams: Streams,
+    settings: Any,
+    needs: str,
+    kind: type[T],
+    pictures: bool,
+    traffic: RecordedTraffic | None,
+) -> T:
     """Return the set that ``data.name`` names if its targets are ``needs``; see ``load_images``."""
     found = DATA_SETS.find(data.name)() if settings is None else settings
-    if found.targets != needs:
-        others = [name for name in DATA_SETS.built_in if DATA_SETS.find(name).targets == needs]
+    if needs not in found.targets:
+        others = [name for name in DATA_SETS.built_in if needs in DATA_SETS.find(name).targets]
         raise InputError(
             f"data.name: the images of '{data.name}' have {found.targets}, and this learner needs {needs}: "
             f"{', '.join(others)}."
         )
-    if data.name in FILES and not (pictures or data.root):
-        return cast("T", unread(data))
+    driven = getattr(found, "from_traffic", False)
+    if not pictures and data.name in FILES and not data.root:
+        return cast("T", unread(data, needs))
+    if not pictures and driven and traffic is None:
+        standing = unread(data, needs)
+        return cast("T", replace(standing, train_silos=torch.arange(len(standing.train))))
     method = "load" if pictures or not hasattr(found, "outline") else "outline"
+    more: dict[str, Any] = {}
+    if driven and traffic is not None:
+        method = "load_driven"
+        more = {"traffic": traffic, "angles": kind is SteeringSet, "pictures": pictures}
     with plugin_errors(DATA_SETS.name, found.name, f"in {method}"):
-        loaded = getattr(found, method)(data, streams)
+        loaded = getattr(found, method)(data, streams, **more)
     if not isinstance(loaded, kind):
         raise RunError(
             f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."

@@ -104,6 +104,31 @@ def _deal_by_kind(
     return [generator.permutation(shard) for shard in shards]
 
 
+def partition_by_vehicle(
+    train_silos: Any, *, silos: int, settings: DataSettings, generator: Generator
+) -> list[Indices]:
+    """Return the rows of the training images that each silo's vehicles saw, in random order.
+
+    Args:
+        train_silos: the silo of each image, a tensor of shape (N,), modulo ``silos``; None if the set has none.
+        silos: number of silos.
+        settings: the settings of the data.
+        generator: draws the order.
+
+    Raises:
+        InputError: the set has no such silos, or a silo has fewer images than ``min_images``, or none.
+    """
+    if train_silos is None:
+        raise InputError(
+            f"data.partition: 'vehicle' needs images that vehicles saw, and those of '{settings.name}' are not; take "
+            "data.name = drive, or another partition."
+        )
+    of_silo = train_silos.numpy() % silos
+    shards = [generator.permutation(np.flatnonzero(of_silo == silo)) for silo in range(silos)]
+    _require_least(shards, settings)
+    return shards
+
+
 def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
     """Raise InputError unless partition ``kind`` is one of ``own``, those for this data; the rest is for messages."""
     if kind not in own:
@@ -312,6 +337,7 @@ def partition_steering(
     - ``block``: the same with blocks instead of drives, but a block is divided among silos in order of time, so that
       each has consecutive frames.
     - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between, drawn at random.
+    - ``vehicle``: see ``partition_by_vehicle``.
 
     Drives, blocks and signs are divided so that the silos' sizes differ as little as possible.
 
@@ -319,6 +345,8 @@ def partition_steering(
         InputError: a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
     """
     kind, count = settings.partition, len(frames.train_angles)
+    if kind == "vehicle":
+        return partition_by_vehicle(frames.train_silos, silos=silos, settings=settings, generator=generator)
     _require_kind(kind, OF_ANGLES, ANGLED, CLASSED)
     if kind == "iid":
         shards = _deal(generator.permutation(count), silos)

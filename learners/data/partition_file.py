@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from learners.data.image_files import lfs_cure
-from learners.data.partition import partition
+from learners.data.partition import partition, partition_by_vehicle
 from learners.data.sets import ImageSet
 from learners.data.splits import Indices
 from vnetsim.errors import InputError
@@ -47,13 +47,16 @@ def _name(names: Sequence[str], row: int) -> str:
 
 
 def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
-    """Return the rows of the training images in each silo, from a partition file or by ``partition``.
+    """Return the rows of the training images in each silo, from a file, by what vehicles saw, or by ``partition``.
 
     Raises:
         InputError: the images are too few, or the file does not fit them.
     """
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
+    if settings.partition == "vehicle":
+        own = {"silos": silos, "settings": settings, "generator": how["generator"]}
+        return partition_by_vehicle(data.train_silos, **own)
     groups = None if data.train_groups is None else data.train_groups.numpy()
     return partition(data.train_labels.numpy(), silos=silos, settings=settings, groups=groups, **how)
 

@@ -32,6 +32,9 @@ class ImageSet:
         train_names: a name of each training image that does not depend on random draws, such as its file; empty to use
             its number.
         test_names: likewise of the test images.
+        train_silos: the silo of each training image, for ``data.partition = "vehicle"``; None if the set has none.
+        train_speeds_mps: the speed (m/s) at which each training image was taken, which alone blurs it; None if the
+            speed of the vehicle that trains on it does.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -46,6 +49,8 @@ class ImageSet:
     train_groups: Tensor | None = None
     train_names: tuple[str, ...] = ()
     test_names: tuple[str, ...] = ()
+    train_silos: Tensor | None = None
+    train_speeds_mps: Tensor | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,6 +110,8 @@ class SteeringSet:
             are consecutive.
         test: frames that no silo has, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
+        train_silos: as of ``ImageSet``.
+        train_speeds_mps: as of ``ImageSet``.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -115,6 +122,8 @@ class SteeringSet:
     train_blocks: Tensor
     test: Tensor
     test_angles: Tensor
+    train_silos: Tensor | None = None
+    train_speeds_mps: Tensor | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

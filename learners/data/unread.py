@@ -25,19 +25,19 @@ _GTSRB = (
 _GTSRB_SIGN, _GTSRB_TEST = 30, 12_630
 _IMAGES, _TEST_IMAGES, _CLASSES, _SIDE_PX = 10_000, 2_000, 10, 32
 _FRAMES, _TEST_FRAMES, _DRIVES, _FRAME_PX = 3_300, 600, 11, 64
-FILES = {"cifar10": "classes", "gtsrb": "classes", "npz": "classes", "folder": "classes"} | dict.fromkeys(
-    ("steering-npz", "driving-log"), "steering angles"
-)
-"""Sets that are read from files, and what is known of an image."""
+FILES = ("cifar10", "gtsrb", "npz", "folder", "steering-npz", "driving-log")
+"""Sets that are read from files."""
 
 
-def unread(data: DataSettings) -> ImageSet | SteeringSet:
-    """Return the stand-in for one of ``FILES`` whose ``data.root`` is empty.
+def unread(data: DataSettings, needs: str) -> ImageSet | SteeringSet:
+    """Return the stand-in for one of ``FILES`` whose ``data.root`` is empty, or for a set of traffic not yet recorded.
+
+    ``needs`` is "classes" or "steering angles".
 
     Raises:
         InputError: more images are asked for than the set has.
     """
-    return _images(data) if FILES[data.name] == "classes" else _frames(data)
+    return _images(data) if needs == "classes" else _frames(data)
 
 
 def _images(data: DataSettings) -> ImageSet:

@@ -22,6 +22,8 @@ class SiloImages:
         images: the pool, uint8 of shape (N, C, H, W).
         indices: the pool's rows of each silo, disjoint, at least 2 per silo.
         device: device of the pool.
+        kernels_px: the length of each image's own blur, on the CPU, shape (N,); None if the vehicle that trains gives
+            it.
 
     Attributes:
         pool: the images, on the device.
@@ -33,14 +35,21 @@ class SiloImages:
         RunError: the pool does not fit on the device.
     """
 
-    def __init__(self, images: Tensor, indices: Sequence[NDArray[np.int64]], *, device: torch.device) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        indices: Sequence[NDArray[np.int64]],
+        *,
+        device: torch.device,
+        kernels_px: Tensor | None = None,
+    ) -> None:
         for silo, rows in enumerate(indices):
             if len(rows) < 2:
                 raise InputError(
                     f"silo {silo} holds {len(rows)} images and needs at least 2: "
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
-        self.device, self.rows = device, indices
+        self.device, self.rows, self._kernels_px = device, indices, kernels_px
         try:
             self.pool = images.to(device)
         except torch.OutOfMemoryError as error:
@@ -76,8 +85,9 @@ class SiloImages:
         parts = [own[: max(0, len(own) - sum(map(len, parts)))], *parts]
         positions = torch.randperm(len(own), generator=generator)[:count]
         blurs = torch.cat([torch.arange(len(part)) < training.blurred_fraction * len(part) for part in parts])
-        kernels_px = torch.where(blurs[positions], training.kernel_px, 0.0)
-        return {"rows": torch.cat(parts)[positions], "kernel_px": kernels_px}
+        rows = torch.cat(parts)[positions]
+        lengths_px = training.kernel_px if self._kernels_px is None else self._kernels_px[rows]
+        return {"rows": rows, "kernel_px": torch.where(blurs[positions], lengths_px, 0.0)}
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images with their blur, float in [0, 1] on the device, shape (B, C, H, W)."""

@@ -135,7 +135,11 @@ class SteeringTask(Task):
     def __init__(self, context: LearnerContext, settings: SteeringSettings) -> None:
         given = context.experiment
         data = load_steering(
-            given.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
+            given.data,
+            streams=context.streams.child("data"),
+            settings=context.data_set,
+            pictures=context.pictures,
+            traffic=context.traffic,
         )
         indices = partition_steering(
             data,

@@ -111,8 +111,8 @@ class Task(ABC):
                 "another conduct, or a learner of the task classification."
             )
         self._data = data
-        self.silos = SiloImages(data.train, indices, device=self.device)
         channels, height, width = (int(side) for side in data.train.shape[1:])
+        self.silos = SiloImages(data.train, indices, device=self.device, kernels_px=self._own_kernels_px(width))
         self.image_shape = (channels, height, width)
         self.mean: tuple[float, ...] = getattr(data, "mean", (0.0,) * channels)
         self.std: tuple[float, ...] = getattr(data, "std", (1.0,) * channels)
@@ -121,6 +121,14 @@ class Task(ABC):
         set_precision(network, settings.precision, self.image_shape)
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.engine: Engine = create_engine(settings.engine, self.device)
+
+    def _own_kernels_px(self, width_px: int) -> Tensor | None:
+        """Return the length of each training image's blur by the speed at which it was taken; None without speeds."""
+        speeds_mps, given = getattr(self._data, "train_speeds_mps", None), self._context.experiment
+        if speeds_mps is None:
+            return None
+        lengths_px = given.camera.kernel_px(1.0, width_px) * speeds_mps
+        return torch.where(speeds_mps > given.blur.threshold_kmh / 3.6, lengths_px, 0.0)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return images in [0, 1], shape (N, C, H, W), minus ``mean`` and divided by ``std`` of their channels."""
@@ -144,8 +152,8 @@ class Task(ABC):
     ) -> LocalTraining:
         """Return a training on a silo's images with the motion blur of a vehicle of this speed (m/s).
 
-        Up to ``blur.threshold_kmh`` nothing is blurred. ``earlier`` are further silos whose images the vehicle has,
-        with their shares.
+        Images with speeds of their own are blurred by those instead. Up to ``blur.threshold_kmh`` nothing is blurred.
+        ``earlier`` are further silos whose images the vehicle has, with their shares.
         """
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
@@ -375,7 +383,11 @@ def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.i
     """
     given = context.experiment
     data = load_images(
-        given.data, streams=context.streams.child("data"), settings=context.data_set, pictures=context.pictures
+        given.data,
+        streams=context.streams.child("data"),
+        settings=context.data_set,
+        pictures=context.pictures,
+        traffic=context.traffic,
     )
     indices = divide_among_silos(
         data,

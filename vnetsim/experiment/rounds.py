@@ -128,7 +128,18 @@ class HostileSettings:
         check_bounds("hostile", self)
 
 
-PARTITIONS = ("iid", "dirichlet", "approach", "label-skew", "major-class", "district", "drive", "block", "sign")
+PARTITIONS = (
+    "iid",
+    "dirichlet",
+    "approach",
+    "label-skew",
+    "major-class",
+    "district",
+    "drive",
+    "block",
+    "sign",
+    "vehicle",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +159,9 @@ class DataSettings:
         partition: ``iid``; with classes ``dirichlet`` with ``alpha``, ``approach`` (silos of one direction share
             classes), ``label-skew`` (each silo lacks ``unseen_share`` of the classes), ``major-class`` (each silo has
             ``major_share`` of its images from one class) or ``district`` (silos of one RSU have it from the same
-            classes); with steering angles ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle). Or a
-            ``.csv`` file that says which silo holds which image with a class, as ``partition.csv`` of a run does.
+            classes); with steering angles ``drive``, ``block`` (stretches of time) or ``sign`` (of the angle).
+            ``vehicle`` gives each silo what its vehicles saw, the default of the data set ``drive``. Or a ``.csv``
+            file that says which silo holds which image with a class, as ``partition.csv`` of a run does.
         alpha: concentration of the Dirichlet distribution, > 0.
         unseen_share: share of the other classes that a silo lacks besides its own first one, in [0, 1]: with 0 it
             has all classes, with 1 only one.

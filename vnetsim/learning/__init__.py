@@ -14,6 +14,7 @@ import numpy as np
 
 from vnetsim.experiment import DEFAULT_NAMES, Experiment
 from vnetsim.learner_facts import AGGREGATOR, Cost, Exchange, ModelCost, Series
+from vnetsim.learning.drives import RecordedTraffic
 from vnetsim.random_streams import Streams
 
 __all__ = ["AGGREGATOR", "Cost", "Exchange", "ModelCost", "Series"]
@@ -226,6 +227,7 @@ class LearnerContext:
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
         experiment: the settings of the run. Silo ``i`` belongs to the approach direction ``i % silos.approaches``.
         data_set: the data set that ``data.name`` names, with its settings; None for its defaults.
+        traffic: the recorded traffic, if the data set is made of it; else None.
         encoder: the encoder that the learner's setting ``encoder`` names, with its settings; None for its defaults.
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; only learners with
             ``takes_aggregation_rule`` get another one than ``sync``.
@@ -246,6 +248,7 @@ class LearnerContext:
     device: str
     experiment: Experiment
     data_set: Any = None
+    traffic: RecordedTraffic | None = None
     encoder: Any = None
     rule: str = DEFAULT_NAMES["aggregation"]
     aggregation: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Protocol
 
 from vnetsim.errors import InputError
@@ -17,6 +18,11 @@ class DataSet(Protocol):
     ``targets`` is the kind of an image's label: ``"classes"`` or ``"steering angles"``. An optional tuple ``needs``
     names those of ``data.root``, ``data.download`` and ``data.image_px`` that the set uses; without
     it all three count as used.
+
+    With ``from_traffic = True`` the set is made of the run's traffic. A run then calls, instead of ``load``,
+    ``load_driven(data, streams, traffic, angles=..., pictures=...)``: ``traffic`` is a
+    ``vnetsim.learning.drives.RecordedTraffic``; ``angles`` asks for a ``SteeringSet``; without ``pictures`` the images are
+    black.
     """
 
     name: ClassVar[str]
@@ -79,8 +85,11 @@ DATA_SETS = Kind(
         "road": "learners.data.road:Road",
         "driving-log": "learners.data.driving_log:DrivingLog",
         "steering-npz": "learners.data.npz:SteeringNpz",
+        "drive": "learners.data.drive:Drive",
     },
 )
+DATA_DEFAULTS: Mapping[str, Mapping[str, object]] = {"drive": {"data.partition": "vehicle"}}
+"""Defaults of built-in data sets for settings that all sets share, by dotted key; they precede the learner's."""
 ENCODERS = Kind(
     name="encoder",
     group="vnetsim.encoders",

@@ -16,6 +16,7 @@ from vnetsim.learning import AGGREGATOR, Cost, Exchange, Learner, LearnerContext
 from vnetsim.learning.aggregation import AGGREGATIONS, SYNC
 from vnetsim.learning.codecs import CODECS, FLOAT32, coded
 from vnetsim.learning.conduct import CONDUCTS, HONEST, is_hostile, refuse_hostile_without_conduct
+from vnetsim.learning.drives import RecordedTraffic
 from vnetsim.learning.faults import cost_of
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS, require_several_models
@@ -121,6 +122,7 @@ class Assembly:
         aggregators: Sequence[str] = (AGGREGATOR,),
         districts: int = 1,
         pictures: bool = True,
+        driven: RecordedTraffic | None = None,
     ) -> LearnerContext:
         """Return the context from which learners are made; ``fetch`` allows downloads. See also ``LearnerContext``."""
         given = self.experiment
@@ -136,6 +138,7 @@ class Assembly:
             pictures=pictures,
             joint=given.handover.policy == "multi" and len(aggregators) > 1,
             data_set=own.get(DATA_SETS.table),
+            traffic=driven,
             encoder=own.get(ENCODERS.table),
             aggregation=own.get(AGGREGATIONS.table),
             codec=self.codec,

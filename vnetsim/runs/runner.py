@@ -22,6 +22,7 @@ from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relative_paths
 from vnetsim.runs.checkpoint import Checkpoint
 from vnetsim.runs.clock import Clock
+from vnetsim.runs.drives import record_drives
 from vnetsim.runs.effect import facts_of, find_idle, refuse_idle
 from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, settings_file
 from vnetsim.runs.session import OnRound, Session
@@ -93,6 +94,7 @@ def start_run(
         open_run_traffic(experiment, progress, run, assembly.source) as traffic,
     ):
         clock.mark("traffic set-up")
+        driven = record_drives(assembly, progress)
         progress.stage("preparing the data")
         names = aggregators(experiment.topology, traffic.rsus)
         context = assembly.context(
@@ -101,6 +103,7 @@ def start_run(
             aggregators=names,
             districts=len(traffic.rsus),
             pictures=not timing_only,
+            driven=driven,
         )
         learner, costs = assembly.make_learner(context)
         files = [code_file(name) for name in experiment.plugins().values()]
@@ -108,6 +111,7 @@ def start_run(
             file for table, file in plugin_files(experiment).items() if table != "source"
         ]  # listed in traffic.info.inputs
         data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
+        data_files += [str(driven.net)] * (driven is not None)
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = with_relative_paths(run.path, experiment) if portable else experiment
         info = traffic.info

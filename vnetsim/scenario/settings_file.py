@@ -22,7 +22,7 @@ from vnetsim.experiment import (
     Experiment,
 )
 from vnetsim.learning import Learner
-from vnetsim.learning.kinds import DATA_SETS, LEARNERS
+from vnetsim.learning.kinds import DATA_DEFAULTS, DATA_SETS, LEARNERS
 from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.scenario.kinds import scenario_at
 from vnetsim.scenario.trust import refuse_code
@@ -311,7 +311,8 @@ def read_experiment(
 ) -> tuple[Experiment, type[Learner]]:
     """Read an experiment, and find the class of its learner.
 
-    General defaults come first, then the learner's own, then those of its scale, then the file, then ``overrides``.
+    General defaults come first, then the learner's own, then those of the data set, then those of the learner's scale,
+    then the file, then ``overrides``.
 
     A run directory gives its traffic and its settings. With another learner than the recorded one, settings in
     ``learning`` that both learners have are kept, so that the runs compare. A recorded value that is the old learner's
@@ -344,8 +345,11 @@ def read_experiment(
         values = _fit_recording(values, file.parent, learner, own, another=name != before)
     scaled = leaves(learner_scale(learner, scale))
     own_data = own.get(("data", "name"), DataSettings.name)
-    if given.get(("data", "name"), values.get(("data", "name")) or own_data) != own_data:
+    data = given.get(("data", "name"), values.get(("data", "name")) or own_data)
+    if data != own_data:
         scaled = _without_table(scaled, "data")
+    if not recorded or data != values.get(("data", "name")):  # a recorded set's settings are the run's
+        scaled = {**leaves(DATA_DEFAULTS.get(str(data), {})), **scaled}
     if scaled and recorded:
         general = leaves({**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())})
         values = _with_other_defaults(values, own, {**own, **scaled}, general)

@@ -34,6 +34,7 @@ from vnetsim.plugins import code_file, short_name
 from vnetsim.plugins.results import errors_of_plugins
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import assemble
+from vnetsim.runs.drives import is_driven
 from vnetsim.runs.effect import facts_of, find_idle, idle_everywhere, refuse_idle
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.runs.writer import lock_directory
@@ -162,7 +163,8 @@ def _refuse_common_fault(plan: Plan) -> None:
     # stops at the first learner that can be made: faults of others appear when their cells run
     first: InputError | None = None
     for cell in {(cell.arm, cell.condition): cell for cell in plan.cells}.values():
-        if cell.experiment.data.partition == "district":  # depends on the RSUs, known only from recorded traffic
+        # these depend on RSUs or paths, known only from recorded traffic
+        if cell.experiment.data.partition == "district" or is_driven(cell.experiment):
             return
         try:
             learner = _make(cell)

@@ -1,0 +1,350 @@
+"""Streets of a SUMO net as a front camera sees them: ground from above, buildings and trees, and signs at fixed places.
+
+All of it follows from the net and a seed, by place: a street looks the same to every car that passes. Coordinates are
+those of the net (m); the ground is flat.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.data.sign_designs import DESIGNS
+from vnetsim.errors import InputError
+from vnetsim.xml_files import XmlFile
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+VIEW_M = 64.0
+"""Distance up to which the ground is drawn (m)."""
+CELL_M, TILE_M, LEVELS = 0.25, 32.0, 4
+"""Side of a pixel of the ground and of a tile (m), and the resolutions of the ground, each half of the one before."""
+BLOCK_M = 6.0
+"""Side of a building or group of trees (m)."""
+STRETCH_M = 30.0
+"""Distance between two signs of a street (m)."""
+LIMITS_KMH = (30, 50, 60, 70, 80)
+_BESIDE_M, _PAVED = 1.2, {"pedestrian", "bicycle"}
+_MARK_M, _DASH_M, _GAP_M, _STRIPE_M = 0.12, 4.0, 5.0, 1.0
+_CLASSES = list(DESIGNS)
+_ASPHALT, _PAVEMENT, _PAINT, _GRASS, _EARTH = np.array(
+    [[0.33, 0.33, 0.35], [0.58, 0.55, 0.52], [0.9, 0.9, 0.88], [0.30, 0.42, 0.20], [0.16, 0.02, 0.08]], dtype=np.float32
+)
+
+
+class Lane(NamedTuple):
+    """A lane: its edge, its number from the right, ``function`` of its edge, middle line (points, 2), width (m)."""
+
+    edge: str
+    index: int
+    function: str
+    shape: Floats
+    width_m: float
+    speed_mps: float
+    paved: bool  # for those on foot or bicycle only
+
+
+class Edge(NamedTuple):
+    """A street from junction to junction; a higher priority has the right of way."""
+
+    end: str
+    priority: float
+
+
+@dataclass
+class Net:
+    """The lanes, edges and junctions' types of a net file."""
+
+    lanes: list[Lane] = field(default_factory=list)
+    edges: dict[str, Edge] = field(default_factory=dict)
+    junctions: dict[str, str] = field(default_factory=dict)
+
+
+def read_net(path: Path) -> Net:
+    """Read a SUMO net (``.net.xml`` or ``.net.xml.gz``).
+
+    Raises:
+        InputError: it is missing, damaged, not a net, or has no lane.
+    """
+    net, edge, function = Net(), "", ""
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal edge, function
+        try:
+            if name == "edge":
+                edge, function = attributes["id"], attributes.get("function", "")
+                if not function:
+                    net.edges[edge] = Edge(attributes.get("to", ""), float(attributes.get("priority", -1)))
+            elif name == "junction":
+                net.junctions[attributes["id"]] = attributes.get("type", "")
+            elif name == "lane":
+                shape = np.array([point.split(",")[:2] for point in attributes["shape"].split()], dtype=np.float64)
+                allowed = set(attributes.get("allow", "").split())
+                net.lanes.append(
+                    Lane(
+                        edge=edge,
+                        index=int(attributes["index"]),
+                        function=function,
+                        shape=shape if len(shape) > 1 else np.repeat(shape, 2, axis=0),
+                        width_m=float(attributes.get("width", 3.2)),
+                        speed_mps=float(attributes.get("speed", 0)),
+                        paved=bool(allowed) and allowed <= _PAVED,
+                    )
+                )
+        except (LookupError, ValueError) as error:
+            raise InputError(f"{file.where}: not a SUMO net: malformed element: {error}.") from error
+
+    file = XmlFile(path, start)
+    file.read()
+    if not net.lanes:
+        raise InputError(f"{path}: not a SUMO net with lanes.")
+    return net
+
+
+def hashed(seed: int, *parts: Integers | int) -> Floats:
+    """Return a number in [0, 1) for each tuple of integers (arrays broadcast), the same for the same seed."""
+    mixed = np.array(seed & 0x7FFFFFFFFFFFFFFF, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:  # SplitMix64 (Steele, Lea and Flood 2014)
+            mixed = mixed + np.asarray(part).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed = mixed ^ (mixed >> np.uint64(31))
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Signs(NamedTuple):
+    """Signs at fixed places, K in all.
+
+    Args:
+        at_m: positions, shape (K, 2).
+        heading_rad: direction of the traffic that sees each, from east counter-clockwise, shape (K,).
+        label: index of the class in ``DESIGNS``, shape (K,).
+        variant: which member of its class, such as the number of a limit, shape (K,).
+    """
+
+    at_m: Floats
+    heading_rad: Floats
+    label: Integers
+    variant: Integers
+
+
+def place_signs(net: Net, seed: int) -> Signs:
+    """Return the signs of a net, at the right of every street.
+
+    The last one before a junction says who goes first there, the first one after it the speed limit; between them, one
+    every STRETCH_M, of a class that seed and place draw.
+    """
+    highest: dict[str, float] = defaultdict(lambda: -np.inf)
+    for edge in net.edges.values():
+        highest[edge.end] = max(highest[edge.end], edge.priority)
+    right: dict[str, Lane] = {}
+    for lane in net.lanes:
+        if lane.edge in net.edges and not lane.paved and lane.index <= right.get(lane.edge, lane).index:
+            right[lane.edge] = lane
+    found: list[tuple[float, float, float, int, int]] = []
+    for name, lane in right.items():
+        steps = np.diff(lane.shape, axis=0)
+        along = np.concatenate([[0.0], np.cumsum(np.hypot(*steps.T))])
+        places = np.arange(along[-1] - 2.0, 5.0, -STRETCH_M)
+        for number, place_m in enumerate(places):
+            part = min(int(np.searchsorted(along, place_m, side="right")) - 1, len(steps) - 1)
+            heading = float(np.arctan2(steps[part, 1], steps[part, 0]))
+            beside = lane.width_m / 2 + _BESIDE_M
+            x = np.interp(place_m, along, lane.shape[:, 0]) + beside * np.sin(heading)
+            y = np.interp(place_m, along, lane.shape[:, 1]) - beside * np.cos(heading)
+            drawn, other = (float(hashed(seed, round(10 * x), round(10 * y), salt)) for salt in (1, 2))
+            label, variant = _CLASSES[int(10 * drawn)], int(3 * other)
+            if number == 0:
+                label = _at_junction(net, net.edges[name], highest, drawn)
+            elif number == len(places) - 1:
+                label = "speed limit"
+            if label == "speed limit":
+                variant = int(np.argmin(np.abs(np.array(LIMITS_KMH) - 3.6 * lane.speed_mps)))
+            found.append((float(x), float(y), heading, _CLASSES.index(label), variant))
+    table = np.array(found, dtype=np.float64).reshape(-1, 5)
+    label_of, variant_of = table[:, 3].astype(np.int64), table[:, 4].astype(np.int64)
+    return Signs(table[:, :2], table[:, 2], label_of, variant_of)
+
+
+def _at_junction(net: Net, edge: Edge, highest: Mapping[str, float], drawn: float) -> str:
+    """Return the class of the sign before a street's end; ``drawn`` in [0, 1) decides between stop and yield."""
+    kind = net.junctions.get(edge.end, "")
+    if kind.startswith("traffic_light"):
+        return "pedestrian crossing"
+    if kind == "dead_end":
+        return "end of restrictions"
+    if kind in ("allway_stop", "priority_stop"):
+        return "stop"
+    if kind == "priority":
+        return "priority road" if edge.priority >= highest[edge.end] else "stop" if drawn < 0.3 else "yield"
+    return "warning"
+
+
+class Ground:
+    """The ground from above, in colour, in tiles around the places that are asked for.
+
+    Args:
+        net: the net.
+        seed: the seed of greys, verges and buildings.
+        at_m: places of cameras, shape (N, 2); the ground is drawn around them up to VIEW_M.
+
+    Attributes:
+        origin: tile numbers (x, y) of the first row and column of ``tile_of``.
+        tile_of: number of each tile in ``colours``, 0 for bare ground, shape (rows, columns).
+        colours: one array per resolution, uint8, shape (tiles x S x S, 3), for S pixels a side.
+        heights_m: height of the building or trees in each block of BLOCK_M, 0 for none, shape (rows, columns).
+        tints: their colours, RGB in [0, 1], shape (rows, columns, 3).
+        wooded: whether they are trees.
+    """
+
+    def __init__(self, net: Net, seed: int, at_m: Floats) -> None:
+        near = np.unique(np.floor(at_m / TILE_M).astype(np.int64), axis=0)
+        reach = int(np.ceil(VIEW_M / TILE_M))
+        self.origin: Integers = near.min(axis=0) - reach
+        columns, rows = near.max(axis=0) + reach + 1 - self.origin
+        wanted = np.zeros((rows, columns), dtype=np.bool_)
+        for column, row in near - self.origin:
+            wanted[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1] = True
+        self.tile_of: NDArray[np.int32] = np.where(wanted, np.cumsum(wanted.ravel()).reshape(wanted.shape), 0).astype(
+            np.int32
+        )
+        pixels = self._drawn(net, seed)
+        self.colours = [np.rint(255 * pixels).astype(np.uint8).reshape(-1, 3)]
+        for _ in range(LEVELS - 1):
+            pixels = (pixels[:, ::2, ::2] + pixels[:, 1::2, ::2] + pixels[:, ::2, 1::2] + pixels[:, 1::2, 1::2]) / 4
+            self.colours.append(np.rint(255 * pixels).astype(np.uint8).reshape(-1, 3))
+        self._build(net, seed)
+
+    def _drawn(self, net: Net, seed: int) -> NDArray[np.float32]:
+        """Return the tiles' pixels, RGB in [0, 1], shape (tiles, S, S, 3)."""
+        side = round(TILE_M / CELL_M)
+        rows, columns = np.nonzero(self.tile_of)
+        self._grain = np.random.default_rng(seed).random((side, side), dtype=np.float32)[
+            ..., None
+        ]  # the same in each tile
+        patches = np.arange(side // 16)
+        pixels = np.empty((len(rows) + 1, side, side, 3), dtype=np.float32)
+        pixels[0] = 0.32, 0.4, 0.24
+        for number, (row, column) in enumerate(
+            zip(rows + self.origin[1], columns + self.origin[0], strict=True), start=1
+        ):
+            # verges: patches of grass and earth of 4 m, and grain
+            patch = hashed(seed, (column * len(patches) + patches)[None, :], (row * len(patches) + patches)[:, None], 3)
+            green = _GRASS + patch[..., None].astype(np.float32) * _EARTH
+            pixels[number] = green.repeat(16, axis=0).repeat(16, axis=1) * (
+                np.float32(0.85) + np.float32(0.3) * self._grain
+            )
+        for paint in (self._surface, self._marks):
+            for lane in net.lanes:
+                for start, end, gone_m in _pieces(lane.shape):
+                    paint(pixels, lane, start, end, gone_m)
+        return pixels
+
+    def _surface(self, pixels: NDArray[np.float32], lane: Lane, start: Floats, end: Floats, _: float) -> None:
+        """Pave one straight piece of a lane."""
+        half_m = lane.width_m / 2
+        paved = lane.paved or lane.function == "walkingarea"
+        colour = (_PAVEMENT if paved else _ASPHALT) * (np.float32(0.9) + np.float32(0.2) * self._grain)
+        for part, along, across, length_m, cells in self._near(pixels, start, end, half_m):
+            inside = (np.abs(across) <= half_m) & (along >= -half_m / 2) & (along <= length_m + half_m / 2)
+            part[inside] = colour[cells][inside]
+
+    def _marks(self, pixels: NDArray[np.float32], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
+        """Paint lines along one straight piece of a lane, or the stripes of a crossing."""
+        if lane.function not in ("", "crossing") or lane.paved:
+            return
+        half_m = lane.width_m / 2
+        for part, along, across, length_m, _cells in self._near(pixels, start, end, half_m + 0.2):
+            on = (along >= 0) & (along <= length_m)
+            if lane.function == "crossing":
+                painted = on & (np.abs(across) <= half_m) & (np.mod(along + gone_m, _STRIPE_M) < _STRIPE_M / 2)
+                part[painted] = _PAINT
+                continue
+            dashed = np.mod(along + gone_m, _DASH_M + _GAP_M) < _DASH_M
+            right, left = (np.abs(across - side * half_m) <= _MARK_M for side in (1, -1))
+            # at the right of the rightmost lane a whole line; the others are dashed
+            painted = on & ((right & (dashed if lane.index else True)) | (left & dashed))
+            part[painted] = _PAINT
+
+    def _near(
+        self, pixels: NDArray[np.float32], start: Floats, end: Floats, beside_m: float
+    ) -> list[tuple[NDArray[np.float32], Floats, Floats, float, tuple[slice, slice]]]:
+        """Return, per tile, the pixels around a piece, their places along and right of it (m), and their slices."""
+        side = round(TILE_M / CELL_M)
+        low, high = np.minimum(start, end) - beside_m - 1, np.maximum(start, end) + beside_m + 1
+        first, last = (np.floor(one / CELL_M).astype(np.int64) for one in (low, high))
+        length_m = float(np.hypot(*(end - start)))
+        ux, uy = (end - start) / length_m if length_m > 0 else (1.0, 0.0)
+        found = []
+        for row in range(first[1] // side, last[1] // side + 1):
+            for column in range(first[0] // side, last[0] // side + 1):
+                i, j = row - self.origin[1], column - self.origin[0]
+                if not (0 <= i < self.tile_of.shape[0] and 0 <= j < self.tile_of.shape[1]) or not self.tile_of[i, j]:
+                    continue
+                middle = TILE_M * np.array([column + 0.5, row + 0.5]) - start
+                if (
+                    abs(uy * middle[0] - ux * middle[1]) > beside_m + 1 + TILE_M * 0.71
+                ):  # a diagonal street's box is large
+                    continue
+                xs = np.arange(max(first[0], column * side), min(last[0], column * side + side - 1) + 1)[None, :]
+                ys = np.arange(max(first[1], row * side), min(last[1], row * side + side - 1) + 1)[:, None]
+                dx, dy = CELL_M * (xs + 0.5) - start[0], CELL_M * (ys + 0.5) - start[1]
+                cells = (
+                    slice(ys[0, 0] - row * side, ys[-1, 0] - row * side + 1),
+                    slice(xs[0, 0] - column * side, xs[0, -1] - column * side + 1),
+                )
+                part = pixels[self.tile_of[i, j]][cells]
+                found.append((part, ux * dx + uy * dy, uy * dx - ux * dy, length_m, cells))
+        return found
+
+    def _build(self, net: Net, seed: int) -> None:
+        """Set ``heights_m``, ``tints`` and ``wooded``: none on a street or within 3 m of one."""
+        per_tile = TILE_M / BLOCK_M
+        shape = tuple(int(np.ceil(count * per_tile)) + 1 for count in self.tile_of.shape)
+        self.first_block: Integers = np.floor(self.origin * per_tile).astype(np.int64)
+        rows, columns = (
+            np.arange(count)[:, None] + first for count, first in zip(shape, self.first_block[::-1], strict=True)
+        )
+        columns = columns.T
+        district = hashed(seed, columns // 20, rows // 20, 6)  # towns and woods of 120 m
+        drawn, tall, tone = (hashed(seed, columns, rows, salt) for salt in (7, 8, 9))
+        self.wooded = hashed(seed, columns, rows, 10) > district
+        free = self._free(net, shape)
+        heights = np.where(self.wooded, 3 + 6 * tall, 5 + 15 * tall * district)
+        self.heights_m = np.where(free & (drawn < 0.25 + 0.5 * district), heights, 0).astype(np.float32)
+        house = np.array([0.45, 0.30, 0.24]) + tone[..., None] * np.array([0.4, 0.45, 0.4])
+        tree = np.array([0.10, 0.24, 0.08]) + tone[..., None] * np.array([0.22, 0.2, 0.1])
+        self.tints = np.where(self.wooded[..., None], tree, house).astype(np.float32)
+
+    def _free(self, net: Net, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return the blocks on and beside which there is no lane."""
+        free = np.ones(shape, dtype=np.bool_)
+        for lane in net.lanes:
+            for start, end, _ in _pieces(lane.shape):
+                length_m = float(np.hypot(*(end - start)))
+                steps = np.linspace(0, 1, max(2, int(length_m / 2) + 1))[:, None]
+                points = start + steps * (end - start)
+                reach_m = lane.width_m / 2 + 3
+                for dx in (-reach_m, 0, reach_m):
+                    for dy in (-reach_m, 0, reach_m):
+                        column, row = (
+                            np.floor((points + np.array([dx, dy])) / BLOCK_M).astype(np.int64) - self.first_block
+                        ).T
+                        inside = (row >= 0) & (row < shape[0]) & (column >= 0) & (column < shape[1])
+                        free[row[inside], column[inside]] = False
+        return free
+
+
+def _pieces(shape: Floats) -> Sequence[tuple[Floats, Floats, float]]:
+    """Return the straight pieces of a polyline: start, end, and the distance to its start (m)."""
+    lengths = np.hypot(*np.diff(shape, axis=0).T)
+    gone = np.concatenate([[0.0], np.cumsum(lengths)])
+    return [(shape[i], shape[i + 1], float(gone[i])) for i in range(len(shape) - 1)]

@@ -1,0 +1,227 @@
+"""Frames of a front camera on the streets of a net, in batches: perspective, buildings, signs and light.
+
+The camera looks along the car's heading from CAMERA_M above a flat ground. A pixel below the horizon shows the ground
+where its ray meets it; each column shows the nearest building or trees along its line of sight.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from learners.data.sign_designs import DESIGNS, PAINTS
+from learners.data.streets import BLOCK_M, CELL_M, LEVELS, TILE_M, VIEW_M, Ground, Signs
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+FOCAL = 0.8
+"""Focal length in image widths: a field of view of 64 degrees."""
+CAMERA_M, HORIZON = 1.5, 0.42
+"""Height of the camera (m); height of the horizon in image heights from the top."""
+SIGN_M, SIGN_HEIGHT_M = 1.5, 2.6
+"""Radius of a sign, four times that of a real one, so that 32 pixels show it; height of its middle (m)."""
+NEAR_M, FAR_M = 3.5, 26.0
+"""Distances at which a sign is visible (m)."""
+FACING_RAD = 0.9
+"""A sign is visible to a camera whose direction differs by no more from that of the sign's traffic."""
+_SHOWN = 2
+_CHUNK = 64
+_STEPS_M = np.geomspace(5, 110, 30).astype(np.float32)
+_HAZE = np.array([0.74, 0.78, 0.83], dtype=np.float32)
+_ZENITH = np.array([0.45, 0.6, 0.85], dtype=np.float32)
+
+
+class Poses(NamedTuple):
+    """Where cameras are: time (s), x and y (m), heading (rad, from east counter-clockwise), each of shape (N,)."""
+
+    time_s: Floats
+    x_m: Floats
+    y_m: Floats
+    heading_rad: Floats
+
+    def take(self, rows: Integers | slice) -> Poses:
+        """Return some of the poses."""
+        return Poses(*(column[rows] for column in self))
+
+
+def in_view(poses: Poses, signs: Signs) -> tuple[Integers, Floats, Floats]:
+    """Return the nearest visible signs of each pose, nearest first, and how far ahead and to the right they are (m).
+
+    All have the shape (N, 2); a sign is -1 if there is none.
+    """
+    count = len(poses.x_m)
+    candidates = min(8, len(signs.label))
+    if candidates == 0:
+        nothing = np.zeros((count, _SHOWN))
+        return np.full((count, _SHOWN), -1), nothing, nothing
+    cosine, sine = np.cos(poses.heading_rad), np.sin(poses.heading_rad)
+    middle_m = (NEAR_M + FAR_M) / 2
+    places = np.column_stack([poses.x_m + middle_m * cosine, poses.y_m + middle_m * sine])
+    _, number = cKDTree(signs.at_m).query(places, k=candidates)
+    number = number.reshape(count, candidates)
+    dx = signs.at_m[number, 0] - poses.x_m[:, None]
+    dy = signs.at_m[number, 1] - poses.y_m[:, None]
+    ahead_m = cosine[:, None] * dx + sine[:, None] * dy
+    right_m = sine[:, None] * dx - cosine[:, None] * dy
+    turned = np.mod(signs.heading_rad[number] - poses.heading_rad[:, None] + np.pi, 2 * np.pi) - np.pi
+    visible = (ahead_m >= NEAR_M) & (ahead_m <= FAR_M) & (np.abs(turned) <= FACING_RAD)
+    visible &= np.abs(right_m) * FOCAL <= 0.5 * ahead_m
+    order = np.argsort(np.where(visible, ahead_m, np.inf), axis=1, kind="stable")[:, :_SHOWN]
+    if candidates < _SHOWN:
+        order = np.repeat(order, _SHOWN, axis=1)
+    found = np.take_along_axis(np.where(visible, number, -1), order, axis=1)
+    if candidates < _SHOWN:
+        found[:, 1:] = -1
+    return found, np.take_along_axis(ahead_m, order, axis=1), np.take_along_axis(right_m, order, axis=1)
+
+
+def daylight(time_s: Floats, noon_s: float) -> Floats:
+    """Return the light at each time, from 0.4 (midnight, lamps) to 1 (noon), by the cosine of the hour."""
+    return 0.7 + 0.3 * np.cos(2 * np.pi * (time_s - noon_s) / 86_400)
+
+
+def render(
+    poses: Poses, ground: Ground, signs: Signs, *, side_px: int, noon_s: float, noise: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Return the frames of the poses, RGB, shape (N, 3, P, P); ``noise`` draws the sensor's noise."""
+    images = np.empty((len(poses.x_m), 3, side_px, side_px), dtype=np.uint8)
+    shown, ahead_m, right_m = in_view(poses, signs)
+    light = daylight(poses.time_s, noon_s).astype(np.float32)
+    for start in range(0, len(images), _CHUNK):  # small enough for the processor's cache
+        part = slice(start, start + _CHUNK)
+        image = _streets(poses.take(part), ground, side_px)
+        for place in range(_SHOWN - 1, -1, -1):  # the nearest last
+            _paint_signs(image, signs, shown[part, place], ahead_m[part, place], right_m[part, place])
+        image *= light[part, None, None, None]
+        image += np.float32(0.02) * noise.standard_normal(image.shape[:3], dtype=np.float32)[..., None]
+        np.clip(image, 0, 1, out=image)
+        images[part] = np.rint(image * np.float32(255)).transpose(0, 3, 1, 2)
+    return images
+
+
+def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
+    """Return ground, sky and buildings in full light, shape (N, P, P, 3)."""
+    count, focal = len(poses.x_m), np.float32(FOCAL * side_px)
+    below = (np.arange(side_px) + 0.5 - HORIZON * side_px).astype(np.float32)
+    aside = ((np.arange(side_px) + 0.5 - side_px / 2) / focal).astype(np.float32)
+    image = np.empty((count, side_px, side_px, 3), dtype=np.float32)
+    height = np.clip(-below / (HORIZON * side_px), 0, 1)[:, None]
+    image[:] = (_HAZE + height * (_ZENITH - _HAZE))[None, :, None, :]
+    # places relative to the first tile, so that float32 is accurate to a millimetre
+    x = (poses.x_m - TILE_M * ground.origin[0]).astype(np.float32)[:, None, None]
+    y = (poses.y_m - TILE_M * ground.origin[1]).astype(np.float32)[:, None, None]
+    cosine = np.cos(poses.heading_rad).astype(np.float32)[:, None, None]
+    sine = np.sin(poses.heading_rad).astype(np.float32)[:, None, None]
+    with np.errstate(divide="ignore"):
+        ahead_m = np.where(below > 0, focal * np.float32(CAMERA_M) / below, np.inf).astype(np.float32)
+    level = np.clip(np.log2(np.maximum(ahead_m / focal / CELL_M, 1)), 0, LEVELS - 1).astype(np.int64)
+    side = round(TILE_M / CELL_M)
+    for one in range(LEVELS):
+        rows = np.flatnonzero((level == one) & (ahead_m <= VIEW_M))
+        if not len(rows):
+            continue
+        z = ahead_m[rows][None, :, None]
+        right = z * aside
+        column = ((x + cosine * z + sine * right) * np.float32(1 / CELL_M)).astype(np.int32)
+        row = ((y + sine * z - cosine * right) * np.float32(1 / CELL_M)).astype(np.int32)
+        tile = ground.tile_of[row // side, column // side]
+        small = side >> one
+        pixel = (tile * small + ((row % side) >> one)) * small + ((column % side) >> one)
+        colour = ground.colours[one][pixel] * np.float32(1 / 255)
+        clear = np.exp(-z / np.float32(90))[..., None]
+        image[:, rows[0] : rows[-1] + 1] = _HAZE + clear * (colour - _HAZE)
+    _raise_buildings(image, ground, poses, below, aside)
+    return image
+
+
+def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Singles, aside: Singles) -> None:
+    """Paint in place, in every column, the nearest building or trees along the line of sight."""
+    side_px = image.shape[1]
+    focal = np.float32(FOCAL * side_px)
+    below = below[: int(HORIZON * side_px + focal * CAMERA_M / _STEPS_M[0]) + 2]  # the rows that a foot may be in
+    image = image[:, : len(below)]
+    x = (poses.x_m / BLOCK_M - ground.first_block[0]).astype(np.float32)[:, None, None]
+    y = (poses.y_m / BLOCK_M - ground.first_block[1]).astype(np.float32)[:, None, None]
+    cosine = np.cos(poses.heading_rad).astype(np.float32)[:, None, None]
+    sine = np.sin(poses.heading_rad).astype(np.float32)[:, None, None]
+    z = _STEPS_M[None, None, :] / np.float32(BLOCK_M)
+    right = z * aside[None, :, None]
+    across = x + cosine * z + sine * right
+    up = y + sine * z - cosine * right
+    rows, columns = ground.heights_m.shape
+    column = np.clip(across.astype(np.int32), 0, columns - 1)
+    row = np.clip(up.astype(np.int32), 0, rows - 1)
+    tall = ground.heights_m[row, column]  # (N, P, steps)
+    first = np.argmax(tall > 0, axis=2)[..., None]
+    height_m = np.take_along_axis(tall, first, axis=2)[..., 0]
+    row, column, along = (np.take_along_axis(one, first, axis=2)[..., 0] for one in (row, column, across + up))
+    away_m = _STEPS_M[first[..., 0]]
+    scale = focal / away_m  # px per m, (N, P)
+    over_m = np.float32(CAMERA_M) - below[None, :, None] / scale[:, None, :]  # height of each pixel above the ground
+    covered = np.clip(0.5 + (height_m[:, None, :] - over_m) * scale[:, None, :], 0, 1)
+    covered *= np.clip(0.5 + over_m * scale[:, None, :], 0, 1) * (height_m > 0)[:, None, :]
+    tint = ground.tints[row, column]
+    windows = (np.mod(over_m, 3) > 1) & (np.mod(along * np.float32(BLOCK_M), 3) > 1)[:, None, :]
+    shade = np.where(windows & ~ground.wooded[row, column][:, None, :], np.float32(0.6), np.float32(1))
+    clear = np.exp(-away_m / np.float32(90))[:, None, :, None]
+    colour = _HAZE + clear * (tint[:, None, :, :] * shade[..., None] - _HAZE)
+    image += covered[..., None] * (colour - image)
+
+
+@cache
+def _sprites() -> tuple[Singles, tuple[int, ...]]:
+    """Return pictures of all signs: RGB and coverage, shape (classes, variants, sizes, 32, 32, 4), and their sizes."""
+    generator_seed, fine, sizes = 5, 64, (32, 16, 8, 4)
+    v, u = (np.mgrid[0:fine, 0:fine].astype(np.float32) + 0.5) * np.float32(2.2 / fine) - np.float32(1.1)
+    grid = (np.repeat(one[None], 64, axis=0) for one in (u, v))
+    u, v = grid
+    table = np.zeros((len(DESIGNS), 5, len(sizes), 32, 32, 4), dtype=np.float32)
+    for label, design in enumerate(DESIGNS.values()):
+        # each image of a design draws its own member; different ones become the variants
+        picture = np.zeros((len(u), fine, fine, 4), dtype=np.float32)
+        for distance, paint in design(u, v, np.random.default_rng(generator_seed)):
+            inside = np.clip(0.5 - distance * np.float32(fine / 2.2), 0, 1)[..., None]
+            picture += inside * (np.array([*PAINTS[paint], 1], dtype=np.float32) - picture)
+        _, members = np.unique(picture.reshape(len(picture), -1).sum(axis=1).round(2), return_index=True)
+        for variant in range(5):
+            member = picture[members[variant % len(members)]]
+            for place, size in enumerate(sizes):
+                step = fine // size
+                pooled = member.reshape(size, step, size, step, 4).mean(axis=(1, 3))
+                table[label, variant, place] = pooled.repeat(32 // size, axis=0).repeat(32 // size, axis=1)
+    return table, sizes
+
+
+def _paint_signs(image: Singles, signs: Signs, number: Integers, ahead_m: Floats, right_m: Floats) -> None:
+    """Paint one sign, or none (-1), over each image in place, on a pole."""
+    rows = np.flatnonzero(number >= 0)
+    if not len(rows):
+        return
+    side_px = image.shape[1]
+    table, sizes = _sprites()
+    scale = (FOCAL * side_px / ahead_m[rows]).astype(np.float32)[:, None, None]  # px per m
+    pixel = np.arange(side_px, dtype=np.float32) + np.float32(0.5)
+    across = pixel[None, None, :] - side_px / 2 - right_m[rows].astype(np.float32)[:, None, None] * scale
+    down = pixel[None, :, None] - HORIZON * side_px + np.float32(SIGN_HEIGHT_M - CAMERA_M) * scale
+    part = image[rows]
+    pole = np.clip(0.5 + 0.09 * scale - np.abs(across), 0, 1) * (down > 0) * (down < SIGN_HEIGHT_M * scale)
+    part += pole[..., None] * (np.float32(0.5) - part)
+    # a sprite spans 2.2 radii
+    cells = [np.floor((one / (SIGN_M * scale) + 1.1) * (32 / 2.2)).astype(np.int32) for one in (across, down)]
+    inside = np.ones(part.shape[:3], dtype=np.bool_)
+    for cell in cells:
+        inside &= (cell >= 0) & (cell < 32)
+    column, row = (np.clip(cell, 0, 31) for cell in cells)
+    diameter = 2.2 * SIGN_M * scale[:, 0, 0]
+    size = np.argmin(np.abs(np.log2(np.array(sizes)[None, :] / diameter[:, None])), axis=1)
+    label, variant = (one[number[rows]][:, None, None] for one in (signs.label, signs.variant))
+    sprite = table[label, variant, size[:, None, None], row, column]
+    covered = (sprite[..., 3] * inside)[..., None]
+    part += covered * (sprite[..., :3] / np.maximum(sprite[..., 3:], 1e-3) - part)
+    image[rows] = part

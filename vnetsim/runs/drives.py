@@ -1,0 +1,108 @@
+"""Plays the traffic once before a run, for data sets that are made of what vehicles see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from vnetsim.coverage.windows import Entered, Left, VehiclePath
+from vnetsim.errors import InputError
+from vnetsim.experiment import Experiment
+from vnetsim.learning.drives import RecordedDrive, RecordedTraffic
+from vnetsim.learning.kinds import DATA_SETS
+from vnetsim.progress import ProgressDisplay
+from vnetsim.runs.assembly import Assembly
+from vnetsim.runs.manifest import changed_inputs
+from vnetsim.scenario.kinds import kind_of
+from vnetsim.simulation.vehicle import SiloBinder
+from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.traffic import open_traffic
+from vnetsim.xml_files import XmlFile
+
+
+def is_driven(experiment: Experiment, found: object | None = None) -> bool:
+    """Return whether the data set, a built-in one or the plug-in ``found``, is made of the traffic."""
+    if found is None and experiment.data.name in DATA_SETS.built_in:
+        found = DATA_SETS.find(experiment.data.name)
+    return bool(getattr(found, "from_traffic", False))
+
+
+def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraffic | None:
+    """Return what the run's vehicles drive in one pass of its traffic; None if the data set is not made of it.
+
+    The traffic is opened and played again for it, with the same vehicles as in the run. A drive's silo is the one that
+    its vehicle carries from its first entry; with ``silos.by = "place"`` it is one of the RSU in whose disc it is.
+
+    Raises:
+        InputError: the traffic has no net.
+        RunError: SUMO failed.
+    """
+    experiment, plugin = assembly.experiment, assembly.others.get(DATA_SETS.table)
+    if not is_driven(experiment, None if plugin is None else plugin.found):
+        return None
+    progress.stage("playing the traffic for what vehicles see")
+    quiet = experiment.with_values({"traffic.gui": False})
+    traffic = open_traffic(quiet, repeat=False, source=assembly.source)
+    try:
+        net = _net_of(experiment, traffic.info.inputs)
+        binder, own = SiloBinder(experiment.silos, traffic.rsus), dict[str, int]()
+        rsus = {rsu.id: rsu for rsu in traffic.rsus}
+        silo_of, drives = dict[VehiclePath, int](), list[tuple[int, RecordedDrive]]()
+        order = dict[VehiclePath, int]()
+        for event in traffic.events():
+            path = event.path
+            if not experiment.traffic.equips(path.vehicle_id, traffic.info.seed):
+                continue
+            if isinstance(event, Entered):
+                if experiment.silos.by == "place" or path.vehicle_id not in own:
+                    own[path.vehicle_id] = binder.bind(path.x_m[0], path.y_m[0], rsus[path.rsu_id])[0]
+                silo_of[path], order[path] = own[path.vehicle_id], len(order)
+            elif isinstance(event, Left):
+                window = event.window
+                drive = RecordedDrive(
+                    vehicle_id=path.vehicle_id,
+                    silo=silo_of[path],
+                    time_s=window.path_time_s,
+                    x_m=window.path_x_m,
+                    y_m=window.path_y_m,
+                    speed_mps=window.path_speed_mps,
+                )
+                drives.append((order[path], drive))
+    finally:
+        traffic.close()
+    return RecordedTraffic(net=net, drives=[drive for _, drive in sorted(drives, key=lambda one: one[0])])
+
+
+def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
+    """Return the net file among the inputs of the traffic, or of the run that it replays; refuse traffic without."""
+    kind = kind_of(experiment.scenario)
+    if kind is not None and kind.name == "replay":
+        folder = Path(experiment.scenario)
+        folder = folder.parent if folder.is_file() else folder
+        recorded = RunDirectory(folder).manifest()["inputs"]
+        inputs = [str((folder / name).resolve()) for name in recorded]
+        changed = changed_inputs({name: digest for name, digest in recorded.items() if ".xml" in name}, folder)
+        gone = {str(path.resolve()) for path in changed}
+    else:
+        gone = set()
+    for name in inputs:
+        if name in gone and ".net.xml" in name:
+            raise InputError(f"data.name: '{experiment.data.name}': {name} changed or is gone since it was recorded.")
+        if ".xml" in name and _is_net(Path(name)):
+            return Path(name)
+    raise InputError(
+        f"data.name: '{experiment.data.name}' is drawn from the roads on which vehicles drive, and this traffic "
+        f"({experiment.scenario}) has no net: take a .sumocfg, an FCD recording with traffic.net, or another data.name."
+    )
+
+
+def _is_net(path: Path) -> bool:
+    """Return whether an XML file's root element is ``net``."""
+    roots: list[str] = []
+    file = XmlFile(path, lambda name, _: roots.append(name))
+    with suppress(InputError):
+        for _ in file.pieces():
+            if roots:
+                break
+    return roots[:1] == ["net"]
