@@ -24,6 +24,8 @@ Integers = NDArray[np.int64]
 
 VIEW_M = 64.0
 """Distance up to which the ground is drawn (m)."""
+SKYLINE_M = 110.0
+"""Distance up to which buildings and trees are drawn, straight ahead (m)."""
 CELL_M, TILE_M, LEVELS = 0.25, 32.0, 4
 """Side of a pixel of the ground and of a tile (m), and the resolutions of the ground, each half of the one before."""
 BLOCK_M = 6.0
@@ -31,6 +33,7 @@ BLOCK_M = 6.0
 STRETCH_M = 30.0
 """Distance between two signs of a street (m)."""
 LIMITS_KMH = (30, 50, 60, 70, 80)
+_ASLANT = 1.2  # at a frame's edge one looks so much further than straight ahead
 _BESIDE_M, _PAVED = 1.2, {"pedestrian", "bicycle"}
 _MARK_M, _DASH_M, _GAP_M, _STRIPE_M = 0.12, 4.0, 5.0, 1.0
 _CLASSES = list(DESIGNS)
@@ -207,7 +210,7 @@ class Ground:
 
     def __init__(self, net: Net, seed: int, at_m: Floats) -> None:
         near = np.unique(np.floor(at_m / TILE_M).astype(np.int64), axis=0)
-        reach = int(np.ceil(VIEW_M / TILE_M))
+        reach = int(np.ceil(_ASLANT * VIEW_M / TILE_M))
         self.origin: Integers = near.min(axis=0) - reach
         columns, rows = near.max(axis=0) + reach + 1 - self.origin
         wanted = np.zeros((rows, columns), dtype=np.bool_)
@@ -307,9 +310,11 @@ class Ground:
 
     def _build(self, net: Net, seed: int) -> None:
         """Set ``heights_m``, ``tints`` and ``wooded``: none on a street or within 3 m of one."""
-        per_tile = TILE_M / BLOCK_M
-        shape = tuple(int(np.ceil(count * per_tile)) + 1 for count in self.tile_of.shape)
-        self.first_block: Integers = np.floor(self.origin * per_tile).astype(np.int64)
+        margin_m = _ASLANT * (SKYLINE_M - VIEW_M)
+        self.first_block: Integers = np.floor((TILE_M * self.origin - margin_m) / BLOCK_M).astype(np.int64)
+        last = TILE_M * (self.origin + self.tile_of.shape[::-1]) + margin_m
+        columns_rows = np.floor(last / BLOCK_M).astype(np.int64) + 1 - self.first_block
+        shape = (int(columns_rows[1]), int(columns_rows[0]))
         rows, columns = (
             np.arange(count)[:, None] + first for count, first in zip(shape, self.first_block[::-1], strict=True)
         )

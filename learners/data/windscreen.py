@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from learners.data.sign_designs import DESIGNS, PAINTS
-from learners.data.streets import BLOCK_M, CELL_M, LEVELS, TILE_M, VIEW_M, Ground, Signs
+from learners.data.streets import BLOCK_M, CELL_M, LEVELS, SKYLINE_M, TILE_M, VIEW_M, Ground, Signs
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -32,7 +32,8 @@ FACING_RAD = 0.9
 """A sign is visible to a camera whose direction differs by no more from that of the sign's traffic."""
 _SHOWN = 2
 _CHUNK = 64
-_STEPS_M = np.geomspace(5, 110, 30).astype(np.float32)
+_AROUND = 32
+_STEPS_M = np.geomspace(5, SKYLINE_M, 30).astype(np.float32)
 _HAZE = np.array([0.74, 0.78, 0.83], dtype=np.float32)
 _ZENITH = np.array([0.45, 0.6, 0.85], dtype=np.float32)
 
@@ -113,9 +114,8 @@ def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
     image = np.empty((count, side_px, side_px, 3), dtype=np.float32)
     height = np.clip(-below / (HORIZON * side_px), 0, 1)[:, None]
     image[:] = (_HAZE + height * (_ZENITH - _HAZE))[None, :, None, :]
-    # places relative to the first tile, so that float32 is accurate to a millimetre
-    x = (poses.x_m - TILE_M * ground.origin[0]).astype(np.float32)[:, None, None]
-    y = (poses.y_m - TILE_M * ground.origin[1]).astype(np.float32)[:, None, None]
+    (x, y), (first_column, first_row) = _nearby(poses, TILE_M, ground.origin)
+    x, y = x * np.float32(TILE_M), y * np.float32(TILE_M)
     cosine = np.cos(poses.heading_rad).astype(np.float32)[:, None, None]
     sine = np.sin(poses.heading_rad).astype(np.float32)[:, None, None]
     with np.errstate(divide="ignore"):
@@ -128,8 +128,8 @@ def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
             continue
         z = ahead_m[rows][None, :, None]
         right = z * aside
-        column = ((x + cosine * z + sine * right) * np.float32(1 / CELL_M)).astype(np.int32)
-        row = ((y + sine * z - cosine * right) * np.float32(1 / CELL_M)).astype(np.int32)
+        column = ((x + cosine * z + sine * right) * np.float32(1 / CELL_M)).astype(np.int32) + side * first_column
+        row = ((y + sine * z - cosine * right) * np.float32(1 / CELL_M)).astype(np.int32) + side * first_row
         tile = ground.tile_of[row // side, column // side]
         small = side >> one
         pixel = (tile * small + ((row % side) >> one)) * small + ((column % side) >> one)
@@ -140,23 +140,32 @@ def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
     return image
 
 
+def _nearby(poses: Poses, side_m: float, first: Integers) -> tuple[list[Singles], list[NDArray[np.int32]]]:
+    """Return x and y of the poses in squares of ``side_m``, from _AROUND squares before their own, and those squares.
+
+    The squares are counted from ``first``; all have the shape (N, 1, 1). So float32 is accurate, and what a camera sees
+    does not depend on where others are.
+    """
+    places = [np.asarray(column)[:, None, None] / side_m for column in (poses.x_m, poses.y_m)]
+    own = [np.floor(place) - _AROUND for place in places]
+    relative = [(place - square).astype(np.float32) for place, square in zip(places, own, strict=True)]
+    return relative, [(square - one).astype(np.int32) for square, one in zip(own, first, strict=True)]
+
+
 def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Singles, aside: Singles) -> None:
     """Paint in place, in every column, the nearest building or trees along the line of sight."""
     side_px = image.shape[1]
     focal = np.float32(FOCAL * side_px)
     below = below[: int(HORIZON * side_px + focal * CAMERA_M / _STEPS_M[0]) + 2]  # the rows that a foot may be in
     image = image[:, : len(below)]
-    x = (poses.x_m / BLOCK_M - ground.first_block[0]).astype(np.float32)[:, None, None]
-    y = (poses.y_m / BLOCK_M - ground.first_block[1]).astype(np.float32)[:, None, None]
+    (x, y), (first_column, first_row) = _nearby(poses, BLOCK_M, ground.first_block)
     cosine = np.cos(poses.heading_rad).astype(np.float32)[:, None, None]
     sine = np.sin(poses.heading_rad).astype(np.float32)[:, None, None]
     z = _STEPS_M[None, None, :] / np.float32(BLOCK_M)
     right = z * aside[None, :, None]
     across = x + cosine * z + sine * right
     up = y + sine * z - cosine * right
-    rows, columns = ground.heights_m.shape
-    column = np.clip(across.astype(np.int32), 0, columns - 1)
-    row = np.clip(up.astype(np.int32), 0, rows - 1)
+    column, row = across.astype(np.int32) + first_column, up.astype(np.int32) + first_row
     tall = ground.heights_m[row, column]  # (N, P, steps)
     first = np.argmax(tall > 0, axis=2)[..., None]
     height_m = np.take_along_axis(tall, first, axis=2)[..., 0]

@@ -20,9 +20,9 @@ class DataSet(Protocol):
     it all three count as used.
 
     With ``from_traffic = True`` the set is made of the run's traffic. A run then calls, instead of ``load``,
-    ``load_driven(data, streams, traffic, angles=..., pictures=...)``: ``traffic`` is a
-    ``vnetsim.learning.drives.RecordedTraffic``; ``angles`` asks for a ``SteeringSet``; without ``pictures`` the images are
-    black.
+    ``load_driven(data, streams, traffic, angles=..., pictures=...)``. ``traffic`` is a
+    ``vnetsim.learning.drives.RecordedTraffic``, ``angles`` asks for a ``SteeringSet`` instead of an ``ImageSet``, and
+    without ``pictures`` the images are black.
     """
 
     name: ClassVar[str]
