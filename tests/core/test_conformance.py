@@ -16,7 +16,9 @@ from vnetsim.errors import InputError
 from vnetsim.testing import check_plugin
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-NEEDS_DATA = {"access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "table", "flower"}
+NEEDS_DATA = {
+    *("access-log", "cifar10", "drive", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "table", "flower"),
+}
 """What needs files, or a package that is not installed everywhere."""
 BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
 SLOW = {

@@ -1,0 +1,46 @@
+"""Runs whose images are what their vehicles see: silos of live traffic and of its replay, and traffic without a net."""
+
+import polars as pl
+import pytest
+
+DRIVE = ("--set", "data.name=drive")
+
+
+@pytest.fixture(scope="module")
+def live(cli, small_timing, scenarios, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("driven") / "live"
+    options = (*small_timing, *DRIVE, "--learner", "fedefm", "--timing-only", "--out", folder)
+    done = cli("run", scenarios / "intersection.sumocfg", *options)
+    assert done.status == 0, done.err
+    return folder
+
+
+def test_a_silo_is_what_the_vehicles_that_carry_it_saw(live):
+    seen = pl.read_csv(live / "partition.csv").filter(split="train")
+    assert seen.height == 400
+    assert seen["silo"].null_count() == 0
+    carried = pl.read_parquet(live / "participations.parquet").select("vehicle_id", "silo").unique()
+    both = seen.with_columns(vehicle_id=pl.col("image").str.extract("(.*)@")).join(carried, on="vehicle_id")
+    assert both.height > 300
+    assert both["silo"].equals(both["silo_right"], check_dtypes=False)
+    windows = pl.read_parquet(live / "windows.parquet").select("vehicle_id", "enter_s", "exit_s")
+    times = both.with_columns(time_s=pl.col("image").str.extract("@(.*)").cast(pl.Float64)).join(
+        windows, on="vehicle_id"
+    )
+    assert times.filter(pl.col("time_s").is_between("enter_s", "exit_s"))["image"].n_unique() == both.height
+
+
+def test_a_replay_sees_the_same_and_trains(live, cli, small, tmp_path):
+    options = (*small[: small.index("traffic.end_s=120") - 1], *DRIVE, "--set", "rounds=1", "--learner", "fedefm")
+    options = (*options, "--set", "cost.model=trained", "--set", "compute.preset=ecu")
+    done = cli("run", live, *options, "--out", tmp_path / "b")
+    assert done.status == 0, done.err
+    assert (tmp_path / "b" / "partition.csv").read_bytes() == (live / "partition.csv").read_bytes()
+
+
+def test_traffic_without_a_net_is_refused_in_one_line(cli, small, scenarios, tmp_path):
+    done = cli("run", scenarios / "gaussian.toml", *small, *DRIVE, "--out", tmp_path / "a")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("vnetsim: data.name: 'drive' is drawn from the roads on which vehicles drive, and this ")
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "a").exists()
