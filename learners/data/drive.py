@@ -33,6 +33,7 @@ from vnetsim.random_streams import Streams
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Column = NDArray[Any]
 
 TRAIN_IMAGES, TEST_IMAGES = 9500, 2000
 TRAIN_FRAMES, TEST_FRAMES = 3300, 600
@@ -61,13 +62,13 @@ class Frames(NamedTuple):
         drive: index of the drive.
     """
 
-    time_s: Floats
-    x_m: Floats
-    y_m: Floats
-    heading_rad: Floats
-    speed_mps: Floats
-    angle: Floats
-    drive: Integers
+    time_s: Column
+    x_m: Column
+    y_m: Column
+    heading_rad: Column
+    speed_mps: Column
+    angle: Column
+    drive: Column
 
     def take(self, rows: Integers | NDArray[np.bool_]) -> Frames:
         """Return some of the frames."""
@@ -93,8 +94,7 @@ def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
     first, last = np.ceil(drive.time_s[0] / every_s), np.ceil(drive.time_s[-1] / every_s)
     time_s = every_s * np.arange(first, last)
     if driven_m[-1] < LOOK_AHEAD_M / 2 or len(time_s) == 0:
-        nothing = np.empty(0)
-        return Frames(*[nothing] * 6, np.empty(0, dtype=np.int64))
+        return Frames(*np.empty((6, 0)), np.empty(0, dtype=np.int64))
     if driven_m[-1] > driven_m[knots[-1]]:
         knots[-1 if len(knots) > 1 else len(knots) :] = [len(driven_m) - 1]
     line = CubicSpline(driven_m[knots], np.column_stack([drive.x_m, drive.y_m])[knots])
@@ -235,7 +235,7 @@ class Drive:
             images = render(poses, ground, signs, side_px=side_px, noon_s=self.noon_s, noise=noise)
             return np.rint(images.mean(axis=1, keepdims=True)).astype(np.uint8) if angles else images
 
-        lanes = [(lane.edge, lane.index, lane.function, lane.width_m, lane.shape.tobytes()) for lane in net.lanes]
+        lanes = [(lane.edge, lane.number, lane.function, lane.width_m, lane.shape.tobytes()) for lane in net.lanes]
         key = seed, self.noon_s, angles, lanes, [column.tobytes() for column in (*poses, *signs)]
         code = (streets.__file__, windscreen.__file__, sign_designs.__file__)
         images = cached(draw, (len(rows), 1 if angles else 3, side_px, side_px), key, code=code)

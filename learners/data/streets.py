@@ -46,7 +46,7 @@ class Lane(NamedTuple):
     """A lane: its edge, its number from the right, ``function`` of its edge, middle line (points, 2), width (m)."""
 
     edge: str
-    index: int
+    number: int
     function: str
     shape: Floats
     width_m: float
@@ -93,7 +93,7 @@ def read_net(path: Path) -> Net:
                 net.lanes.append(
                     Lane(
                         edge=edge,
-                        index=int(attributes["index"]),
+                        number=int(attributes["index"]),
                         function=function,
                         shape=shape if len(shape) > 1 else np.repeat(shape, 2, axis=0),
                         width_m=float(attributes.get("width", 3.2)),
@@ -150,7 +150,7 @@ def place_signs(net: Net, seed: int) -> Signs:
         highest[edge.end] = max(highest[edge.end], edge.priority)
     right: dict[str, Lane] = {}
     for lane in net.lanes:
-        if lane.edge in net.edges and not lane.paved and lane.index <= right.get(lane.edge, lane).index:
+        if lane.edge in net.edges and not lane.paved and lane.number <= right.get(lane.edge, lane).number:
             right[lane.edge] = lane
     found: list[tuple[float, float, float, int, int]] = []
     for name, lane in right.items():
@@ -216,13 +216,13 @@ class Ground:
         wanted = np.zeros((rows, columns), dtype=np.bool_)
         for column, row in near - self.origin:
             wanted[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1] = True
-        self.tile_of: NDArray[np.int32] = np.where(wanted, np.cumsum(wanted.ravel()).reshape(wanted.shape), 0).astype(
-            np.int32
-        )
+        numbers = np.cumsum(wanted, dtype=np.int32).reshape(wanted.shape)
+        self.tile_of: NDArray[np.int32] = np.where(wanted, numbers, np.int32(0))
         pixels = self._drawn(net, seed)
         self.colours = [np.rint(255 * pixels).astype(np.uint8).reshape(-1, 3)]
         for _ in range(LEVELS - 1):
-            pixels = (pixels[:, ::2, ::2] + pixels[:, 1::2, ::2] + pixels[:, ::2, 1::2] + pixels[:, 1::2, 1::2]) / 4
+            quarters = pixels[:, ::2, ::2], pixels[:, 1::2, ::2], pixels[:, ::2, 1::2], pixels[:, 1::2, 1::2]
+            pixels = np.mean(quarters, axis=0, dtype=np.float32)
             self.colours.append(np.rint(255 * pixels).astype(np.uint8).reshape(-1, 3))
         self._build(net, seed)
 
@@ -274,7 +274,7 @@ class Ground:
             dashed = np.mod(along + gone_m, _DASH_M + _GAP_M) < _DASH_M
             right, left = (np.abs(across - side * half_m) <= _MARK_M for side in (1, -1))
             # at the right of the rightmost lane a whole line; the others are dashed
-            painted = on & ((right & (dashed if lane.index else True)) | (left & dashed))
+            painted = on & ((right & (dashed if lane.number else True)) | (left & dashed))
             part[painted] = _PAINT
 
     def _near(

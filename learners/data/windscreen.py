@@ -169,7 +169,8 @@ def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Single
     tall = ground.heights_m[row, column]  # (N, P, steps)
     first = np.argmax(tall > 0, axis=2)[..., None]
     height_m = np.take_along_axis(tall, first, axis=2)[..., 0]
-    row, column, along = (np.take_along_axis(one, first, axis=2)[..., 0] for one in (row, column, across + up))
+    row, column = (np.take_along_axis(one, first, axis=2)[..., 0] for one in (row, column))
+    along = np.take_along_axis(across + up, first, axis=2)[..., 0]
     away_m = _STEPS_M[first[..., 0]]
     scale = focal / away_m  # px per m, (N, P)
     over_m = np.float32(CAMERA_M) - below[None, :, None] / scale[:, None, :]  # height of each pixel above the ground

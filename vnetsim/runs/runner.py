@@ -111,7 +111,8 @@ def start_run(
             file for table, file in plugin_files(experiment).items() if table != "source"
         ]  # listed in traffic.info.inputs
         data_files += [experiment.data.partition] * is_partition_file(experiment.data.partition)
-        data_files += [str(driven.net)] * (driven is not None)
+        if driven is not None:
+            data_files.append(str(driven.net))
         named = [*traffic.info.inputs, *(str(file) for file in files if file is not None), *data_files]
         recorded = with_relative_paths(run.path, experiment) if portable else experiment
         info = traffic.info
