@@ -94,7 +94,8 @@ def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
     first, last = np.ceil(drive.time_s[0] / every_s), np.ceil(drive.time_s[-1] / every_s)
     time_s = every_s * np.arange(first, last)
     if driven_m[-1] < LOOK_AHEAD_M / 2 or len(time_s) == 0:
-        return Frames(*np.empty((6, 0)), np.empty(0, dtype=np.int64))
+        empty = np.empty(0)
+        return Frames(empty, empty, empty, empty, empty, empty, np.empty(0, dtype=np.int64))
     if driven_m[-1] > driven_m[knots[-1]]:
         knots[-1 if len(knots) > 1 else len(knots) :] = [len(driven_m) - 1]
     line = CubicSpline(driven_m[knots], np.column_stack([drive.x_m, drive.y_m])[knots])
