@@ -335,6 +335,7 @@ class Overseas:
             seed=self._context.streams.integer("overseas", *guest.started, host.vehicle_id, guest.vehicle_id),
             steps=self._settings.overseas_steps,
             earlier=host.earlier,
+            until_s=guest.start_s + guest.download_s,
         )
 
     def _similarities(self, starts: Sequence[Start], copies: Sequence[Mapping[str, State]]) -> list[dict[str, float]]:

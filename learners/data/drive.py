@@ -178,6 +178,7 @@ class Drive:
             "test": images[1],
             "train_silos": torch.from_numpy(silos[train]),
             "train_speeds_mps": torch.from_numpy(frames.speed_mps[train].astype(np.float32)),
+            "train_times_s": torch.from_numpy(frames.time_s[train]),
             "facts": {
                 "Frames": f"every {self.frame_s:g} s on the paths of {len(np.unique(vehicle[train]))} vehicles inside "
                 f"the RSUs' discs, blurred by the speed at each; noon is at {self.noon_s:g} s",

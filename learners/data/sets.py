@@ -35,6 +35,8 @@ class ImageSet:
         train_silos: the silo of each training image, for ``data.partition = "vehicle"``; None if the set has none.
         train_speeds_mps: the speed (m/s) at which each training image was taken, which alone blurs it; None if the
             speed of the vehicle that trains on it does.
+        train_times_s: when each training image was taken (s); vehicles that train earlier do not have it. None if all
+            are there from the beginning.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -51,6 +53,7 @@ class ImageSet:
     test_names: tuple[str, ...] = ()
     train_silos: Tensor | None = None
     train_speeds_mps: Tensor | None = None
+    train_times_s: Tensor | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,6 +115,7 @@ class SteeringSet:
         test_angles: their steering angles, float32, shape (M,).
         train_silos: as of ``ImageSet``.
         train_speeds_mps: as of ``ImageSet``.
+        train_times_s: as of ``ImageSet``.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -124,6 +128,7 @@ class SteeringSet:
     test_angles: Tensor
     train_silos: Tensor | None = None
     train_speeds_mps: Tensor | None = None
+    train_times_s: Tensor | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

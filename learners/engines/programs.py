@@ -49,6 +49,7 @@ class LocalTraining:
         seed: seed of every random draw of this local training.
         steps: optimizer steps, one or more.
         earlier: other silos whose images are a part of the vehicle's data, with their shares.
+        until_s: the vehicle has images that were taken by then (s), but at least a batch; of images without a time all.
         flips_labels: whether the vehicle trains on wrong labels; see ``vnetsim.learning.conduct``.
     """
 
@@ -59,6 +60,7 @@ class LocalTraining:
     seed: int
     steps: int
     earlier: tuple[tuple[int, float], ...] = ()
+    until_s: float = math.inf
     flips_labels: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ class SiloImages:
         device: device of the pool.
         kernels_px: the length of each image's own blur, on the CPU, shape (N,); None if the vehicle that trains gives
             it.
+        times_s: when each image was taken (s), on the CPU, shape (N,); None if it was there from the beginning.
 
     Attributes:
         pool: the images, on the device.
@@ -42,6 +44,7 @@ class SiloImages:
         *,
         device: torch.device,
         kernels_px: Tensor | None = None,
+        times_s: Tensor | None = None,
     ) -> None:
         for silo, rows in enumerate(indices):
             if len(rows) < 2:
@@ -49,7 +52,7 @@ class SiloImages:
                     f"silo {silo} holds {len(rows)} images and needs at least 2: "
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
-        self.device, self.rows, self._kernels_px = device, indices, kernels_px
+        self.device, self.rows, self._kernels_px, self._times_s = device, indices, kernels_px, times_s
         try:
             self.pool = images.to(device)
         except torch.OutOfMemoryError as error:
@@ -80,14 +83,24 @@ class SiloImages:
         has; ``kernel_px`` is 0 for an image that does not blur. Of each earlier silo the vehicle has the first images,
         according to its share. The first ``blurred_fraction`` of its images of each silo blur.
         """
-        own = self._indices[training.silo]
-        parts = [self._indices[silo][: round(share * len(own))] for silo, share in training.earlier]
+        own = self._taken(training.silo, training.until_s, count)
+        earlier = [(self._taken(silo, training.until_s, count), share) for silo, share in training.earlier]
+        parts = [rows[: round(share * len(own))] for rows, share in earlier]
         parts = [own[: max(0, len(own) - sum(map(len, parts)))], *parts]
         positions = torch.randperm(len(own), generator=generator)[:count]
         blurs = torch.cat([torch.arange(len(part)) < training.blurred_fraction * len(part) for part in parts])
         rows = torch.cat(parts)[positions]
         lengths_px = training.kernel_px if self._kernels_px is None else self._kernels_px[rows]
         return {"rows": rows, "kernel_px": torch.where(blurs[positions], lengths_px, 0.0)}
+
+    def _taken(self, silo: int, until_s: float, least: int) -> Tensor:
+        """Return a silo's rows that were taken until a time (s), but at least its ``least`` first ones."""
+        rows = self._indices[silo]
+        if self._times_s is None or until_s == math.inf:
+            return rows
+        taken = int((self._times_s[rows] <= until_s).sum())
+        first = torch.argsort(self._times_s[rows], stable=True)[: max(taken, least)]
+        return rows[first.sort().values]
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images with their blur, float in [0, 1] on the device, shape (B, C, H, W)."""

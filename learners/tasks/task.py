@@ -112,7 +112,13 @@ class Task(ABC):
             )
         self._data = data
         channels, height, width = (int(side) for side in data.train.shape[1:])
-        self.silos = SiloImages(data.train, indices, device=self.device, kernels_px=self._own_kernels_px(width))
+        self.silos = SiloImages(
+            data.train,
+            indices,
+            device=self.device,
+            kernels_px=self._own_kernels_px(width),
+            times_s=getattr(data, "train_times_s", None),
+        )
         self.image_shape = (channels, height, width)
         self.mean: tuple[float, ...] = getattr(data, "mean", (0.0,) * channels)
         self.std: tuple[float, ...] = getattr(data, "std", (1.0,) * channels)
@@ -149,11 +155,13 @@ class Task(ABC):
         seed: int,
         steps: int,
         earlier: Sequence[tuple[int, float]] = (),
+        until_s: float = math.inf,
     ) -> LocalTraining:
         """Return a training on a silo's images with the motion blur of a vehicle of this speed (m/s).
 
         Images with speeds of their own are blurred by those instead. Up to ``blur.threshold_kmh`` nothing is blurred.
-        ``earlier`` are further silos whose images the vehicle has, with their shares.
+        ``earlier`` are further silos whose images the vehicle has, with their shares. Of images that were taken at a
+        time, the vehicle has those taken until ``until_s``, but at least a batch.
         """
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
@@ -165,6 +173,7 @@ class Task(ABC):
             seed=seed,
             steps=steps,
             earlier=tuple(earlier),
+            until_s=until_s,
         )
 
     def local_training_of(self, participant: Participant) -> LocalTraining:
@@ -176,6 +185,7 @@ class Task(ABC):
             seed=self._context.streams.integer("training", *participant.started, participant.vehicle_id),
             steps=participant.steps_of(self.settings.steps),
             earlier=participant.earlier,
+            until_s=participant.start_s + participant.download_s,
         )
         hostile = self._context.experiment.hostile
         flips = self._flips_labels and is_hostile(participant.vehicle_id, hostile, self._context.streams)

@@ -32,6 +32,8 @@ def test_whichever_comes_first_ends_the_run(ends, ended_by, last_s, passed, begi
     assert (result.ended_by, result.time_s) == (ended_by, begin_s + last_s)
     assert [one.passed for _, participants in learning.calls for one in participants] == pytest.approx(passed)
     log = result.log
+    starts = [row.start_s for row in log.participations if row.outcome == "committed"]
+    assert [one.start_s for _, participants in learning.calls for one in participants] == starts
     times = [row.close_s for row in log.rounds] + [row.end_s for row in log.participations]
     assert max(times + [window.exit_s for window in log.windows if window.exit_cause != "end"]) <= begin_s + last_s
 

@@ -6,6 +6,7 @@ commits, and only then lets it train all committed participants in one call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
@@ -88,6 +89,7 @@ class Participant(Peer):
         base: the model it downloaded; its version is smaller than ``round`` if the participant is stale. It belongs to
             another aggregator if the vehicle was handed over and took its training along.
         rsu_id: the RSU that served it.
+        start_s: simulated time of its invitation (s); infinite if unknown.
         peers: the neighbours with which its exchange completed, in order of arrival in the round: it received their
             model, or its own came back from them. A mutual exchange makes both peers of each other.
         download_s: seconds it spent receiving the model.
@@ -108,6 +110,7 @@ class Participant(Peer):
     round: int
     base: ModelKey
     rsu_id: str
+    start_s: float = math.inf
     peers: tuple[Peer, ...] = ()
     download_s: float = 0.0
     train_s: float = 0.0

@@ -85,6 +85,7 @@ def make_participant(
         round=round_index,
         base=base,
         rsu_id=window.rsu.id,
+        start_s=participation.start_s,
         peers=tuple(Peer(**_own_facts(peer, camera)) for peer in participation.peers),
         **_own_facts(participation, camera),
         download_s=seconds["download"],

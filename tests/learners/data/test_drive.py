@@ -1,5 +1,8 @@
 """What vehicles see on their paths: perspective, places of signs, blur by frame, held-out places and times."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -189,3 +192,24 @@ def test_what_cannot_be_seen_is_refused(traffic, new_context):
     signs = DataSettings(name="signs", partition="vehicle", train_images=60, test_images=20)
     with pytest.raises(InputError, match=r"^data\.partition: 'vehicle' needs images that vehicles saw"):
         ClassificationTask(new_context(data=signs), ClassificationSettings())
+
+
+def test_a_vehicle_has_what_its_silo_saw_until_it_trains_but_at_least_a_batch(new_context, traffic, participant):
+    data = DataSettings(name="drive", partition="vehicle", train_images=150, test_images=5, own={"frame_s": 0.5})
+    context = new_context(data=data, data_set=Drive(frame_s=0.5), traffic=traffic, silos=3)
+    task = ClassificationTask(context, ClassificationSettings(batch=8))
+    times_s = task._data.train_times_s[torch.from_numpy(np.sort(task.silos.rows[1]))]
+
+    def drawn(start_s: float, earlier: tuple[tuple[int, float], ...] = ()) -> torch.Tensor:
+        one = replace(participant(0, 1), start_s=start_s, download_s=20.0, silo=1, earlier=earlier)
+        training = task.local_training_of(one)
+        rows = task.silos.draw(training, 8, torch.Generator().manual_seed(0))["rows"]
+        assert len(rows) == 8
+        more = [task.silos.draw(training, 8, torch.Generator().manual_seed(seed))["rows"] for seed in range(60)]
+        return task._data.train_times_s[torch.cat(more).unique()].sort().values
+
+    assert (times_s <= 150).sum() > 8
+    assert drawn(130.0).tolist() == times_s[times_s <= 150].sort().values.tolist()
+    assert drawn(-20.0).tolist() == times_s.sort().values[:8].tolist()
+    assert len(drawn(math.inf)) == len(times_s)
+    assert drawn(130.0, earlier=((2, 0.5),)).max() <= 150, "of an earlier silo too"
