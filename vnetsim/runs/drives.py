@@ -48,8 +48,8 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
         net = _net_of(experiment, traffic.info.inputs)
         binder, own = SiloBinder(experiment.silos, traffic.rsus), dict[str, int]()
         rsus = {rsu.id: rsu for rsu in traffic.rsus}
-        silo_of, drives = dict[VehiclePath, int](), list[tuple[int, RecordedDrive]]()
-        order = dict[VehiclePath, int]()
+        silo_of = dict[VehiclePath, int]()  # in order of entry
+        drive_of = dict[VehiclePath, RecordedDrive]()
         for event in traffic.events():
             path = event.path
             if not experiment.traffic.equips(path.vehicle_id, traffic.info.seed):
@@ -57,10 +57,10 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
             if isinstance(event, Entered):
                 if experiment.silos.by == "place" or path.vehicle_id not in own:
                     own[path.vehicle_id] = binder.bind(path.x_m[0], path.y_m[0], rsus[path.rsu_id])[0]
-                silo_of[path], order[path] = own[path.vehicle_id], len(order)
+                silo_of[path] = own[path.vehicle_id]
             elif isinstance(event, Left):
                 window = event.window
-                drive = RecordedDrive(
+                drive_of[path] = RecordedDrive(
                     vehicle_id=path.vehicle_id,
                     silo=silo_of[path],
                     time_s=window.path_time_s,
@@ -68,32 +68,27 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
                     y_m=window.path_y_m,
                     speed_mps=window.path_speed_mps,
                 )
-                drives.append((order[path], drive))
     finally:
         traffic.close()
-    return RecordedTraffic(net=net, drives=[drive for _, drive in sorted(drives, key=lambda one: one[0])])
+    return RecordedTraffic(net=net, drives=[drive_of[path] for path in silo_of if path in drive_of])
 
 
 def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
     """Return the net file among the inputs of the traffic, or of the run that it replays; refuse traffic without."""
-    kind = kind_of(experiment.scenario)
+    kind, folder, digests = kind_of(experiment.scenario), Path(experiment.scenario), dict[str, str]()
     if kind is not None and kind.name == "replay":
-        folder = Path(experiment.scenario)
         folder = folder.parent if folder.is_file() else folder
-        recorded = RunDirectory(folder).manifest()["inputs"]
-        inputs = [str((folder / name).resolve()) for name in recorded]
-        changed = changed_inputs({name: digest for name, digest in recorded.items() if ".xml" in name}, folder)
-        gone = {str(path.resolve()) for path in changed}
-    else:
-        gone = set()
+        inputs = digests = RunDirectory(folder).manifest()["inputs"]
+    what = f"data.name: '{experiment.data.name}'"
     for name in inputs:
-        if name in gone and ".net.xml" in name:
-            raise InputError(f"data.name: '{experiment.data.name}': {name} changed or is gone since it was recorded.")
-        if ".xml" in name and _is_net(Path(name)):
-            return Path(name)
+        path = (folder / name).resolve()
+        if ".net." in path.name or _is_net(path):  # one that is gone is known by its name alone
+            if name in digests and changed_inputs({name: digests[name]}, folder):
+                raise InputError(f"{what}: {path} changed or is gone since the traffic was recorded.")
+            return path
     raise InputError(
-        f"data.name: '{experiment.data.name}' is drawn from the roads on which vehicles drive, and this traffic "
-        f"({experiment.scenario}) has no net: take a .sumocfg, an FCD recording with traffic.net, or another data.name."
+        f"{what} is drawn from the roads on which vehicles drive, and this traffic ({experiment.scenario}) has no net: "
+        "take a .sumocfg, an FCD recording with traffic.net, or another data.name."
     )
 
 
