@@ -73,5 +73,5 @@ def test_a_replay_finds_the_net_of_its_recording_unless_it_changed(tmp_path, mon
     experiment = Experiment(scenario=str(tmp_path)).with_values({"data.name": "drive"})
     assert drives._net_of(experiment, []) == net
     net.write_text(NET.replace("90,0", "91,0"))
-    with pytest.raises(InputError, match=r"^data\.name: 'drive': .*b\.net\.xml changed or is gone since it was rec"):
+    with pytest.raises(InputError, match=r"^data\.name: 'drive': .*b\.net\.xml changed or is gone since the traffic"):
         drives._net_of(experiment, [])
