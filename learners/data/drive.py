@@ -202,7 +202,7 @@ class Drive:
             raise InputError("data.name: 'drive': the vehicles see signs of one class only; cover more of the net.")
         mean, std = channel_statistics(images[0]) if pictures else ((0.0,) * 3, (1.0,) * 3)
         train_names, test_names = (
-            tuple(f"{vehicles[vehicle[row]]}@{frames.time_s[row]:g}" for row in rows) for rows in (train, test)
+            tuple(f"{vehicles[vehicle[row]]}@{frames.time_s[row]:.12g}" for row in rows) for rows in (train, test)
         )
         return ImageSet(
             **given,
@@ -264,7 +264,7 @@ def _split(frames: Frames, seen: Integers, signs: Signs, seed: int) -> tuple[Int
     bare = np.unique(square, axis=0, return_inverse=True)[1].reshape(-1)
     places = np.where(seen >= 0, seen, len(signs.label) + bare)
     number, place = np.unique(places, return_inverse=True)
-    label = np.where(number < len(signs.label), signs.label[np.minimum(number, len(signs.label) - 1)], -1)
+    label = np.append(signs.label, -1)[np.minimum(number, len(signs.label))]
     drawn = hashed(seed, number, 11)
     held_out = np.zeros(len(number), dtype=np.bool_)
     for one in np.unique(label):

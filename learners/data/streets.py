@@ -38,8 +38,9 @@ _BESIDE_M, _PAVED = 1.2, {"pedestrian", "bicycle"}
 _MARK_M, _DASH_M, _GAP_M, _STRIPE_M = 0.12, 4.0, 5.0, 1.0
 _CLASSES = list(DESIGNS)
 _ASPHALT, _PAVEMENT, _PAINT, _GRASS, _EARTH = np.array(
-    [[0.33, 0.33, 0.35], [0.58, 0.55, 0.52], [0.9, 0.9, 0.88], [0.30, 0.42, 0.20], [0.16, 0.02, 0.08]], dtype=np.float32
+    [[84, 84, 89], [148, 140, 133], [230, 230, 224], [77, 107, 51], [41, 5, 20]], dtype=np.float32
 )
+_HOUSE, _ITS_TONES, _TREE, _TREES_TONES = np.array([[115, 77, 61], [102, 115, 102], [26, 61, 20], [56, 51, 26]])
 
 
 class Lane(NamedTuple):
@@ -203,8 +204,8 @@ class Ground:
         origin: tile numbers (x, y) of the first row and column of ``tile_of``.
         tile_of: number of each tile in ``colours``, 0 for bare ground, shape (rows, columns).
         colours: one array per resolution, uint8, shape (tiles x S x S, 3), for S pixels a side.
-        heights_m: height of the building or trees in each block of BLOCK_M, 0 for none, shape (rows, columns).
-        tints: their colours, RGB in [0, 1], shape (rows, columns, 3).
+        heights_dm: height of the building or trees in each block of BLOCK_M (dm), 0 for none, shape (rows, columns).
+        tints: their colours, uint8, shape (rows, columns, 3).
         wooded: whether they are trees.
     """
 
@@ -219,48 +220,43 @@ class Ground:
         numbers = np.cumsum(wanted, dtype=np.int32).reshape(wanted.shape)
         self.tile_of: NDArray[np.int32] = np.where(wanted, numbers, np.int32(0))
         pixels = self._drawn(net, seed)
-        self.colours = [np.rint(255 * pixels).astype(np.uint8).reshape(-1, 3)]
+        self.colours = [pixels.reshape(-1, 3)]
         for _ in range(LEVELS - 1):
-            quarters = pixels[:, ::2, ::2], pixels[:, 1::2, ::2], pixels[:, ::2, 1::2], pixels[:, 1::2, 1::2]
-            pixels = np.mean(quarters, axis=0, dtype=np.float32)
-            self.colours.append(np.rint(255 * pixels).astype(np.uint8).reshape(-1, 3))
+            pixels = np.stack([_halved(tile) for tile in pixels])
+            self.colours.append(pixels.reshape(-1, 3))
         self._build(net, seed)
 
-    def _drawn(self, net: Net, seed: int) -> NDArray[np.float32]:
-        """Return the tiles' pixels, RGB in [0, 1], shape (tiles, S, S, 3)."""
+    def _drawn(self, net: Net, seed: int) -> NDArray[np.uint8]:
+        """Return the tiles' pixels, shape (tiles, S, S, 3)."""
         side = round(TILE_M / CELL_M)
         rows, columns = np.nonzero(self.tile_of)
-        self._grain = np.random.default_rng(seed).random((side, side), dtype=np.float32)[
-            ..., None
-        ]  # the same in each tile
+        grain = np.random.default_rng(seed).random((side, side, 1), dtype=np.float32)  # the same in each tile
+        self._grain = np.float32(0.9) + np.float32(0.2) * grain
         patches = np.arange(side // 16)
-        pixels = np.empty((len(rows) + 1, side, side, 3), dtype=np.float32)
-        pixels[0] = 0.32, 0.4, 0.24
-        for number, (row, column) in enumerate(
-            zip(rows + self.origin[1], columns + self.origin[0], strict=True), start=1
-        ):
+        pixels = np.empty((len(rows) + 1, side, side, 3), dtype=np.uint8)
+        pixels[0] = 82, 102, 61
+        places = zip(rows + self.origin[1], columns + self.origin[0], strict=True)
+        for number, (row, column) in enumerate(places, start=1):
             # verges: patches of grass and earth of 4 m, and grain
             patch = hashed(seed, (column * len(patches) + patches)[None, :], (row * len(patches) + patches)[:, None], 3)
             green = _GRASS + patch[..., None].astype(np.float32) * _EARTH
-            pixels[number] = green.repeat(16, axis=0).repeat(16, axis=1) * (
-                np.float32(0.85) + np.float32(0.3) * self._grain
-            )
+            pixels[number] = green.repeat(16, axis=0).repeat(16, axis=1) * self._grain
         for paint in (self._surface, self._marks):
             for lane in net.lanes:
                 for start, end, gone_m in _pieces(lane.shape):
                     paint(pixels, lane, start, end, gone_m)
         return pixels
 
-    def _surface(self, pixels: NDArray[np.float32], lane: Lane, start: Floats, end: Floats, _: float) -> None:
+    def _surface(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, _: float) -> None:
         """Pave one straight piece of a lane."""
         half_m = lane.width_m / 2
         paved = lane.paved or lane.function == "walkingarea"
-        colour = (_PAVEMENT if paved else _ASPHALT) * (np.float32(0.9) + np.float32(0.2) * self._grain)
+        colour = ((_PAVEMENT if paved else _ASPHALT) * self._grain).astype(np.uint8)
         for part, along, across, length_m, cells in self._near(pixels, start, end, half_m):
             inside = (np.abs(across) <= half_m) & (along >= -half_m / 2) & (along <= length_m + half_m / 2)
             part[inside] = colour[cells][inside]
 
-    def _marks(self, pixels: NDArray[np.float32], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
+    def _marks(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
         """Paint lines along one straight piece of a lane, or the stripes of a crossing."""
         if lane.function not in ("", "crossing") or lane.paved:
             return
@@ -278,8 +274,8 @@ class Ground:
             part[painted] = _PAINT
 
     def _near(
-        self, pixels: NDArray[np.float32], start: Floats, end: Floats, beside_m: float
-    ) -> list[tuple[NDArray[np.float32], Floats, Floats, float, tuple[slice, slice]]]:
+        self, pixels: NDArray[np.uint8], start: Floats, end: Floats, beside_m: float
+    ) -> list[tuple[NDArray[np.uint8], Floats, Floats, float, tuple[slice, slice]]]:
         """Return, per tile, the pixels around a piece, their places along and right of it (m), and their slices."""
         side = round(TILE_M / CELL_M)
         low, high = np.minimum(start, end) - beside_m - 1, np.maximum(start, end) + beside_m + 1
@@ -309,25 +305,27 @@ class Ground:
         return found
 
     def _build(self, net: Net, seed: int) -> None:
-        """Set ``heights_m``, ``tints`` and ``wooded``: none on a street or within 3 m of one."""
+        """Set ``heights_dm``, ``tints`` and ``wooded``: none on a street or within 3 m of one."""
         margin_m = _ASLANT * (SKYLINE_M - VIEW_M)
         self.first_block: Integers = np.floor((TILE_M * self.origin - margin_m) / BLOCK_M).astype(np.int64)
         last = TILE_M * (self.origin + self.tile_of.shape[::-1]) + margin_m
         columns_rows = np.floor(last / BLOCK_M).astype(np.int64) + 1 - self.first_block
         shape = (int(columns_rows[1]), int(columns_rows[0]))
-        rows, columns = (
-            np.arange(count)[:, None] + first for count, first in zip(shape, self.first_block[::-1], strict=True)
-        )
-        columns = columns.T
-        district = hashed(seed, columns // 20, rows // 20, 6)  # towns and woods of 120 m
-        drawn, tall, tone = (hashed(seed, columns, rows, salt) for salt in (7, 8, 9))
-        self.wooded = hashed(seed, columns, rows, 10) > district
+        self.heights_dm = np.zeros(shape, dtype=np.uint8)
+        self.tints = np.zeros((*shape, 3), dtype=np.uint8)
+        self.wooded = np.zeros(shape, dtype=np.bool_)
         free = self._free(net, shape)
-        heights = np.where(self.wooded, 3 + 6 * tall, 5 + 15 * tall * district)
-        self.heights_m = np.where(free & (drawn < 0.25 + 0.5 * district), heights, 0).astype(np.float32)
-        house = np.array([0.45, 0.30, 0.24]) + tone[..., None] * np.array([0.4, 0.45, 0.4])
-        tree = np.array([0.10, 0.24, 0.08]) + tone[..., None] * np.array([0.22, 0.2, 0.1])
-        self.tints = np.where(self.wooded[..., None], tree, house).astype(np.float32)
+        columns = self.first_block[0] + np.arange(shape[1])
+        for place in range(shape[0]):  # row by row: a net may be large
+            row = int(self.first_block[1]) + place
+            district = hashed(seed, columns // 20, row // 20, 6)  # towns and woods of 120 m
+            drawn, tall, tone = (hashed(seed, columns, row, salt) for salt in (7, 8, 9))
+            wooded = hashed(seed, columns, row, 10) > district
+            heights_dm = np.where(wooded, 30 + 60 * tall, 50 + 150 * tall * district)
+            self.heights_dm[place] = np.where(free[place] & (drawn < 0.25 + 0.5 * district), heights_dm, 0)
+            house, tree = _HOUSE + tone[:, None] * _ITS_TONES, _TREE + tone[:, None] * _TREES_TONES
+            self.tints[place] = np.where(wooded[:, None], tree, house)
+            self.wooded[place] = wooded
 
     def _free(self, net: Net, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Return the blocks on and beside which there is no lane."""
@@ -346,6 +344,13 @@ class Ground:
                         inside = (row >= 0) & (row < shape[0]) & (column >= 0) & (column < shape[1])
                         free[row[inside], column[inside]] = False
         return free
+
+
+def _halved(tile: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a tile (S, S, 3) at half its resolution."""
+    side = len(tile) // 2
+    halved: NDArray[np.uint8] = tile.reshape(side, 2, side, 2, 3).mean(axis=(1, 3), dtype=np.float32).astype(np.uint8)
+    return halved
 
 
 def _pieces(shape: Floats) -> Sequence[tuple[Floats, Floats, float]]:

@@ -166,9 +166,9 @@ def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Single
     across = x + cosine * z + sine * right
     up = y + sine * z - cosine * right
     column, row = across.astype(np.int32) + first_column, up.astype(np.int32) + first_row
-    tall = ground.heights_m[row, column]  # (N, P, steps)
+    tall = ground.heights_dm[row, column]  # (N, P, steps)
     first = np.argmax(tall > 0, axis=2)[..., None]
-    height_m = np.take_along_axis(tall, first, axis=2)[..., 0]
+    height_m = np.take_along_axis(tall, first, axis=2)[..., 0] * np.float32(0.1)
     row, column = (np.take_along_axis(one, first, axis=2)[..., 0] for one in (row, column))
     along = np.take_along_axis(across + up, first, axis=2)[..., 0]
     away_m = _STEPS_M[first[..., 0]]
@@ -176,7 +176,7 @@ def _raise_buildings(image: Singles, ground: Ground, poses: Poses, below: Single
     over_m = np.float32(CAMERA_M) - below[None, :, None] / scale[:, None, :]  # height of each pixel above the ground
     covered = np.clip(0.5 + (height_m[:, None, :] - over_m) * scale[:, None, :], 0, 1)
     covered *= np.clip(0.5 + over_m * scale[:, None, :], 0, 1) * (height_m > 0)[:, None, :]
-    tint = ground.tints[row, column]
+    tint = ground.tints[row, column] * np.float32(1 / 255)
     windows = (np.mod(over_m, 3) > 1) & (np.mod(along * np.float32(BLOCK_M), 3) > 1)[:, None, :]
     shade = np.where(windows & ~ground.wooded[row, column][:, None, :], np.float32(0.6), np.float32(1))
     clear = np.exp(-away_m / np.float32(90))[:, None, :, None]
