@@ -64,7 +64,9 @@ def one_thread() -> Iterator[None]:
 )
 def test_a_built_in_plugin_keeps_every_law(kind: Any, name: str) -> None:
     if name in NEEDS_DATA:
-        with pytest.raises(InputError, match=r"source\.file|radio\.file|data\.root|needs the package flwr|made of the traffic"):
+        with pytest.raises(
+            InputError, match=r"source\.file|radio\.file|data\.root|needs the package flwr|made of the traffic"
+        ):
             check_plugin(kind.find(name))
         return
     assert len(check_plugin(kind.find(name))) >= 4
