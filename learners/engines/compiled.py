@@ -37,7 +37,7 @@ def require_compiler(device: torch.device) -> None:
 
 
 def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Return a function with the results of ``call`` but for rounding, compiled for each shape of its tensors.
+    """Return a function with the results of ``call``, rounded otherwise, compiled for each shape of its tensors.
 
     It raises RunError if torch cannot compile ``call``.
     """

@@ -32,7 +32,7 @@ def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraf
     """Return what the run's vehicles drive in one pass of its traffic; None if the data set is not made of it.
 
     The traffic is opened and played again for it, with the same vehicles as in the run. A drive's silo is the one that
-    its vehicle carries from its first entry; with ``silos.by = "place"`` it is one of the RSU in whose disc it is.
+    its vehicle carries from its first entry; with ``silos.by = "place"`` it is that of the RSU within reach.
 
     Raises:
         InputError: the traffic has no net.

@@ -288,10 +288,8 @@ class _Study:
         return not finished
 
     def _refuse_changed_data(self, job: CellJob) -> None:
-        """Raise InputError if a data file of a finished cell, such as ``radio.file``, has changed; it may be missing.
-
-        Files in the comparison's own folder are checked elsewhere.
-        """
+        """Raise InputError if a data file of a finished cell, such as ``radio.file``, has changed; it may be missing."""
+        # files in the comparison's own folder are checked elsewhere
         for name, digest in RunDirectory(job.folder).manifest()["inputs"].items():
             path = Path(os.path.normpath(job.folder / name))
             if path.is_relative_to(job.root) or not path.is_file():
