@@ -141,11 +141,8 @@ def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
 
 
 def _nearby(poses: Poses, side_m: float, first: Integers) -> tuple[list[Singles], list[NDArray[np.int32]]]:
-    """Return x and y of the poses in squares of ``side_m``, from _AROUND squares before their own, and those squares.
-
-    The squares are counted from ``first``; all have the shape (N, 1, 1). So float32 is accurate, and what a camera sees
-    does not depend on where others are.
-    """
+    """Return x and y of the poses in squares of ``side_m``, from _AROUND squares before their own, and those squares."""
+    # squares count from ``first``, shapes are (N, 1, 1): so float32 is accurate, and others' places change nothing
     places = [np.asarray(column)[:, None, None] / side_m for column in (poses.x_m, poses.y_m)]
     own = [np.floor(place) - _AROUND for place in places]
     relative = [(place - square).astype(np.float32) for place, square in zip(places, own, strict=True)]

@@ -288,7 +288,7 @@ class _Study:
         return not finished
 
     def _refuse_changed_data(self, job: CellJob) -> None:
-        """Raise InputError if a data file of a finished cell, such as ``radio.file``, has changed; it may be missing."""
+        """Raise InputError if a data file of a finished cell, such as ``radio.file``, changed; it may be missing."""
         # files in the comparison's own folder are checked elsewhere
         for name, digest in RunDirectory(job.folder).manifest()["inputs"].items():
             path = Path(os.path.normpath(job.folder / name))
