@@ -256,7 +256,7 @@ def _all_frames(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
 
 
 def _split(frames: Frames, seen: Integers, signs: Signs, seed: int) -> tuple[Integers, Integers]:
-    """Return the frames of training and of tests; those of a held-out place or of a held-out time alone are in neither."""
+    """Return the frames of training and of tests; those of a held-out place or time alone are in neither."""
     # a frame's place is the sign it sees, or without one (-1) the square in which the car is
     square = np.floor(np.column_stack([frames.x_m, frames.y_m]) / _PLACE_M).astype(np.int64)
     bare = np.unique(square, axis=0, return_inverse=True)[1].reshape(-1)

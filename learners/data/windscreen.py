@@ -141,7 +141,7 @@ def _streets(poses: Poses, ground: Ground, side_px: int) -> Singles:
 
 
 def _nearby(poses: Poses, side_m: float, first: Integers) -> tuple[list[Singles], list[NDArray[np.int32]]]:
-    """Return x and y of the poses in squares of ``side_m``, from _AROUND squares before their own, and those squares."""
+    """Return x and y of the poses in squares of ``side_m`` from _AROUND squares before their own, and those squares."""
     # squares count from ``first``, shapes are (N, 1, 1): so float32 is accurate, and others' places change nothing
     places = [np.asarray(column)[:, None, None] / side_m for column in (poses.x_m, poses.y_m)]
     own = [np.floor(place) - _AROUND for place in places]
