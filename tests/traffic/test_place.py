@@ -70,6 +70,8 @@ def test_runs_and_sumo_read_the_file(
     names = ", ".join(sorted(made.rsus["id"]))
     (note,) = (one for one in vnetsim.place(own, budget=1, out=tmp_path / "out").page.notes if "Left out" in one)
     assert note.startswith(f"Left out: the scenario's own RSUs ({names}). Places are chosen as if there were none")
+    again = vnetsim.place(own, budget=1, candidates=str(made.file), out=tmp_path / "again")
+    assert not any("Left out" in one for one in again.page.notes)
 
 
 def place(*arguments: object, status: int = 0) -> None:
@@ -173,8 +175,14 @@ def test_a_net_or_vehicles_that_are_missing_are_named(
         assert "needs all traffic of a road net" in capsys.readouterr().err
     place("nowhere.sumocfg", "--budget", 1, status=2)
     assert "nowhere.sumocfg: no such file." in capsys.readouterr().err
-    place(scenario, "--budget", 1, "--set", "cost.images=10000000", "--out", made.file.parent, status=2)
-    assert "vehicles stays in range of a candidate for the" in capsys.readouterr().err
+    rates = tmp_path / "rates.csv"
+    rates.write_text("distance_m,rate_mbps\n50,50\n")
+    table = "--set", "radio.name=table", "--set", f"radio.file={rates}"
+    for more, cure in (("--set", "cost.images=10000"), "take a larger"), (table, "see the settings cost"):
+        place(scenario, "--budget", 1, *more, "--out", made.file.parent, status=2)
+        error = capsys.readouterr().err
+        assert "vehicles stays in range of a candidate for the" in error
+        assert f"that a participation takes; {cure}" in error
     place(scenario, "--budget", 1, "--end", 0.5, "--out", tmp_path / "out", status=2)
     assert "none of the 0 vehicles stays in range of a candidate; take" in capsys.readouterr().err
 

@@ -59,6 +59,8 @@ _SITES, _LINKS, _POSITIONS = 20, 50, 1000
 """For the time of a participation: sites, links at each, and least positions kept of each piece of the recording."""
 _NAMED = 5
 """Most RSUs of the scenario that a note names."""
+_HOPELESS_S = 86400.0
+"""A participation that takes longer (s) is not for want of range."""
 _PASSES = 6
 """Work of training on an image, in forward passes: forward and backward pass (3) of two views, as in FLSimCo."""
 
@@ -127,21 +129,20 @@ def place(
     picks, most = choose_greedily(stays.disc[enough], stays.path[enough], len(places), budget, order)
     if not picks:
         stay = f" for the {needed_s:.3g} s that a participation takes" if 0 < needed_s < math.inf else ""
+        cure = (
+            "see the settings cost and compute, and whether the radio reaches as far as traffic.range_m."
+            if _HOPELESS_S < needed_s < math.inf
+            else "take a larger traffic.range_m, or other --candidates."
+        )
         raise InputError(
-            f"{experiment.scenario}: none of the {vehicles} vehicles stays in range of a candidate{stay}; take a "
-            "larger traffic.range_m, or other --candidates."
+            f"{experiment.scenario}: none of the {vehicles} vehicles stays in range of a candidate{stay}; {cure}"
         )
     rsus = [places[pick.place] for pick in picks]
     columns = {name: [getattr(rsu, name) for rsu in rsus] for name in ("id", "x_m", "y_m", "range_m")}
     table = pl.DataFrame({**columns, "adds": [pick.adds for pick in picks]})
     table = table.with_columns(reached=pl.col("adds").cum_sum(), share=pl.col("adds").cum_sum() / vehicles)
     notes = [*_notes(recorded, needed_s), f"No choice of {budget} reaches more than {most} vehicles."]
-    if own := rsu_ids(Path(experiment.scenario)) if is_sumo(experiment.scenario) else []:
-        more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
-        notes.append(
-            f"Left out: the scenario's own RSUs ({', '.join(own[:_NAMED])}{more}). Places are chosen as if there were "
-            f"none, and a run with --rsu {RSUS} has only the chosen ones."
-        )
+    notes += _notes_on_own(experiment, places, candidates)
     given_m = experiment.traffic.range_m
     if given_m and all(rsu.range_m != given_m for rsu in places):
         notes.append(f"traffic.range_m = {given_m:g} has no effect: every POI of {candidates} names its own range.")
@@ -319,6 +320,21 @@ def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
     if glimpsed := sum(traffic.glimpsed.values()):
         notes.append(f"Not counted, seen at one instant only: {glimpsed}.")
     return notes
+
+
+def _notes_on_own(experiment: Experiment, places: Sequence[Rsu], candidates: str) -> list[str]:
+    """Return a note on the scenario's own RSUs that are left out; candidates that a file names are not."""
+    named = {rsu.id for rsu in places} if is_rsu_file(candidates) else set[str]()
+    found = rsu_ids(Path(experiment.scenario)) if is_sumo(experiment.scenario) else []
+    own = [name for name in found if name not in named]
+    if not own:
+        return []
+    more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+    note = (
+        f"Left out: the scenario's own RSUs ({', '.join(own[:_NAMED])}{more}). Places are chosen as if there were "
+        f"none, and a run with --rsu {RSUS} has only the chosen ones."
+    )
+    return [note]
 
 
 def _additional_file(rsus: Sequence[Rsu]) -> str:
