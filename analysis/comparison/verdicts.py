@@ -161,12 +161,14 @@ def across_conditions(data: ComparisonData) -> list[Family]:
     """Compare conditions, arm by arm, at common seeds; empty if there is only one condition.
 
     P-values and intervals are corrected over all arms' pairs in one metric. Compared are the metrics with a preferred
-    direction, or all if none has one; and under the first arm the outcomes of the traffic, which all arms share.
-    Metrics that a condition measures differently, or that no seed changes, are left out.
+    direction, or all if none has one; and under the first arm with cells the outcomes of the traffic, which all arms
+    share. Metrics that a condition measures differently, or that no seed changes, are left out, and so are outcomes of
+    the same traffic in all conditions.
     """
     if len(data.conditions) < 2:
         return []
     found: dict[tuple[str, str], list[tuple[str, Metric, Columns]]] = {}
+    first = next((arm for arm in data.arms if any(cell.entry.arm == arm for cell in data.cells)), "")
     for arm in data.arms:
         cells = [cell for cell in data.cells if cell.entry.arm == arm]
         same, _ = common_series(cells, data.record.last_evaluations)
@@ -174,12 +176,12 @@ def across_conditions(data: ComparisonData) -> list[Family]:
         of_traffic = [one for one in same if one.name in cells[0].traffic.outcomes]
         own = [one for one in same if one not in of_traffic]
         own = [one for one in own if one.better] or own
-        for metric in [*own, *(of_traffic if arm == data.arms[0] else ())]:
+        for metric in [*own, *(of_traffic if arm == first else ())]:
             at = {(cell.entry.condition, cell.entry.seed): cell.final(metric) for cell in cells}
             names = [one.name for one in data.conditions if any(one.name == name for name, _ in at)]
             values = np.array([[at.get((name, seed)) for name in names] for seed in data.seeds], dtype=np.float64)
             values = values.reshape(len(data.seeds), len(names))
-            if len(names) > 1 and varies(metric, values):
+            if len(names) > 1 and varies(metric, values) and (metric in own or _differ(values)):
                 found.setdefault((metric.name, metric.unit), []).append((arm, metric, Columns(names, values)))
     families = [
         Family("conditions", arm, metric, pairs)
@@ -189,6 +191,11 @@ def across_conditions(data: ComparisonData) -> list[Family]:
         )
     ]
     return sorted(families, key=lambda one: data.arms.index(one.within))
+
+
+def _differ(values: NDArray[np.float64]) -> bool:
+    """Return whether two columns differ in any row of ``values``; NaN is a missing value."""
+    return bool((np.fmax.reduce(values, axis=1) > np.fmin.reduce(values, axis=1)).any())
 
 
 def varies(metric: Metric, values: NDArray[np.float64]) -> bool:

@@ -192,21 +192,25 @@ def test_a_metric_is_corrected_over_the_arms_of_all_conditions(ten):
     assert [row[0] for row in table.rows] == ["a", "c"], "what was not measured is no row of dashes"
 
 
-def test_outcomes_of_the_traffic_are_compared_once_for_all_arms():
+@pytest.mark.parametrize("apart", [10.0, 0.0])
+def test_outcomes_of_the_traffic_are_compared_once_for_all_arms_unless_equal(apart):
     (metric,) = traffic_metrics({"trip_waiting_s": 0.0, "something": 1.0})
     conditions = []
     for number, name in enumerate("xy"):
         cells = []
         for arm, seed in itertools.product("ab", range(6)):
-            found = {"trip_waiting_s": 10.0 * number + seed % 3}
+            found = {"trip_waiting_s": apart * number + seed % 3}
             more = {"figures": found, "series": {"accuracy": ACCURACY, metric.name: metric}}
             traffic = replace(TRAFFIC, outcomes=found)
             cells.append(cell(arm, seed, [0.1 * seed, 0.2], condition=name, traffic=traffic, **more))
         conditions.append(condition(cells, (), ACCURACY, name=name))
     families = [one for one in across_conditions(comparison(*conditions)) if one.metric is metric]
-    assert [one.within for one in families] == ["a"]
-    assert families[0].pairs[0].found.mean == pytest.approx(-10.0)
-    assert {one.metric.name for one in across_conditions(comparison(*conditions))} == {"accuracy", "trip_waiting_s"}
+    assert [one.within for one in families] == ["a"] * (apart > 0)
+    assert all(one.pairs[0].found.mean == pytest.approx(-apart) for one in families)
+    assert {one.metric.name for one in across_conditions(comparison(*conditions))} - {metric.name} == {"accuracy"}
+    without_a = [replace(one, cells=[c for c in one.cells if c.entry.arm == "b"]) for one in conditions]
+    found = [one.within for one in across_conditions(comparison(*without_a)) if one.metric is metric]
+    assert found == ["b"] * (apart > 0)
 
 
 def test_warnings_name_the_condition_unless_they_hold_under_all(ten):
