@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,18 @@ def _processor() -> str:
     return next(models, platform.processor())
 
 
+@cache
+def _version(package: str) -> str | None:
+    """Return the version of a package, None if it is not installed; a study asks for each of its cells."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def environment() -> dict[str, Any]:
     """Return the host, and the versions of the packages that affect results; packages not installed are left out."""
-    packages = {}
-    for name in PACKAGES:
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    packages = {name: found for name in PACKAGES if (found := _version(name))}
     host = {
         "machine": platform.machine(),
         "processor": _processor(),
