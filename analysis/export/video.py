@@ -365,8 +365,9 @@ class _Frames:
 
     def _time_words(self, time_s: float) -> str:
         """Return the simulated time and how fast it goes."""
-        every = f", 1 in {count(self._every)} vehicles" if self._every > 1 else ""
-        return f"{time_s:.1f} s, {self._speed} x as fast{every}"
+        every = self._every * self._run.every
+        shown = f", 1 in {count(every)} vehicles" if every > 1 else ""
+        return f"{time_s:.1f} s, {self._speed} x as fast{shown}"
 
     def _count_words(self, time_s: float, stages: Ints) -> str:
         """Return the closed rounds and commits so far, and the vehicles by what they do."""

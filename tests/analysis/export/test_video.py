@@ -154,3 +154,13 @@ def test_colours_and_words_are_those_of_the_page():
     (stages,) = re.findall(r"const STAGES = \[(.*?)\];", script, re.DOTALL)
     assert re.findall(r'\["(.*?)", "(.*?)"\]', stages) == [(word, colour.lower()) for word, colour, *_ in video.STAGES]
     assert len(video.STAGES) == len(playback.STAGES)
+
+
+def test_a_frame_says_of_how_many_vehicles_it_shows_one(make_run, tmp_path, monkeypatch):
+    path = make_run(tmp_path / "run", kind="mobility", vehicles=60)
+    monkeypatch.setattr(analysis.loading, "MOST_WINDOWS", 30)
+    monkeypatch.setattr(video, "MOST_WINDOWS", 10)
+    frames = frames_of(path, 1)
+    frames.place(0)
+    k = 2 * -(-load(path).windows.height // 10)
+    assert frames._clock.get_text().endswith(f"x as fast, 1 in {k} vehicles")
