@@ -32,6 +32,7 @@ class Interrupting:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow  # tests/learners/engines/test_store.py has runs that share recordings
 def test_interrupted_cells_with_one_recording_have_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results_of: Callable[[Path], dict[str, bytes]]
 ) -> None:

@@ -36,7 +36,7 @@ def test_every_setting_is_looked_at() -> None:
     assert {one.name for one in fields(AveragingSettings)} == looked_at
 
 
-@pytest.fixture(params=mark_all_only(sorted(registered())))
+@pytest.fixture(params=mark_all_only(sorted(registered()), ["flsimco", "cdl"]))
 def averaging(
     request: pytest.FixtureRequest,
     tiny: ImageSet,  # noqa: ARG001  the images

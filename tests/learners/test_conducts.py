@@ -152,7 +152,7 @@ def test_flipped_labels_are_mirrored(new_context: MakeContext, participant: Make
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("codec", [None, Int8()])
+@pytest.mark.parametrize("codec", [pytest.param(None, marks=pytest.mark.all_only), Int8()])
 def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
     codec: Any, new_context: MakeContext, participant: MakeParticipant
 ) -> None:

@@ -102,7 +102,7 @@ def test_one_source_is_copied_and_what_is_no_model_stays(kind: Any, rule: str, n
     assert close(newest(learner, "cloud"), of_a, [name for name in of_a if not name.startswith(QUEUE)])
 
 
-@pytest.mark.parametrize("kind", mark_all_only([FLSimCo, ClassificationFedAvg, FedAvgSteering]))
+@pytest.mark.parametrize("kind", mark_all_only([FLSimCo, ClassificationFedAvg, FedAvgSteering], ["flsimco"]))
 def test_a_cloud_after_every_round_makes_one_model_wherever_vehicles_commit(kind: Any, new: Any, at: Any) -> None:
     """Weighed by committed samples: as one aggregator over all. FLSimCo's weights are those of an RSU's round, Eq. 11.
 
@@ -282,11 +282,12 @@ def test_a_mean_of_models_leaves_the_queue_and_what_silos_keep_is_refused(new: A
 @pytest.mark.parametrize(
     ("rule", "kind"),
     [
-        ("sync", FedCo), ("fedbuff", FedEFM), ("fedavgm", FedAvgSteering),
+        ("sync", FedCo), ("fedbuff", FedEFM),
         *(
             pytest.param(rule, kind, marks=pytest.mark.all_only)
             for rule, kind in [
                 ("sync", FLSimCo), ("sync", FedEFM), ("sync", FedAvgSteering), ("fedbuff", FLSimCo), ("fedavgm", FedCo),
+                ("fedavgm", FedAvgSteering),
             ]
         ),
     ],

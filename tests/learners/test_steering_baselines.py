@@ -56,8 +56,8 @@ def play(learner: Any, rounds: Sequence[int], in_contact: Callable[..., list[Par
 @pytest.mark.parametrize(
     ("learner_class", "topology", "settings"),
     [
-        ("cdl", "contact", {"optimizer": "adam", "dropout": 0.2}),
-        ("dsgd", "contact", {"optimizer": "sgd"}),
+        pytest.param("cdl", "contact", {"optimizer": "adam", "dropout": 0.2}, marks=pytest.mark.all_only),
+        pytest.param("dsgd", "contact", {"optimizer": "sgd"}, marks=pytest.mark.all_only),
         ("cdl", "contact", {"optimizer": "adam-kept", "schedule": "cosine"}),
         ("fedavg-steering", "star", {"optimizer": "adam-kept"}),
         pytest.param("cdl", "star", {"optimizer": "adam-kept"}, marks=pytest.mark.all_only),

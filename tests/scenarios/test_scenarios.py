@@ -145,7 +145,9 @@ def test_a_large_scenario_flows_past_an_rsu_at_each_of_its_signals(name, rsus, t
         assert (float(poi.attrib["x"]), float(poi.attrib["y"])) in signals
 
 
-@pytest.mark.parametrize("name", [*NAMES, "corridor", pytest.param("city", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["intersection", *(pytest.param(name, marks=pytest.mark.slow) for name in (*NAMES[1:], "corridor", "city"))]
+)
 def test_the_seed_decides_the_traffic(name, tmp_path):
     def departures(seed: int) -> list[tuple[str, str, str]]:
         config = SCENARIOS / f"{name}.sumocfg"

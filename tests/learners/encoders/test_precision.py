@@ -96,7 +96,10 @@ class Recorder:
         return trained
 
 
-@pytest.mark.parametrize(("kind", "settings"), LEARNERS, ids=[kind.name for kind, _ in LEARNERS])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [pytest.param(*one, id=one[0].name, marks=[pytest.mark.all_only] * (one[0] is FedCo)) for one in LEARNERS],
+)
 @pytest.mark.usefixtures("tiny")
 def test_learners_learn_about_the_same(kind, settings, context, participant):
     """bfloat16 goes about the same way, the same to the bit on one core or three."""

@@ -132,7 +132,7 @@ def test_engines_agree_in_double_precision(learner: Any, participant: Callable[.
     "learner",
     [
         ("flsimco", {}),
-        ("fedefm", {}),
+        pytest.param(("fedefm", {}), marks=pytest.mark.all_only),
         pytest.param(("fedco", {}), marks=pytest.mark.all_only),
         pytest.param(("cdl", {"optimizer": "sgd"}), marks=pytest.mark.all_only),
     ],

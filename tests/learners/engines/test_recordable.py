@@ -34,7 +34,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("dsgd", {"optimizer": "sgd"}),
     ("fedefm", {"variant": "labels-once", "precision": "bfloat16"}),
 ]
-SHORT = ("fedavg-classification", "flsimco")
+SHORT = ("fedavg-classification",)
 """Learners whose steps are quick; `make test-all` records the others as well."""
 
 
