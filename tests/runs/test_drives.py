@@ -68,9 +68,15 @@ def test_vehicles_without_equipment_see_nothing(recorded):
 def test_a_replay_finds_the_net_of_its_recording_unless_it_changed(tmp_path, monkeypatch):
     net = tmp_path / "b.net.xml"
     net.write_text(NET)
-    recorded = {"inputs": input_hashes([str(net)], seen_from=tmp_path)}
-    monkeypatch.setattr(drives.RunDirectory, "manifest", lambda _: recorded)
-    experiment = Experiment(scenario=str(tmp_path)).with_values({"data.name": "drive"})
+    windows, again = tmp_path / "windows.parquet", tmp_path / "again"
+    windows.touch()
+    again.mkdir()
+    recorded = {tmp_path: {"inputs": input_hashes([str(net)], seen_from=tmp_path)}}
+    recorded[again] = {"inputs": input_hashes([str(windows)])}
+    monkeypatch.setattr(drives.RunDirectory, "manifest", lambda run: recorded[run.path])
+    experiment = Experiment(scenario=str(again)).with_values({"data.name": "drive"})
+    assert drives._net_of(experiment, []) == net, "a replay of a replay"
+    experiment = experiment.with_values({"scenario": str(tmp_path)})
     assert drives._net_of(experiment, []) == net
     net.write_text(NET.replace("90,0", "91,0"))
     with pytest.raises(InputError, match=r"^data\.name: 'drive': .*b\.net\.xml changed or is gone since the traffic"):

@@ -80,12 +80,18 @@ def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
         folder = folder.parent if folder.is_file() else folder
         inputs = digests = RunDirectory(folder).manifest()["inputs"]
     what = f"data.name: '{experiment.data.name}'"
-    for name in inputs:
+    waiting = [(folder, name, digests) for name in inputs]
+    for folder, name, digests in waiting:
         path = (folder / name).resolve()
-        if ".net." in path.name or _is_net(path):  # one that is gone is known by its name alone
-            if name in digests and changed_inputs({name: digests[name]}, folder):
-                raise InputError(f"{what}: {path} changed or is gone since the traffic was recorded.")
+        replayed = path.name == "windows.parquet"
+        if not (replayed or path.name.endswith((".net.xml", ".net.xml.gz")) or _is_net(path)):
+            continue
+        if name in digests and changed_inputs({name: digests[name]}, folder):
+            raise InputError(f"{what}: {path} changed or is gone since the traffic was recorded.")
+        if not replayed:
             return path
+        before = RunDirectory(path.parent).manifest()["inputs"]  # a replay of a replay
+        waiting += [(path.parent, one, before) for one in before]
     raise InputError(
         f"{what} is drawn from the roads on which vehicles drive, and this traffic ({experiment.scenario}) has no net: "
         "take a .sumocfg, an FCD recording with traffic.net, or another data.name."
