@@ -146,6 +146,19 @@ def test_a_replay_with_another_learner_exchanges_defaults_but_not_what_was_set(t
     assert kinds.read(tmp_path, "learner=old") == again
 
 
+def test_a_replay_with_other_data_leaves_the_partition_of_the_recorded_set(tmp_path):
+    kinds = Learners(old=learner("old", {}), own=learner("own", {"data.partition": "label-skew"}))
+    for name in ("old", "own"):
+        given = kinds.read("gaussian", f"learner={name}", "data.name=drive")
+        assert given.data.partition == "vehicle"
+        (tmp_path / "experiment.toml").write_text(to_toml(given))
+        (tmp_path / "manifest.json").write_text(json.dumps({"kind": "run", "learner_defaults": {}}))
+        reseal(tmp_path)
+        assert kinds.read(tmp_path).data.partition == "vehicle"
+        expected = "iid" if name == "old" else "label-skew"
+        assert kinds.read(tmp_path, "data.name=gtsrb").data.partition == expected
+
+
 def test_a_learners_file_is_found_beside_the_toml_file_that_names_it(tmp_path):
     (tmp_path / "e.toml").write_text('scenario = "gaussian"\nlearner = "sub/mine.py:Mine"\n')
     assert load_experiment(str(tmp_path / "e.toml")).learner == f"{tmp_path / 'sub' / 'mine.py'}:Mine"

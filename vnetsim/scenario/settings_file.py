@@ -349,6 +349,10 @@ def read_experiment(
     if data != own_data:
         scaled = _without_table(scaled, "data")
     if not recorded or data != values.get(("data", "name")):  # a recorded set's settings are the run's
+        for path, default in leaves(DATA_DEFAULTS.get(str(values.get(("data", "name"))), {})).items():
+            if recorded and values.get(path) == default:  # the other set's, not the user's
+                del values[path]
+                scaled = {path: own[path], **scaled} if path in own else scaled
         scaled = {**leaves(DATA_DEFAULTS.get(str(data), {})), **scaled}
     if scaled and recorded:
         general = leaves({**to_plain(Experiment(scenario="")), LEARNERS.table: to_plain(learner.Settings())})
