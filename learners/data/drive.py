@@ -237,9 +237,9 @@ class Drive:
             images = render(poses, ground, signs, side_px=side_px, noon_s=self.noon_s, noise=noise)
             return np.rint(images.mean(axis=1, keepdims=True)).astype(np.uint8) if angles else images
 
-        lanes = [(lane.edge, lane.number, lane.function, lane.width_m, lane.shape.tobytes()) for lane in net.lanes]
+        lanes = [(*lane._replace(shape=lane.shape.tobytes()),) for lane in net.lanes]
         key = seed, self.noon_s, angles, lanes, [column.tobytes() for column in (*poses, *signs)]
-        code = (streets.__file__, windscreen.__file__, sign_designs.__file__)
+        code = (__file__, streets.__file__, windscreen.__file__, sign_designs.__file__)
         images = cached(draw, (len(rows), 1 if angles else 3, side_px, side_px), key, code=code)
         return [torch.from_numpy(part.copy()) for part in np.split(images, [len(parts[0])])]
 

@@ -125,7 +125,8 @@ def partition_by_vehicle(
         )
     of_silo = train_silos.numpy() % silos
     shards = [generator.permutation(np.flatnonzero(of_silo == silo)) for silo in range(silos)]
-    _require_least(shards, settings)
+    cure = "lower silos.count, data.min_images or data.frame_s, raise data.train_images, or record longer"
+    _require_least(shards, settings, cure=cure)
     return shards
 
 
@@ -135,14 +136,18 @@ def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> N
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
 
 
-def _require_least(shards: Sequence[Indices], settings: DataSettings, among: str = "") -> None:
-    """Raise InputError unless every silo has ``settings.min_images``, and at least one; ``among`` ends the message."""
+def _require_least(
+    shards: Sequence[Indices],
+    settings: DataSettings,
+    among: str = "",
+    cure: str = "lower silos.count or data.min_images, or raise data.train_images",
+) -> None:
+    """Raise InputError unless every silo has ``settings.min_images``, and at least one; the rest is for the message."""
     least, needed = min(len(shard) for shard in shards), max(settings.min_images, 1)
     if least < needed:
         raise InputError(
             f"data: {sum(map(len, shards))} training images dealt to {len(shards)} silos (partition "
-            f"'{settings.partition}'{among}) leave a silo with {least}, and {needed} are needed; lower silos.count or "
-            "data.min_images, or raise data.train_images."
+            f"'{settings.partition}'{among}) leave a silo with {least}, and {needed} are needed; {cure}."
         )
 
 

@@ -341,6 +341,7 @@ class Task(ABC):
             "Model": f"{payload_bytes(self.sent(self.network.state_dict())) / 1e6:.4g} MB each way",
             f"{picture.capitalize()}s per silo": f"{min(sizes)} to {max(sizes)}, {sum(sizes)} in all"
             + f"; {nobodys} more are in no silo" * (nobodys > 0),
+            f"First {picture}s": self._describe_growth(picture),
             f"Test {picture}s": f"{len(self._data.test)}, held by no vehicle",
             **getattr(self._data, "facts", {}),  # a set of a task of one's own has none
             "Engine": self.engine.remark if isinstance(self.engine, RecordedEngine) else "",
@@ -360,6 +361,18 @@ class Task(ABC):
             partition=partial(partition_csv, data, self.silos.rows)
             if isinstance(data, ImageSet) and NOT_READ not in data.facts
             else None,
+        )
+
+    def _describe_growth(self, picture: str) -> str:
+        """Return when silos have the batch that they train on from the beginning; empty without times of images."""
+        times_s = getattr(self._data, "train_times_s", None)
+        if times_s is None:
+            return ""
+        batch = self.settings.batch
+        ready_s = [float(times_s[rows].sort().values[:batch][-1]) for rows in self.silos.rows]
+        return (
+            f"a silo has taken its first {batch} {picture}s at {np.median(ready_s):.4g} s of the traffic (median, last "
+            f"silo at {max(ready_s):.4g} s); a vehicle that trains earlier has them nevertheless"
         )
 
     def batch_size(self, silo: int) -> int:

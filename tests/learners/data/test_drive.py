@@ -211,5 +211,7 @@ def test_a_vehicle_has_what_its_silo_saw_until_it_trains_but_at_least_a_batch(ne
     assert (times_s <= 150).sum() > 8
     assert drawn(130.0).tolist() == times_s[times_s <= 150].sort().values.tolist()
     assert drawn(-20.0).tolist() == times_s.sort().values[:8].tolist()
+    last_s = max(float(task._data.train_times_s[rows].sort().values[7]) for rows in task.silos.rows)
+    assert f"(median, last silo at {last_s:.4g} s)" in task.describe({}).facts["First images"]
     assert len(drawn(math.inf)) == len(times_s)
     assert drawn(130.0, earlier=((2, 0.5),)).max() <= 150, "of an earlier silo too"
