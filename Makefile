@@ -41,6 +41,8 @@ help:
 run: $(INSTALLED)
 	$(BIN)/vnetsim run scenarios/intersection.sumocfg --set evaluate_every=8 --set learning.steps=5 --set learning.batch=32
 
+# Tests start some hundred processes, which would all compile the same code anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
+@cache
 def registered() -> dict[str, str]:
     """Return the learners of this repository: module and class by name; nothing has to be installed."""
     learners: dict[str, str] = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["vnetsim.learners"]
