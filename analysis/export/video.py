@@ -156,6 +156,8 @@ def _mp4(frames: _Frames, to: Path) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "video.mp4")
         writer = FFMpegWriter(fps=frames.per_s)
+        for artist in frames.moving:
+            artist.set_animated(False)  # a figure is saved without its animated texts
         try:
             with writer.saving(frames.figure, str(file), _DPI):
                 for k in range(len(frames)):
@@ -248,7 +250,7 @@ def _motion(run: RunData, every: int, parts: list[list[Any]], vehicles: list[str
 
 
 class _Frames:
-    """The frames of a video: ``picture`` draws one; ``place`` moves the artists of ``figure`` to one."""
+    """The frames of a video: ``picture`` draws one; ``place`` moves the artists ``moving`` of ``figure`` to one."""
 
     def __init__(self, run: RunData, per_s: int, progress: ProgressDisplay) -> None:
         progress.stage("reading paths")
@@ -287,7 +289,7 @@ class _Frames:
         """Return frame ``k``."""
         self.place(k)
         self._canvas.restore_region(self._still)
-        for artist in self._moving:
+        for artist in self.moving:
             self.figure.draw_artist(artist)
         return Image.fromarray(np.asarray(self._canvas.buffer_rgba())[..., :3].copy())
 
@@ -366,8 +368,8 @@ class _Frames:
     def _time_words(self, time_s: float) -> str:
         """Return the simulated time and how fast it goes."""
         every = self._every * self._run.every
-        shown = f", 1 in {count(every)} vehicles" if every > 1 else ""
-        return f"{time_s:.1f} s, {self._speed} x as fast{shown}"
+        some = f", 1 in {count(every)} vehicles" if every > 1 else ""
+        return f"{time_s:.1f} s, {self._speed} x as fast{some}"
 
     def _count_words(self, time_s: float, stages: Ints) -> str:
         """Return the closed rounds and commits so far, and the vehicles by what they do."""
@@ -429,11 +431,11 @@ class _Frames:
         self._add_symbols(ax)
         self._add_strip(across(_TITLE_PX + map_px + _SAYS_PX + 16, strip_px - 20, _MARGIN_PX + 48))
         self.figure.legend(handles=entries, loc="lower left", ncols=columns, bbox_to_anchor=(_MARGIN_PX / _WIDTH_PX, 0))
-        self._moving: list[Artist] = [
+        self.moving: list[Artist] = [
             *self._links.values(), *self._symbols, self._ticks, self._crosses, self._arcs, self._rings,
             self._clock, self._says, self._now, *([self._value, self._label] if self._curve is not None else []),
         ]  # fmt: skip
-        for artist in self._moving:
+        for artist in self.moving:
             artist.set_animated(True)
 
     def _legend_entries(self) -> list[Line2D]:

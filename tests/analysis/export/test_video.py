@@ -3,6 +3,7 @@
 import itertools
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,9 @@ import pathlib, sys
 sent = sys.stdin.buffer.read()
 if "{fails}":
     sys.exit("no encoder\\nfor this")
-pathlib.Path(sys.argv[-1]).write_text(str(len(sent)) + " " + " ".join(sys.argv[1:-1]))
+width = int(sys.argv[sys.argv.index("-s") + 1].split("x")[0])
+clock = b"".join(sent[4 * (width * row + width // 2) : 4 * width * (row + 1) : 4] for row in range(32))
+pathlib.Path(sys.argv[-1]).write_text(f"{{len(sent)}} {{min(clock)}} " + " ".join(sys.argv[1:-1]))
 """
 
 
@@ -37,7 +40,7 @@ def run(make_run, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def ffmpeg(tmp_path, monkeypatch):
-    """A function that puts a program of that name on the PATH; it writes the number of bytes that it was sent."""
+    """A function that puts a program of that name on the PATH; it writes the number of bytes and the darkest clock."""
 
     def put(*, fails: bool = False) -> None:
         program = tmp_path / "bin" / "ffmpeg"
@@ -70,9 +73,10 @@ def test_an_animation_has_the_whole_run(run, suffix, tmp_path):
 def test_ffmpeg_gets_every_frame(run, ffmpeg, tmp_path):
     ffmpeg()
     (made,) = vnetsim.export(run, video=tmp_path / "made.mp4", progress=False)
-    sent, *arguments = made.read_text().split()
+    sent, darkest, *arguments = made.read_text().split()
     width, height = map(int, arguments[arguments.index("-s") + 1].split("x"))
     assert int(sent) == 3 * width * height * 4
+    assert int(darkest) < 99, "the time"
     assert width % 2 == height % 2 == 0, "as H.264 wants"
     assert "yuv420p" in arguments, "which browsers play"
 
@@ -141,6 +145,9 @@ def test_a_handover_is_an_arc_between_the_rsus(make_run, tmp_path, monkeypatch):
 
 def test_a_long_run_is_shown_faster(run):
     frames = frames_of(run, 1)
+    frames._run = replace(frames._run, every=3)
+    frames.place(0)
+    assert frames._clock.get_text().endswith("x as fast, 1 in 3 vehicles")
     assert len(frames) <= video.LONGEST_S + 1
     assert frames._speed % video.SLOWEST == 0
     for k, words in ((0, "0 of 3 rounds closed, 0 committed"), (len(frames) - 1, "3 of 3 rounds closed, 15 committed")):
