@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.formatting import byte_scale, clean, count, number, percent, plural, sentence_case, slugs
 from analysis.loading import Curve, RunData, curves, moved_bytes
+from analysis.statistics.dirichlet import LARGEST_ALPHA, fit_alpha
 from analysis.style import (
     CYCLE,
     FULL_IN,
@@ -153,8 +154,8 @@ def series_panels(run: RunData) -> list[Panel]:
     return [_draw_panel(run, f"learning-{name}", group) for name, group in zip(names, groups.values(), strict=True)]
 
 
-def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
-    """Return sizes, classes per silo and the largest class's share in words; ``grid`` has shape (classes, silos)."""
+def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str], unlike: str) -> str:
+    """Return sizes, ``unlike``, classes per silo and the largest class's share in words; ``grid``: (classes, silos)."""
     sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
     largest = grid.max(axis=0) / np.maximum(sizes, 1)
     one, many = kind
@@ -165,10 +166,20 @@ def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str]) -> str:
         median = count(float(np.median(sizes)))
         size = f"{count(sizes.min())} to {count(sizes.max())} images (median {median})"
     return (
-        f"{plural(len(sizes), 'silo')} with {size}, {classes} in all.\nThe median silo holds "
-        f"{number(float(np.median(held)), 2).removesuffix('.0')} of them; its most frequent {one} makes up "
+        f"{plural(len(sizes), 'silo')} with {size}, {classes} in all.{unlike}\nThe median silo holds "
+        f"{number(float(np.median(held)), 2).removesuffix('.0')} of the {many}; its most frequent {one} makes up "
         f"{percent(float(np.median(largest)), 0)} of its images."
     )
+
+
+def _unlike_words(grid: NDArray[np.float64]) -> str:
+    """Return how unlike the silos' classes are, as a sentence; empty if no alpha fits. ``grid``: (classes, silos)."""
+    alpha = fit_alpha(grid.T)
+    if alpha is None:
+        return ""
+    if alpha == LARGEST_ALPHA:
+        return " The silos are no more unlike than IID draws."
+    return f" The silos are as unlike as a Dirichlet draw with alpha = {number(alpha, 2)}."
 
 
 @panel("silos", "Data distribution over silos", wide=True)
@@ -182,8 +193,9 @@ def silo_panel(run: RunData) -> Drawn:
     np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
     angles = run.manifest.learner is not None and run.manifest.learner.task.startswith("steering")
     kind = ("range of the steering angle", "ranges of the steering angle") if angles else ("class", "classes")
-    caption = _silo_words(grid, kind)
-    if grid.min() == grid.max():
+    alike = bool(grid.min() == grid.max())
+    caption = _silo_words(grid, kind, "" if alike or angles else _unlike_words(grid))
+    if alike:
         return None, f"Not drawn: all silos are alike. {caption}"
     names = dict(silos.select("class", "class_name").unique(maintain_order=True).iter_rows())
     figure, ax = drawing(FULL_IN, 0.75 + min(max(0.21 * rows, 0.8), 4.5), left=1.5, right=1.0, top=0.12)

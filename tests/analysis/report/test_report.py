@@ -319,6 +319,11 @@ def test_hostile_names_are_harmless(tmp_path, make_run):
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
+def test_the_page_says_how_unlike_classes_of_silos_are_and_not_ranges_of_angles(learning_run, exchange_run):
+    assert "classes in all. The silos are as unlike as a Dirichlet draw with alpha = 1.1." in read(learning_run)[0]
+    assert "ranges of the steering angle in all.<" in read(exchange_run)[0]
+
+
 def test_a_learner_declares_its_own_series(tmp_path, make_run):
     run = make_run(tmp_path / "run", vehicles=60)
     directory = RunDirectory(run)
