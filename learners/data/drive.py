@@ -157,9 +157,11 @@ class Drive:
         frames = _all_frames(traffic.drives, self.frame_s)
         seen = in_view(frames.poses, signs)[0][:, 0]
         usable = np.isfinite(frames.angle) if angles else seen >= 0
+        what = "a steering angle" if angles else "a visible sign"
+        if not usable.any():
+            raise InputError(f"data.name: 'drive': no frame has {what}; cover more of the net, or record longer.")
         frames, seen = frames.take(usable), seen[usable]
         train, test = _split(frames, seen, signs, seed)
-        what = "a steering angle" if angles else "a visible sign"
         limits = (TRAIN_FRAMES, TEST_FRAMES) if angles else (TRAIN_IMAGES, TEST_IMAGES)
         generator = streams.generator("drive", "chosen")
         train = _limited(train, "data.train_images", data.train_images, limits[0], what, generator)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from learners.data.sign_designs import DESIGNS
 from vnetsim.errors import InputError
+from vnetsim.errors.bounds import require
 from vnetsim.xml_files import XmlFile
 
 Floats = NDArray[np.float64]
@@ -90,6 +91,11 @@ def read_net(path: Path) -> Net:
                 net.junctions[attributes["id"]] = attributes.get("type", "")
             elif name == "lane":
                 shape = np.array([point.split(",")[:2] for point in attributes["shape"].split()], dtype=np.float64)
+                width_m, speed_mps = float(attributes.get("width", 3.2)), float(attributes.get("speed", 0))
+                require(
+                    shape.size > 0 and bool(np.isfinite([*shape.flat, width_m, speed_mps]).all()),
+                    f"{file.where}: not a SUMO net: the lane at {attributes['shape']!r:.60} has no finite size.",
+                )
                 allowed = set(attributes.get("allow", "").split())
                 net.lanes.append(
                     Lane(
@@ -97,8 +103,8 @@ def read_net(path: Path) -> Net:
                         number=int(attributes["index"]),
                         function=function,
                         shape=shape if len(shape) > 1 else np.repeat(shape, 2, axis=0),
-                        width_m=float(attributes.get("width", 3.2)),
-                        speed_mps=float(attributes.get("speed", 0)),
+                        width_m=width_m,
+                        speed_mps=speed_mps,
                         paved=bool(allowed) and allowed <= _PAVED,
                     )
                 )

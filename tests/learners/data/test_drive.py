@@ -189,6 +189,10 @@ def test_what_cannot_be_seen_is_refused(traffic, new_context):
     nobody = RecordedTraffic(net=traffic.net, drives=[])
     with pytest.raises(InputError, match="no vehicle moves in the RSUs' discs"):
         load_images(DataSettings(name="drive"), streams=Streams(seed=0), traffic=nobody)
+    for end, words in (("4,0", "no frame has a visible sign"), ("nan,0", r"small\.net\.xml:3: .* has no finite size")):
+        traffic.net.write_text(NET.replace("400,0", end))
+        with pytest.raises(InputError, match=words):
+            load_images(DataSettings(name="drive"), streams=Streams(seed=0), traffic=traffic)
     signs = DataSettings(name="signs", partition="vehicle", train_images=60, test_images=20)
     with pytest.raises(InputError, match=r"^data\.partition: 'vehicle' needs images that vehicles saw"):
         ClassificationTask(new_context(data=signs), ClassificationSettings())
