@@ -172,7 +172,8 @@ def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
     found = dwell(run.windows)
     if found.median_s <= top:
         ax.axvline(found.median_s, color=VERMILION, linewidth=1.4, linestyle=(0, (4, 3)), label="median")
-    ax.set(xlabel="dwell time (s)", ylabel="windows", xlim=(0, top), ylim=(0, max(1.06 * int(every.max()), 1)))
+    what = "windows" if run.every == 1 else f"windows of 1 in {count(run.every)} vehicles"
+    ax.set(xlabel="dwell time (s)", ylabel=what, xlim=(0, top), ylim=(0, max(1.06 * int(every.max()), 1)))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     legend(ax)
     return found, top

@@ -9,7 +9,9 @@ import zlib
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
+import vnetsim
 from analysis import loading
 from analysis.loading import load
 from analysis.report import playback
@@ -194,6 +196,7 @@ def test_of_very_many_windows_the_report_looks_at_some_vehicles(make_run, tmp_pa
     shown = f"one in 5 vehicles, chosen by their ids: {run.windows.height} of 60 windows"
     assert any(shown in line for line in made.notices)
     assert not any("had no traffic" in line for line in made.notices)  # others' vehicles may have been there
+    assert vnetsim.load(path).plot.dwell(Figure().subplots()).get_ylabel() == "windows of 1 in 5 vehicles"
     some, whole = (
         {vehicle: x_m.tolist() for vehicle, _, _, x_m, _ in paths(*unpacked(playback.playback(one).text))}
         for one in (run, every_one)
