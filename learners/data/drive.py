@@ -239,7 +239,7 @@ class Drive:
             images = render(poses, ground, signs, side_px=side_px, noon_s=self.noon_s, noise=noise)
             return np.rint(images.mean(axis=1, keepdims=True)).astype(np.uint8) if angles else images
 
-        lanes = [(*lane._replace(shape=lane.shape.tobytes()),) for lane in net.lanes]
+        lanes = [(*lane[:3], lane.shape.tobytes(), *lane[4:]) for lane in net.lanes]
         key = seed, self.noon_s, angles, lanes, [column.tobytes() for column in (*poses, *signs)]
         code = (__file__, streets.__file__, windscreen.__file__, sign_designs.__file__)
         images = cached(draw, (len(rows), 1 if angles else 3, side_px, side_px), key, code=code)
