@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,11 +33,15 @@ MOST_WINDOWS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
-    """Example images: ``images`` (levels, count, H, W, C) uint8, ``kernels_px`` and ``speeds_mps`` (levels,)."""
+    """Example images: ``images`` (levels, count, H, W, C) uint8, ``kernels_px`` and ``speeds_mps`` (levels,).
+
+    ``paths`` has the arrays of ``vnetsim.learning.PathFrames`` by name; empty if vehicles did not take the images.
+    """
 
     images: NDArray[np.uint8]
     kernels_px: NDArray[np.float64]
     speeds_mps: NDArray[np.float64]
+    paths: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,6 +149,11 @@ class RunData:
         return self.manifest.learner.cost.exchange if self.manifest.learner else None
 
     @property
+    def has_angles(self) -> bool:
+        """Whether the targets are steering angles; classes in ``silos`` are then ranges of them."""
+        return self.manifest.learner is not None and self.manifest.learner.task.startswith("steering")
+
+    @property
     def image_px(self) -> int:
         """Side of a training image (px); 32 if the run had no learner or no images."""
         learner = self.manifest.learner
@@ -219,12 +230,18 @@ def load(run: Path) -> RunData:
         manifest=manifest,
         experiment=experiment,
         experiment_text=text,
-        samples=Samples(**directory.read_arrays("samples.npz")) if directory.holds("samples.npz") else None,
+        samples=_samples(directory.read_arrays("samples.npz")) if directory.holds("samples.npz") else None,
         paths=paths,
         every=every,
         recorded=recorded,
         **tables,
     )
+
+
+def _samples(arrays: Mapping[str, NDArray[Any]]) -> Samples:
+    """Return the arrays of ``samples.npz``."""
+    paths = {name.removeprefix("path_"): array for name, array in arrays.items() if name.startswith("path_")}
+    return Samples(**{name: arrays[name] for name in arrays if not name.startswith("path_")}, paths=paths)
 
 
 def _loaded_windows(rows: pl.LazyFrame, every: int) -> pl.LazyFrame:

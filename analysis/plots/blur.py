@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
-from analysis.formatting import count, number, percent, quantity
+from analysis.formatting import clean, count, duration, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import entries
@@ -69,6 +70,49 @@ def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, 
     buffer = io.BytesIO()
     Image.fromarray(canvas if depth == 3 else canvas[..., 0]).save(buffer, format="PNG", optimize=False)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), canvas.shape[1], height
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """A training image: ``uri`` is a PNG data URI; ``words`` say when it was taken, how fast, and its target."""
+
+    uri: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FramedPath:
+    """Training images along a vehicle's path."""
+
+    title: str
+    detail: str
+    frames: Sequence[Frame]
+
+
+def framed_paths(run: RunData) -> list[FramedPath]:
+    """Return training images along the paths of a slow, a median and a fast vehicle; empty without them."""
+    if run.samples is None or not run.samples.paths:
+        return []
+    of, begin_s = run.samples.paths, run.manifest.traffic.begin_s
+    names = dict(run.silos.select("class", "class_name").unique().iter_rows())
+    result = []
+    for path, title in enumerate(("slow", "median", "fast")):
+        rows = np.flatnonzero(of["path"] == path)
+        first_s = float(of["time_s"][rows[0]])
+        frames = []
+        for row in rows:
+            label = float(of["label"][row])
+            angle = f"steers {round(label, 2) + 0:.2f}".replace("-", "\u2212")  # no minus before zero
+            target = angle if run.has_angles else clean(names.get(int(label), int(label)), 40)
+            speed = f"{count(float(of['speed_mps'][row]) * 3.6)} km/h"
+            after = f"+{float(of['time_s'][row]) - first_s:.2f}".rstrip("0").rstrip(".") + " s"
+            frames.append(Frame(uri=_png(of["images"][[row]])[0], words=(after, speed, target)))
+        detail = (
+            f"{clean(of['vehicles'][path], 24)}: {quantity(float(of['mean_mps'][path]) * 3.6, 'km/h')} on average, "
+            f"first frame at {duration(first_s - begin_s)}"
+        )
+        result.append(FramedPath(title=title, detail=detail, frames=frames))
+    return result
 
 
 def sample_strips(run: RunData) -> list[Strip]:

@@ -32,6 +32,8 @@ from analysis.style import (
 
 _MAX_CLASS_LABELS = 30
 _ROUNDS = "rounds aggregated"
+_NEARLY_IID = 100.0
+"""Alpha of a Dirichlet draw from which on its silos are alike to the eye."""
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
 """Line styles; once all colours are used, lines are dashed, then dotted."""
 
@@ -179,7 +181,8 @@ def _unlike_words(grid: NDArray[np.float64]) -> str:
         return ""
     if alpha == LARGEST_ALPHA:
         return " The silos are no more unlike than IID draws."
-    return f" The silos are as unlike as a Dirichlet draw with alpha = {number(alpha, 2)}."
+    words = f" The silos are as unlike as a Dirichlet draw with alpha = {number(alpha, 2)}"
+    return f"{words}{', nearly IID' if alpha >= _NEARLY_IID else ''}."
 
 
 @panel("silos", "Data distribution over silos", wide=True)
@@ -191,7 +194,7 @@ def silo_panel(run: RunData) -> Drawn:
     rows, columns = int(silos["class"].max()) + 1, int(silos["silo"].max()) + 1  # type: ignore[arg-type]
     grid = np.zeros((rows, columns))
     np.add.at(grid, (silos["class"].to_numpy(), silos["silo"].to_numpy()), silos["images"].to_numpy())
-    angles = run.manifest.learner is not None and run.manifest.learner.task.startswith("steering")
+    angles = run.has_angles
     kind = ("range of the steering angle", "ranges of the steering angle") if angles else ("class", "classes")
     alike = bool(grid.min() == grid.max())
     caption = _silo_words(grid, kind, "" if alike or angles else _unlike_words(grid))

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from analysis.formatting import Table, clean, shortened, timestamp
 from analysis.loading import RunData, load
-from analysis.plots.blur import level_panel, sample_strips
+from analysis.plots.blur import framed_paths, level_panel, sample_strips
 from analysis.plots.exchanges import exchange_panels
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
@@ -226,6 +226,8 @@ def build_report(run: Path) -> ReportResult:
             played=playback(data),
             sections=parts,
             strips=sample_strips(data),
+            paths=framed_paths(data),
+            angles=data.has_angles,
             record=record(data),
             experiment="\n".join(clean(line, 10_000) for line in data.experiment_text.splitlines()),
         )

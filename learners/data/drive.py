@@ -19,7 +19,7 @@ from scipy.interpolate import CubicSpline
 from learners.data import sign_designs, streets, windscreen
 from learners.data.image_cache import cached
 from learners.data.road import FULL_LOCK_RAD, LOOK_AHEAD_M, WHEELBASE_M
-from learners.data.sets import ImageSet, SteeringSet, channel_statistics
+from learners.data.sets import ImageSet, Path, SteeringSet, channel_statistics
 from learners.data.sign_designs import DESIGNS
 from learners.data.splits import renumber
 from learners.data.streets import Ground, Signs, hashed, place_signs, read_net
@@ -42,6 +42,8 @@ SIDE_PX = 32
 PARTS = 12
 """Parts of the recorded time; every HELD_OUT-th is held out for tests, and so is one in HELD_OUT places."""
 HELD_OUT = 6
+SHOWN = 8
+"""Frames of a path that the report shows."""
 _KNOT_M = 3.0
 """Least distance between two points of a path through which the smooth curve goes."""
 _TURN_M = 4.0
@@ -181,6 +183,7 @@ class Drive:
             "train_silos": torch.from_numpy(silos[train]),
             "train_speeds_mps": torch.from_numpy(frames.speed_mps[train].astype(np.float32)),
             "train_times_s": torch.from_numpy(frames.time_s[train]),
+            "paths": _paths_to_show(traffic.drives, frames.drive[train]),
             "facts": {
                 "Frames": f"every {self.frame_s:g} s on the paths of {len(np.unique(vehicle[train]))} vehicles inside "
                 f"the RSUs' discs, blurred by the speed at each; noon is at {self.noon_s:g} s",
@@ -275,6 +278,29 @@ def _split(frames: Frames, seen: Integers, signs: Signs, seed: int) -> tuple[Int
     part = np.floor(PARTS * (frames.time_s - begin_s) / max(end_s - begin_s, 1e-9)).astype(np.int64)
     late = np.minimum(part, PARTS - 1) % HELD_OUT == HELD_OUT - 1
     return np.flatnonzero(~held_out[place] & ~late), np.flatnonzero(held_out[place] & late)
+
+
+def _paths_to_show(drives: Sequence[RecordedDrive], drive: Integers) -> Sequence[Path]:
+    """Return a slow, a median and a fast path, given each training frame's drive; see ``ImageSet``. Empty if too few.
+
+    They are at 10, 50 and 90 % of the mean speeds, among the paths with SHOWN frames or more if there are three.
+    """
+    number, counts = np.unique(drive, return_counts=True)
+    if len(number) < 3:
+        return ()
+    many = number[counts >= min(SHOWN, np.sort(counts)[-3])]
+
+    def mean_mps(one: RecordedDrive) -> float:
+        return float(np.hypot(np.diff(one.x_m), np.diff(one.y_m)).sum() / (one.time_s[-1] - one.time_s[0]))
+
+    ranked = sorted((mean_mps(drives[one]), one) for one in many)
+    chosen = [ranked[round(share * (len(ranked) - 1))] for share in (0.1, 0.5, 0.9)]
+    paths = []
+    for speed_mps, one in chosen:
+        rows = np.flatnonzero(drive == one)
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, SHOWN).round().astype(np.int64))]
+        paths.append((drives[one].vehicle_id, speed_mps, rows))
+    return paths
 
 
 def _limited(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vnetsim.errors import InputError
+
+Path = tuple[str, float, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,6 +39,8 @@ class ImageSet:
             speed of the vehicle that trains on it does.
         train_times_s: when each training image was taken (s); vehicles that train earlier do not have it. None if all
             are there from the beginning.
+        paths: a vehicle, its mean speed (m/s) and the training images on its path in order of time, for some vehicles
+            from slow to fast, to show; empty if vehicles did not take the images.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -54,6 +58,7 @@ class ImageSet:
     train_silos: Tensor | None = None
     train_speeds_mps: Tensor | None = None
     train_times_s: Tensor | None = None
+    paths: Sequence[Path] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,6 +121,7 @@ class SteeringSet:
         train_silos: as of ``ImageSet``.
         train_speeds_mps: as of ``ImageSet``.
         train_times_s: as of ``ImageSet``.
+        paths: as of ``ImageSet``.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -129,6 +135,7 @@ class SteeringSet:
     train_silos: Tensor | None = None
     train_speeds_mps: Tensor | None = None
     train_times_s: Tensor | None = None
+    paths: Sequence[Path] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from learners.mathematics.weights import Weights
 from learners.tasks.settings import TrainingSettings
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import NOT_READ
-from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
+from vnetsim.learning import Description, LearnerContext, Network, Participant, PathFrames, Series
 from vnetsim.learning.conduct import is_hostile
 
 BACKWARD_FACTOR = 3
@@ -361,6 +361,25 @@ class Task(ABC):
             partition=partial(partition_csv, data, self.silos.rows)
             if isinstance(data, ImageSet) and NOT_READ not in data.facts
             else None,
+            path_frames=self._path_frames if getattr(data, "paths", ()) else None,
+        )
+
+    def _path_frames(self) -> PathFrames:
+        """Return the images on the set's ``paths``, each with its own blur."""
+        data = self._data
+        vehicles, mean_mps, rows = zip(*data.paths, strict=True)
+        kept, own = np.concatenate(rows), self._own_kernels_px(self.image_shape[2])
+        kernel_px = torch.zeros(len(kept)) if own is None else own[kept]
+        targets = data.train_labels if isinstance(data, ImageSet) else data.train_angles
+        return PathFrames(
+            vehicles=np.array(vehicles),
+            mean_mps=np.array(mean_mps),
+            path=np.repeat(np.arange(len(rows)), [len(one) for one in rows]),
+            images=_blurred(data.train[kept], kernel_px),
+            time_s=data.train_times_s[kept].to(torch.float64).numpy(),
+            speed_mps=data.train_speeds_mps[kept].to(torch.float64).numpy(),
+            kernel_px=kernel_px.to(torch.float64).numpy(),
+            label=targets[kept].to(torch.float64).numpy(),
         )
 
     def _describe_growth(self, picture: str) -> str:
@@ -392,10 +411,14 @@ class Task(ABC):
 
         Their shape is (len(kernels_px), count, H, W, C).
         """
-        sharp = self._data.test[spread(len(self._data.test), count)].to(torch.float32) / 255
-        rows = [motion_blur(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px]
-        blurred = torch.stack(rows).mul(255).round().to(torch.uint8)
-        return blurred.permute(0, 1, 3, 4, 2).contiguous().numpy()
+        sharp = self._data.test[spread(len(self._data.test), count)]
+        return np.stack([_blurred(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
+
+
+def _blurred(images: Tensor, kernel_px: Tensor) -> NDArray[np.uint8]:
+    """Return uint8 images (N, C, H, W), each with its own blur, as (N, H, W, C)."""
+    blurred = motion_blur(images.to(torch.float32) / 255, kernel_px).mul(255).round().to(torch.uint8)
+    return blurred.permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:

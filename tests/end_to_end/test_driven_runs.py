@@ -36,6 +36,7 @@ def test_a_replay_sees_the_same_and_trains(live, cli, small, tmp_path):
     done = cli("run", live, *options, "--out", tmp_path / "b")
     assert done.status == 0, done.err
     assert (tmp_path / "b" / "partition.csv").read_bytes() == (live / "partition.csv").read_bytes()
+    assert 'id="figure-paths"' in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_traffic_without_a_net_is_refused_in_one_line(cli, small, scenarios, tmp_path):

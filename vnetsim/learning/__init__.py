@@ -195,6 +195,31 @@ class Network:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class PathFrames:
+    """Training images that vehicles took along their paths, to show: N images, path after path, in order of time.
+
+    Args:
+        vehicles: the vehicle of each path, slowest first, shape (paths,).
+        mean_mps: mean speed on each path (m/s), shape (paths,).
+        path: index of each image's path, shape (N,).
+        images: as trained on, blurred, uint8, shape (N, H, W, C).
+        time_s: when each was taken (s), shape (N,).
+        speed_mps: the vehicle's speed then (m/s), shape (N,).
+        kernel_px: length of the image's blur (px), shape (N,).
+        label: class, or steering angle in [-1, 1], shape (N,).
+    """
+
+    vehicles: np.ndarray[tuple[int], np.dtype[np.str_]]
+    mean_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
+    path: np.ndarray[tuple[int], np.dtype[np.int64]]
+    images: np.ndarray[Any, np.dtype[np.uint8]]
+    time_s: np.ndarray[tuple[int], np.dtype[np.float64]]
+    speed_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
+    kernel_px: np.ndarray[tuple[int], np.dtype[np.float64]]
+    label: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Description:
     """A learner's task, for the run's record and the report.
 
@@ -208,6 +233,7 @@ class Description:
         exchange: name and unit of the numbers in ``exchanges`` of updates and aggregations; None if there are none.
         network: metadata of the network for ``model.safetensors``; None stores the weights only.
         partition: returns ``partition.csv``, which lists the images of each silo; None if there is none.
+        path_frames: returns images along some vehicles' paths; None if vehicles did not take the images.
     """
 
     encoder: str
@@ -219,6 +245,7 @@ class Description:
     exchange: Series | None = None
     network: Network | None = None
     partition: Callable[[], bytes] | None = None
+    path_frames: Callable[[], PathFrames] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,18 +126,22 @@ def write_samples(
 ) -> None:
     """Write ``samples.npz``: images without blur, then blurred for the quartiles of the speeds at entry (m/s).
 
-    Nothing is written if no vehicle entered coverage.
+    The fields of ``PathFrames`` follow, if the learner has them, as ``path_images`` and so on. Nothing is written if no
+    vehicle entered coverage.
     """
     if not entry_speeds_mps:
         return
     speeds = [0.0, *np.quantile(entry_speeds_mps, QUARTILES).tolist()]
-    side = learner.describe().image_shape[1]
+    described = learner.describe()
+    side = described.image_shape[1]
     kernels = [experiment.camera.kernel_px(speed, side) for speed in speeds]
+    found = {} if described.path_frames is None else vars(described.path_frames())
     run.write_arrays(
         "samples.npz",
         images=learner.sample_images(kernels, SAMPLES),
         kernels_px=np.array(kernels),
         speeds_mps=np.array(speeds),
+        **{f"path_{name}": array for name, array in found.items()},
     )
 
 

@@ -7,7 +7,7 @@ Its files, which ``vnetsim.storage.folder`` writes and checks::
     windows.parquet      also participations, exchanges, rounds, metrics, silos, map: see vnetsim.storage.tables
     windows/             pieces of this table until the run has finished; likewise for other tables that grow
     partition.csv        silo and class of each image; not in cells of a comparison
-    samples.npz          example images, sharp and blurred
+    samples.npz          example images, sharp and blurred, and frames along paths
     model.safetensors    final model of the single aggregator or the cloud; without either, models/ has one for each RSU
     checkpoint/          newest finished round: progress.json, the state it names, one file for each silo with state,
                          and results of earlier rounds, rounds-000000.json and so on
