@@ -281,7 +281,7 @@ def _split(frames: Frames, seen: Integers, signs: Signs, seed: int) -> tuple[Int
 
 
 def _paths_to_show(drives: Sequence[RecordedDrive], drive: Integers) -> Sequence[Path]:
-    """Return a slow, a median and a fast path, given each training frame's drive; see ``ImageSet``. Empty if too few."""
+    """Return a slow, a median and a fast path, given each training frame's drive; see ``ImageSet``."""
     # at 10, 50 and 90 % of the mean speeds, among the paths with SHOWN frames or more if there are three
     number, counts = np.unique(drive, return_counts=True)
     if len(number) < 3:
