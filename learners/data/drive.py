@@ -43,7 +43,7 @@ PARTS = 12
 """Parts of the recorded time; every HELD_OUT-th is held out for tests, and so is one in HELD_OUT places."""
 HELD_OUT = 6
 SHOWN = 8
-"""Frames of a path that the report shows."""
+"""Most frames of a path that the report shows."""
 _KNOT_M = 3.0
 """Least distance between two points of a path through which the smooth curve goes."""
 _TURN_M = 4.0
@@ -282,19 +282,20 @@ def _split(frames: Frames, seen: Integers, signs: Signs, seed: int) -> tuple[Int
 
 def _paths_to_show(drives: Sequence[RecordedDrive], drive: Integers) -> Sequence[Path]:
     """Return a slow, a median and a fast path, given each training frame's drive; see ``ImageSet``."""
-    # at 10, 50 and 90 % of the mean speeds, among the paths with SHOWN frames or more if there are three
-    number, counts = np.unique(drive, return_counts=True)
-    if len(number) < 3:
-        return ()
-    many = number[counts >= min(SHOWN, np.sort(counts)[-3])]
+    # of the paths within 5 % of the ranks around 10, 50 and 90 % of the mean speeds, each is the one with most frames
 
     def mean_mps(one: RecordedDrive) -> float:
         return float(np.hypot(np.diff(one.x_m), np.diff(one.y_m)).sum() / (one.time_s[-1] - one.time_s[0]))
 
-    ranked = sorted((mean_mps(drives[one]), one) for one in many)
-    chosen = [ranked[round(share * (len(ranked) - 1))] for share in (0.1, 0.5, 0.9)]
-    paths = []
-    for speed_mps, one in chosen:
+    number, counts = np.unique(drive, return_counts=True)
+    ranked = sorted((mean_mps(drives[one]), count, one) for one, count in zip(number, counts, strict=True))
+    if len(ranked) < 3:
+        return ()
+    paths, around = [], len(ranked) // 20
+    for share in (0.1, 0.5, 0.9):
+        middle = round(share * (len(ranked) - 1))
+        near = ranked[max(0, middle - around) : middle + around + 1]
+        speed_mps, _, one = max(near, key=lambda path: path[1])
         rows = np.flatnonzero(drive == one)
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, SHOWN).round().astype(np.int64))]
         paths.append((drives[one].vehicle_id, speed_mps, rows))
