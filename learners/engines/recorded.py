@@ -224,7 +224,7 @@ class RecordedEngine:
         for i, job in enumerate(jobs):
             if job.program in self._refused:
                 continue
-            # in this thread, while the device computes: a second thread would cost both more than it saves
+            # in this thread, while the device computes: threads would wait for each other at Python's lock
             draws = run_if_memory_suffices(draws_of, job)
             if draws is None:
                 self._refuse(job.program, "random draws whose shapes change, or that do not fit into memory")
