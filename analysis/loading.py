@@ -49,27 +49,16 @@ class RunData:
     """The data of a run. Tables that the run did not (yet) write are empty.
 
     Fields that are not listed are the tables of their names.
-
-    Args:
-        manifest: ``manifest.json``.
-        experiment: settings of ``experiment.toml``.
-        experiment_text: text of ``experiment.toml``.
-        windows: the columns of the table ``windows`` that pages use, and ``row``, the place in the table; words are
-            categories, to save memory.
-        every: k if ``windows`` has those of one in k vehicles, see ``MOST_WINDOWS``; 1 for all.
-        recorded: number of windows in the table.
-        measured: the table ``metrics``, with a row for each aggregator.
-        lanes: the table ``map``.
-        samples: example images; None if there are none.
-        paths: the table ``windows`` as written, to be read in parts; None if there is none.
     """
 
-    manifest: ManifestRecord
-    experiment: Experiment
-    experiment_text: str
+    manifest: ManifestRecord  # ``manifest.json``
+    experiment: Experiment  # settings of ``experiment.toml``
+    experiment_text: str  # text of ``experiment.toml``
+    # the columns of the table ``windows`` that pages use, and ``row``, the place in the table; words are categories,
+    # to save memory
     windows: pl.DataFrame
-    every: int
-    recorded: int
+    every: int  # k if ``windows`` has those of one in k vehicles, see ``MOST_WINDOWS``; 1 for all
+    recorded: int  # number of windows in the table
     participations: pl.DataFrame
     exchanges: pl.DataFrame
     handovers: pl.DataFrame
@@ -77,11 +66,11 @@ class RunData:
     merges: pl.DataFrame
     backhaul: pl.DataFrame
     hostile: pl.DataFrame
-    measured: pl.DataFrame
+    measured: pl.DataFrame  # the table ``metrics``, with a row for each aggregator
     silos: pl.DataFrame
-    lanes: pl.DataFrame
-    samples: Samples | None
-    paths: Scan | None
+    lanes: pl.DataFrame  # the table ``map``
+    samples: Samples | None  # example images; None if there are none
+    paths: Scan | None  # the table ``windows`` as written, to be read in parts; None if there is none
 
     @property
     def learning(self) -> bool:

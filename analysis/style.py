@@ -101,21 +101,14 @@ def print_style() -> Iterator[dict[str, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A figure of the report, or a sentence in its place.
+    """A figure of the report, or a sentence in its place."""
 
-    Args:
-        name: file name without suffix.
-        caption: a sentence with the key numbers, or why there is no figure; text after a line break is folded.
-        svg: the figure as a complete SVG document; empty without data.
-        wide: whether it spans the page, instead of half of it.
-        against: the same curves over other axes, as pairs of axis name ("time", "bytes") and SVG document.
-    """
-
-    name: str
+    name: str  # file name without suffix
     title: str
-    caption: str
-    svg: str = ""
-    wide: bool = False
+    caption: str  # a sentence with the key numbers, or why there is no figure; text after a line break is folded
+    svg: str = ""  # the figure as a complete SVG document; empty without data
+    wide: bool = False  # whether it spans the page, instead of half of it
+    # the same curves over other axes, as pairs of axis name ("time", "bytes") and SVG document
     against: tuple[tuple[str, str], ...] = ()
 
     @property

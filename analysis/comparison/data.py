@@ -24,22 +24,14 @@ class Metric:
     """A number in which arms are compared: a series that all measure in the same way, or one value per run.
 
     For shared fields see ``vnetsim.learning.Series``.
-
-    Args:
-        name: name of the series.
-        label: short name for readers.
-        unit: as recorded; ``%`` means that values are fractions.
-        caption: a sentence.
-        last: number of last values whose mean is compared; 1 also if the series is measured only once.
-        known: value of ``better`` for a metric with one value per run, which is in ``CellData.figures``; None for a
-            series.
     """
 
-    name: str
-    label: str
-    unit: str
-    caption: str
-    last: int = 1
+    name: str  # name of the series
+    label: str  # short name for readers
+    unit: str  # as recorded; ``%`` means that values are fractions
+    caption: str  # a sentence
+    last: int = 1  # number of last values whose mean is compared; 1 also if the series is measured only once
+    # value of ``better`` for a metric with one value per run, which is in ``CellData.figures``; None for a series
     known: int | None = None
 
     def same(self, other: Metric) -> bool:
@@ -91,68 +83,43 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTraffic:
-    """A traffic recording that cells replayed.
+    """A traffic recording that cells replayed."""
 
-    Args:
-        scenario: file name of the scenario.
-        seed: seed of the traffic; a dash if it had none.
-        rsus: positions of the RSUs, in words.
-        sha256: hash of its coverage windows.
-        dwell: dwell of its windows; None if there are none.
-        outcomes: means of what SUMO itself wrote, by name; empty if the scenario has it write nothing that is read.
-    """
-
-    scenario: str
-    seed: str
-    rsus: str
-    sha256: str
-    dwell: Dwell | None = None
+    scenario: str  # file name of the scenario
+    seed: str  # seed of the traffic; a dash if it had none
+    rsus: str  # positions of the RSUs, in words
+    sha256: str  # hash of its coverage windows
+    dwell: Dwell | None = None  # dwell of its windows; None if there are none
+    # means of what SUMO itself wrote, by name; empty if the scenario has it write nothing that is read
     outcomes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellData:
-    """One finished cell. Times count from the beginning of the run (s).
+    """One finished cell. Times count from the beginning of the run (s)."""
 
-    Args:
-        entry: entry of the cell in the record of the comparison.
-        traffic: the traffic that the cell replayed.
-        ended_by: what ended the run: ``rounds``, ``time``, ``traffic`` or ``caller``.
-        rounds: number of closed rounds, over all aggregators.
-        wanted_rounds: rounds that were asked for, over all aggregators; ``rounds`` if no number was.
-        empty_rounds: number of rounds without a commit.
-        simulated_s: simulated time to the end of the run.
-        metrics: the table ``metrics``, finite values only, in order of rounds.
-        figures: values of metrics with one value per run, by name; a metric without a value is missing.
-        outcomes: number of participations by outcome.
-        invitations: outcomes of the invitations, and blur of the committed images.
-        vehicles: number of vehicles in coverage.
-        spent: see ``analysis.loading.RunData.spent``.
-        windows: see ``analysis.statistics.participation.windows_with_updates``.
-        series: declared series as metrics, by name, or without training ``TIMING_METRICS``; then those of the traffic's
-            ``outcomes``.
-        settings: settings of experiment and learner by dotted key, without those of the arm, the cell and the
-            traffic.
-        notices: notices of the run's own page.
-    """
-
-    entry: CellEntry
-    traffic: RecordedTraffic
-    ended_by: str
-    rounds: int
-    wanted_rounds: int
-    empty_rounds: int = 0
-    simulated_s: float
-    metrics: pl.DataFrame
+    entry: CellEntry  # entry of the cell in the record of the comparison
+    traffic: RecordedTraffic  # the traffic that the cell replayed
+    ended_by: str  # what ended the run: ``rounds``, ``time``, ``traffic`` or ``caller``
+    rounds: int  # number of closed rounds, over all aggregators
+    wanted_rounds: int  # rounds that were asked for, over all aggregators; ``rounds`` if no number was
+    empty_rounds: int = 0  # number of rounds without a commit
+    simulated_s: float  # simulated time to the end of the run
+    metrics: pl.DataFrame  # the table ``metrics``, finite values only, in order of rounds
+    # values of metrics with one value per run, by name; a metric without a value is missing
     figures: Mapping[str, float | None] = field(default_factory=dict)
-    outcomes: Mapping[str, int]
+    outcomes: Mapping[str, int]  # number of participations by outcome
+    # outcomes of the invitations, and blur of the committed images
     invitations: Invitations = field(default_factory=Invitations)
-    vehicles: int = 0
-    spent: pl.DataFrame
-    windows: pl.DataFrame
+    vehicles: int = 0  # number of vehicles in coverage
+    spent: pl.DataFrame  # see ``analysis.loading.RunData.spent``
+    windows: pl.DataFrame  # see ``analysis.statistics.participation.windows_with_updates``
+    # declared series as metrics, by name, or without training ``TIMING_METRICS``; then those of the traffic's
+    # ``outcomes``
     series: Mapping[str, Metric]
+    # settings of experiment and learner by dotted key, without those of the arm, the cell and the traffic
     settings: Mapping[str, Any]
-    notices: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()  # notices of the run's own page
 
     @property
     def name(self) -> str:
@@ -205,33 +172,19 @@ def common_series(cells: Sequence[CellData], last: int) -> tuple[list[Metric], l
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConditionData:
-    """The finished cells of one condition, under which arms are compared over seeds.
+    """The finished cells of one condition, under which arms are compared over seeds."""
 
-    Args:
-        name: empty if there is only one condition.
-        arms: arms planned under this condition, in the study's order.
-        looks: position of each arm in the whole study, which decides its colour.
-        seeds: seeds planned under this condition, in the study's order.
-        cells: finished cells; cells with the same seed replayed the same traffic.
-        mixed_seeds: seeds left out because their cells replayed different traffic.
-        metrics: metrics that can be compared.
-        other_meanings: labels of series that share a name but are measured differently.
-        alike: series that are equal for all arms at every seed.
-        fixed: labels of series that are equal at every seed, because the settings alone decide them.
-        against: the reference arm, if all others are compared with it only; empty for all pairs.
-    """
-
-    name: str
-    arms: tuple[str, ...]
-    looks: Mapping[str, int]
-    seeds: tuple[int, ...]
-    cells: tuple[CellData, ...]
-    mixed_seeds: tuple[int, ...] = ()
-    metrics: tuple[Metric, ...] = ()
-    other_meanings: tuple[str, ...] = ()
-    alike: tuple[Metric, ...] = ()
-    fixed: tuple[str, ...] = ()
-    against: str = ""
+    name: str  # empty if there is only one condition
+    arms: tuple[str, ...]  # arms planned under this condition, in the study's order
+    looks: Mapping[str, int]  # position of each arm in the whole study, which decides its colour
+    seeds: tuple[int, ...]  # seeds planned under this condition, in the study's order
+    cells: tuple[CellData, ...]  # finished cells; cells with the same seed replayed the same traffic
+    mixed_seeds: tuple[int, ...] = ()  # seeds left out because their cells replayed different traffic
+    metrics: tuple[Metric, ...] = ()  # metrics that can be compared
+    other_meanings: tuple[str, ...] = ()  # labels of series that share a name but are measured differently
+    alike: tuple[Metric, ...] = ()  # series that are equal for all arms at every seed
+    fixed: tuple[str, ...] = ()  # labels of series that are equal at every seed, because the settings alone decide them
+    against: str = ""  # the reference arm, if all others are compared with it only; empty for all pairs
 
     @cached_property
     def present(self) -> tuple[str, ...]:

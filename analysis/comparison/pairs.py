@@ -26,33 +26,22 @@ from vnetsim.storage.records import Interval
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedPair:
-    """Two arms, or two conditions, compared in one metric.
+    """Two arms, or two conditions, compared in one metric."""
 
-    Args:
-        first: label; differences are first minus second.
-        second: label.
-        differences: by seed, for the seeds at which both have a value.
-        found: statistics of the differences.
-        tests: number of tested pairs in the family (all pairs if none was tested), for which p-values (Holm) and
-            intervals (Bonferroni) are corrected.
-        p_value: corrected; None if the seeds are too few for any test.
-        least: fewest seeds with which a pair of this family could be resolved.
-        resolves: the smallest true difference that these seeds resolve with 80 % power, if the differences scatter as
-            observed; None if they resolve none.
-        needed: seeds that would resolve the observed difference with 80 % power; None if no number would.
-        withheld: True if no verdict is given because the runs did not meet the traffic, see ``traffic_met``.
-    """
-
-    first: str
-    second: str
-    differences: NDArray[np.float64]
-    found: PairedDifference
+    first: str  # label; differences are first minus second
+    second: str  # label
+    differences: NDArray[np.float64]  # by seed, for the seeds at which both have a value
+    found: PairedDifference  # statistics of the differences
+    # number of tested pairs in the family (all pairs if none was tested), for which p-values (Holm) and intervals
+    # (Bonferroni) are corrected
     tests: int
-    p_value: float | None
-    least: int
+    p_value: float | None  # corrected; None if the seeds are too few for any test
+    least: int  # fewest seeds with which a pair of this family could be resolved
+    # the smallest true difference that these seeds resolve with 80 % power, if the differences scatter as observed;
+    # None if they resolve none
     resolves: float | None
-    needed: int | None
-    withheld: bool = False
+    needed: int | None  # seeds that would resolve the observed difference with 80 % power; None if no number would
+    withheld: bool = False  # True if no verdict is given because the runs did not meet the traffic, see ``traffic_met``
 
     @property
     def words(self) -> str:

@@ -44,24 +44,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PairedDifference:
-    """Statistics of ``count`` paired differences ``first - second``; None for those that need more pairs.
-
-    Args:
-        mean: NaN without any pair.
-        deviation: standard deviation of the differences (n - 1 in the denominator).
-        low: lower end of the interval of the mean with the confidence 1 - ``level``.
-        high: upper end; both ends are infinite if there are too few pairs.
-        p_value: two-sided, not corrected for other tests.
-        effect: d_z, mean over standard deviation; None also if the deviation is zero.
-    """
+    """Statistics of ``count`` paired differences ``first - second``; None for those that need more pairs."""
 
     count: int
-    mean: float
-    deviation: float | None
-    low: float
-    high: float
-    p_value: float | None
-    effect: float | None
+    mean: float  # NaN without any pair
+    deviation: float | None  # standard deviation of the differences (n - 1 in the denominator)
+    low: float  # lower end of the interval of the mean with the confidence 1 - ``level``
+    high: float  # upper end; both ends are infinite if there are too few pairs
+    p_value: float | None  # two-sided, not corrected for other tests
+    effect: float | None  # d_z, mean over standard deviation; None also if the deviation is zero
     level: float
     method: Interval
 

@@ -23,22 +23,15 @@ _SIMPSON[[0, -1]] /= 2
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedFit:
-    """A truncated Gaussian fitted to ``n`` values between ``low`` and ``high``; all in the unit of the values.
-
-    Args:
-        mean: mean of the untruncated Gaussian; NaN if the values spread wider than any Gaussian on these bounds.
-        sd: standard deviation of the untruncated Gaussian; NaN if ``mean`` is NaN.
-        ks: Kolmogorov-Smirnov distance between the values and the fit, in [0, 1].
-        eta: natural parameters on the scaled axis.
-    """
+    """A truncated Gaussian fitted to ``n`` values between ``low`` and ``high``; all in the unit of the values."""
 
     n: int
     low: float
     high: float
-    mean: float
-    sd: float
-    ks: float
-    eta: tuple[float, float]
+    mean: float  # mean of the untruncated Gaussian; NaN if the values spread wider than any Gaussian on these bounds
+    sd: float  # standard deviation of the untruncated Gaussian; NaN if ``mean`` is NaN
+    ks: float  # Kolmogorov-Smirnov distance between the values and the fit, in [0, 1]
+    eta: tuple[float, float]  # natural parameters on the scaled axis
 
     @property
     def is_gaussian(self) -> bool:

@@ -90,17 +90,11 @@ def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpeedMap:
-    """Space-mean speed (m/s) in square cells, shape (rows, columns); NaN without vehicles; row 0 is the south.
+    """Space-mean speed (m/s) in square cells, shape (rows, columns); NaN without vehicles; row 0 is the south."""
 
-    Args:
-        mean_mps: distance driven in the cell divided by time spent in it; queues are slow.
-        cell_m: side of a cell (m).
-        every: k if every k-th window was used; 1 for all.
-    """
-
-    mean_mps: Floats
-    cell_m: float
-    every: int
+    mean_mps: Floats  # distance driven in the cell divided by time spent in it; queues are slow
+    cell_m: float  # side of a cell (m)
+    every: int  # k if every k-th window was used; 1 for all
 
 
 _MAP_WINDOWS = 256
@@ -153,23 +147,14 @@ def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float,
 
 @dataclass(frozen=True, kw_only=True)
 class Dwell:
-    """Median dwell of a number of ``windows``.
+    """Median dwell of a number of ``windows``."""
 
-    Args:
-        windows: number of windows used.
-        cut: how many of them were cut off by the end of the run or a gap of the recording; they lasted longer.
-        begun: windows left out because they began before the recording or during a gap of it.
-        median_s: the median (s); infinite if too many windows were cut, NaN without windows.
-        at_least_s: lower bound of the median (s): the median of the times seen.
-        gaps: whether the recording had gaps.
-    """
-
-    windows: int
-    cut: int
-    begun: int
-    median_s: float
-    at_least_s: float
-    gaps: bool = False
+    windows: int  # number of windows used
+    cut: int  # how many of them were cut off by the end of the run or a gap of the recording; they lasted longer
+    begun: int  # windows left out because they began before the recording or during a gap of it
+    median_s: float  # the median (s); infinite if too many windows were cut, NaN without windows
+    at_least_s: float  # lower bound of the median (s): the median of the times seen
+    gaps: bool = False  # whether the recording had gaps
 
     @property
     def median(self) -> str:

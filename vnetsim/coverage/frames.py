@@ -15,24 +15,18 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frames:
-    """Vehicles at successive instants. A row is one vehicle at one instant.
+    """Vehicles at successive instants. A row is one vehicle at one instant."""
 
-    Args:
-        time_s: the instants, strictly increasing (s), shape (T,).
-        instant: index into ``time_s`` of each row, shape (N,).
-        vehicle: number of each row's vehicle, unique during the traffic, shape (N,); at most once for each instant.
-        x_m: x in net coordinates (m), shape (N,), as ``y_m`` and ``speed_mps``.
-        moved: whether the source knows that the vehicle teleported since the previous instant, shape (N,).
-        resumed: whether the recording paused before an instant, shape (T,); None if it never did.
-    """
-
-    time_s: Floats
-    instant: Integers
+    time_s: Floats  # the instants, strictly increasing (s), shape (T,)
+    instant: Integers  # index into ``time_s`` of each row, shape (N,)
+    # number of each row's vehicle, unique during the traffic, shape (N,); at most once for each instant
     vehicle: Integers
-    x_m: Floats
+    x_m: Floats  # x in net coordinates (m), shape (N,), as ``y_m`` and ``speed_mps``
     y_m: Floats
     speed_mps: Floats
+    # whether the source knows that the vehicle teleported since the previous instant, shape (N,)
     moved: NDArray[np.bool_]
+    # whether the recording paused before an instant, shape (T,); None if it never did
     resumed: NDArray[np.bool_] | None = None
 
 

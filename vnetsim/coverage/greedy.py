@@ -11,17 +11,11 @@ from vnetsim.coverage.windows import Floats
 
 
 class Stays(NamedTuple):
-    """The longest stay of each path in each disc that it enters: arrays of equal length.
+    """The longest stay of each path in each disc that it enters: arrays of equal length."""
 
-    Args:
-        disc: index of the disc.
-        path: number of the path.
-        stay_s: length of the stay (s), > 0.
-    """
-
-    disc: Integers
-    path: Integers
-    stay_s: Floats
+    disc: Integers  # index of the disc
+    path: Integers  # number of the path
+    stay_s: Floats  # length of the stay (s), > 0
 
 
 NO_STAYS = Stays(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))

@@ -21,23 +21,16 @@ import simpy
 
 @dataclass(kw_only=True)
 class RateUse:
-    """Counts the rates that transfers look up.
+    """Counts the rates that transfers look up."""
 
-    Args:
-        cap_bps: the highest possible rate (bit/s); None if there is none.
-        looked_up: number of rates: one at the start of a transfer and one at each of its updates.
-        capped: how many of them were the cap.
-        states: how many of them were for a link in each state; empty if the model has no states.
-        state: returns the state of the link whose rate was returned last, empty for none.
-        notes: the model's notes for the user.
-    """
-
-    cap_bps: float | None = None
-    looked_up: int = 0
-    capped: int = 0
+    cap_bps: float | None = None  # the highest possible rate (bit/s); None if there is none
+    looked_up: int = 0  # number of rates: one at the start of a transfer and one at each of its updates
+    capped: int = 0  # how many of them were the cap
+    # how many of them were for a link in each state; empty if the model has no states
     states: Counter[str] = field(default_factory=Counter, compare=False)
+    # returns the state of the link whose rate was returned last, empty for none
     state: Callable[[], str] = field(default=str, compare=False)
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # the model's notes for the user
 
     def count(self, rate_bps: float) -> float:
         """Count a rate (bit/s), and return it."""
@@ -50,22 +43,15 @@ class RateUse:
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A transfer over a channel; made by ``Channel.send``.
-
-    Args:
-        rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0.
-        on_done: called once, when the last byte arrives; None for no call.
-        active: whether the transfer uses the channel now.
-        due_s: virtual time at which the last byte arrives (s); infinite while the rate is 0.
-        arrived_bytes: bytes that had arrived at the last change of the rate, or at the end.
-    """
+    """A transfer over a channel; made by ``Channel.send``."""
 
     size_bytes: float
+    # rate with the whole airtime as a function of simulated time (s), in bit/s, >= 0
     rate_bps: Callable[[float], float]
-    on_done: Callable[[], None] | None
-    active: bool = True
-    due_s: float = math.inf
-    arrived_bytes: float = 0.0
+    on_done: Callable[[], None] | None  # called once, when the last byte arrives; None for no call
+    active: bool = True  # whether the transfer uses the channel now
+    due_s: float = math.inf  # virtual time at which the last byte arrives (s); infinite while the rate is 0
+    arrived_bytes: float = 0.0  # bytes that had arrived at the last change of the rate, or at the end
     _bytes_per_s: float = 0.0
     _mark_s: float = 0.0  # virtual time up to which arrived_bytes counts
 

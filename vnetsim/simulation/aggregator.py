@@ -38,10 +38,6 @@ _STEADY = QuorumPace.places, CoveragePace.places
 class Aggregator:
     """Runs the rounds of one model.
 
-    Args:
-        invitations: the vehicles that wait for its invitation.
-        invite: called with itself and the window of every vehicle that it invites; calls ``begin``.
-
     Attributes:
         finished: whether its last round has closed.
         in_flight: its participations that are under way.
@@ -53,7 +49,8 @@ class Aggregator:
     recorder: Recorder
     outbox: Outbox
     pace: Pace
-    invitations: Invitations
+    invitations: Invitations  # the vehicles that wait for its invitation
+    # called with itself and the window of every vehicle that it invites; calls ``begin``
     invite: Callable[[Aggregator, OpenWindow], None]
     finished: bool = field(default=False, init=False)
 

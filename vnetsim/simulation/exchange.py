@@ -35,31 +35,20 @@ class _Cut(Interrupt):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DirectedExchange:
-    """An exchange from one vehicle to another, under way or over.
-
-    Args:
-        start_s: when the round's exchange began (s).
-        sender_m: position of the sender then (m); ``receiver_m`` likewise.
-        via: how they are connected; empty if they have not been in contact yet.
-        outcome: None while it is under way.
-        end_s: when it was completed or cut (s); NaN while it is under way.
-        contact_s: time in contact from ``start_s`` to ``end_s`` (s); set when it has ended.
-        moved_bytes: bytes over the air so far (B).
-        on_air: whether a transfer is under way.
-        look_again: fires when vehicles out of contact are to check again.
-    """
+    """An exchange from one vehicle to another, under way or over."""
 
     sender: Participation
     receiver: Participation
-    start_s: float
-    sender_m: tuple[float, float] = field(init=False)
+    start_s: float  # when the round's exchange began (s)
+    sender_m: tuple[float, float] = field(init=False)  # position of the sender then (m); ``receiver_m`` likewise
     receiver_m: tuple[float, float] = field(init=False)
-    via: Literal["sidelink", "relay", ""] = ""
-    outcome: Literal["completed", "cut"] | None = None
-    end_s: float = math.nan
-    contact_s: float = field(init=False)
-    moved_bytes: float = 0.0
-    on_air: bool = False
+    via: Literal["sidelink", "relay", ""] = ""  # how they are connected; empty if they have not been in contact yet
+    outcome: Literal["completed", "cut"] | None = None  # None while it is under way
+    end_s: float = math.nan  # when it was completed or cut (s); NaN while it is under way
+    contact_s: float = field(init=False)  # time in contact from ``start_s`` to ``end_s`` (s); set when it has ended
+    moved_bytes: float = 0.0  # bytes over the air so far (B)
+    on_air: bool = False  # whether a transfer is under way
+    # fires when vehicles out of contact are to check again
     look_again: Signal = field(default_factory=Signal, repr=False)
     task: Task = field(init=False, repr=False)
 
@@ -70,21 +59,14 @@ class DirectedExchange:
 
 @dataclass(kw_only=True)
 class ExchangePhase:
-    """The exchanges of one round.
-
-    Args:
-        plan: bytes and work of each exchange, from the learner.
-        members: the vehicles, in order of arrival; all are inside coverage now.
-        round_index: the round; part of the names of the pairs' random streams.
-        on_ended: called with every exchange that has ended, in order of end.
-        on_done: called with a member when its last exchange has ended, and with its peers; not for members that left.
-    """
+    """The exchanges of one round."""
 
     world: World
-    plan: Exchange
-    members: Sequence[Participation]
-    round_index: int
-    on_ended: Callable[[DirectedExchange], None]
+    plan: Exchange  # bytes and work of each exchange, from the learner
+    members: Sequence[Participation]  # the vehicles, in order of arrival; all are inside coverage now
+    round_index: int  # the round; part of the names of the pairs' random streams
+    on_ended: Callable[[DirectedExchange], None]  # called with every exchange that has ended, in order of end
+    # called with a member when its last exchange has ended, and with its peers; not for members that left
     on_done: Callable[[Participation, Peers], None]
 
     def __post_init__(self) -> None:

@@ -23,20 +23,16 @@ class Fleet:
     """Follows vehicles through the discs of the RSUs.
 
     Vehicles that are not equipped have windows and block links, but no participations.
-
-    Args:
-        equips: returns whether the vehicle of an id is equipped.
-        by_rsu: the aggregator of each RSU, by the RSU's id.
-        on_first_entry: called with the type of every vehicle when it enters coverage for the first time.
     """
 
     rsus: Sequence[Rsu]
     silos: SiloSettings
     recorder: Recorder
-    by_rsu: Mapping[str, Aggregator]
+    by_rsu: Mapping[str, Aggregator]  # the aggregator of each RSU, by the RSU's id
     handover: Handover
+    # called with the type of every vehicle when it enters coverage for the first time
     on_first_entry: Callable[[str], None]
-    equips: Callable[[str], bool]
+    equips: Callable[[str], bool]  # returns whether the vehicle of an id is equipped
 
     def __post_init__(self) -> None:
         self._rsus = {rsu.id: rsu for rsu in self.rsus}

@@ -147,18 +147,13 @@ def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Link:
-    """The radio link of one coverage window.
-
-    Args:
-        update_s: how often rates must be looked up again (s); None if they never change.
-        state: the model's random state of the window; None if it draws nothing.
-    """
+    """The radio link of one coverage window."""
 
     model: RadioModel
-    update_s: float | None
+    update_s: float | None  # how often rates must be looked up again (s); None if they never change
     path: VehiclePath
     rsu: Rsu
-    state: Any
+    state: Any  # the model's random state of the window; None if it draws nothing
     _fixed: dict[str, float] = field(default_factory=dict)  # rates that never change, looked up once
 
     def downlink_bps(self, time_s: float) -> float:

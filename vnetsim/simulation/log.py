@@ -71,85 +71,62 @@ class SimulationLog:
 
     Every window has at least one participation, every participation exactly one outcome. A participation whose
     ``round`` has no record belongs to a round that was still open when the traffic ended.
-
-    Args:
-        windows: coverage windows, in order of exit.
-        participations: in order of end; weight and loss are filled in when their round closes.
-        exchanges: between vehicles, in order of end; ``value`` is filled in when their round closes.
-        handovers: of participations that have ended, in order of their end.
-        rounds: closed rounds.
-        merges: averages of several aggregators' models, in order of time.
     """
 
-    windows: Rows[Window] = field(default_factory=Rows)
+    windows: Rows[Window] = field(default_factory=Rows)  # coverage windows, in order of exit
+    # in order of end; weight and loss are filled in when their round closes
     participations: Rows[ParticipationRecord] = field(default_factory=Rows)
+    # between vehicles, in order of end; ``value`` is filled in when their round closes
     exchanges: Rows[ExchangeRecord] = field(default_factory=Rows)
+    # of participations that have ended, in order of their end
     handovers: Rows[HandoverRecord] = field(default_factory=Rows)
-    rounds: list[RoundRecord] = field(default_factory=list)
-    merges: list[MergeRecord] = field(default_factory=list)
+    rounds: list[RoundRecord] = field(default_factory=list)  # closed rounds
+    merges: list[MergeRecord] = field(default_factory=list)  # averages of several aggregators' models, in order of time
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSummary:
-    """A round at the instant it closes.
+    """A round at the instant it closes."""
 
-    Args:
-        round: its index.
-        invited: participations invited while it was open.
-        final: whether it is its aggregator's last.
-        mixed: whether its model is averaged with those of other aggregators.
-        samples: training samples of the aggregated updates, known after ``close_round``; an update counts 1 if the
-            task does not report them.
-        needed: returns the models that will still be trained or averaged; valid only during ``close_round``.
-    """
-
-    round: int
+    round: int  # its index
     open_s: float
     close_s: float
     closed_by: ClosedBy
-    invited: int
-    final: bool
+    invited: int  # participations invited while it was open
+    final: bool  # whether it is its aggregator's last
     aggregator: str = AGGREGATOR
-    mixed: bool
+    mixed: bool  # whether its model is averaged with those of other aggregators
+    # training samples of the aggregated updates, known after ``close_round``; an update counts 1 if the task does not
+    # report them
     samples: int = 0
+    # returns the models that will still be trained or averaged; valid only during ``close_round``
     needed: Callable[[], Collection[ModelKey]] = field(default=tuple, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """Models of several aggregators that are averaged at one instant.
+    """Models of several aggregators that are averaged at one instant."""
 
-    Args:
-        aggregator: the name of the aggregator, or the cloud, that averages; ``round`` is the index of its round.
-        means: in order, each new model and the weights, which sum to 1, of the models whose mean it is.
-        needed: models that will still be trained or averaged.
-    """
-
-    aggregator: str
+    aggregator: str  # the name of the aggregator, or the cloud, that averages; ``round`` is the index of its round
     round: int
     time_s: float
+    # in order, each new model and the weights, which sum to 1, of the models whose mean it is
     means: Sequence[tuple[ModelKey, Mapping[ModelKey, float]]]
     final: bool
-    needed: tuple[ModelKey, ...] = ()
+    needed: tuple[ModelKey, ...] = ()  # models that will still be trained or averaged
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundResult:
-    """What learning returns for a round; sequences follow the order of the participants.
+    """What learning returns for a round; sequences follow the order of the participants."""
 
-    Args:
-        weights: weight of each update in the aggregate; None if it was not aggregated.
-        losses: mean training loss of each participant; None if it was not trained.
-        rejected: positions of updates with non-finite values.
-        exchanges: the number that the learner reports of an exchange (column ``value``), by ids of sender and receiver.
-        figures: number that the selection policy asks for by its ``figure``, of each update; None if not reported, and
-            empty if none is.
-    """
-
-    weights: Sequence[float | None] = ()
-    losses: Sequence[float | None] = ()
-    rejected: Sequence[int] = ()
+    weights: Sequence[float | None] = ()  # weight of each update in the aggregate; None if it was not aggregated
+    losses: Sequence[float | None] = ()  # mean training loss of each participant; None if it was not trained
+    rejected: Sequence[int] = ()  # positions of updates with non-finite values
+    # the number that the learner reports of an exchange (column ``value``), by ids of sender and receiver
     exchanges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    # number that the selection policy asks for by its ``figure``, of each update; None if not reported, and empty if
+    # none is
     figures: Sequence[float | None] = ()
 
 

@@ -48,27 +48,19 @@ from vnetsim.simulation.world import World
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """A finished simulation from ``begin_s`` to ``time_s`` (s); mappings are by the RSU's id.
+    """A finished simulation from ``begin_s`` to ``time_s`` (s); mappings are by the RSU's id."""
 
-    Args:
-        ended_by: ``rounds`` when all rounds were done, ``time`` when the run's time had passed, ``caller`` when
-            ``on_round`` ended it, ``traffic`` when there was no more traffic.
-        channels: channels between RSUs and vehicles.
-        sidelinks: channels between vehicles; the RSU schedules them.
-        link_rates: counts of the rates between RSUs and vehicles that transfers used.
-        sidelink_rates: the same between vehicles.
-        wires: the RSUs' backhaul.
-    """
-
+    # ``rounds`` when all rounds were done, ``time`` when the run's time had passed, ``caller`` when ``on_round``
+    # ended it, ``traffic`` when there was no more traffic
     ended_by: Literal["rounds", "time", "traffic", "caller"]
     begin_s: float
     time_s: float
     log: SimulationLog
-    channels: Mapping[str, Channel]
-    sidelinks: Mapping[str, Channel]
-    link_rates: RateUse
-    sidelink_rates: RateUse
-    wires: Mapping[str, RsuWire]
+    channels: Mapping[str, Channel]  # channels between RSUs and vehicles
+    sidelinks: Mapping[str, Channel]  # channels between vehicles; the RSU schedules them
+    link_rates: RateUse  # counts of the rates between RSUs and vehicles that transfers used
+    sidelink_rates: RateUse  # the same between vehicles
+    wires: Mapping[str, RsuWire]  # the RSUs' backhaul
 
 
 def simulate(

@@ -147,11 +147,9 @@ class Peers(NoMixing):
 
     An RSU waits for nobody: it takes the newest model that has arrived from each neighbour, or its own where none has,
     and sends the average to all neighbours. While one crosses the wire to a neighbour, only the newest waits.
-
-    Args:
-        weights: each RSU's weights for itself and its neighbours, by their ids; see ``metropolis_hastings``.
     """
 
+    # each RSU's weights for itself and its neighbours, by their ids; see ``metropolis_hastings``
     weights: Mapping[str, Mapping[str, float]]
 
     def __post_init__(self) -> None:

@@ -26,9 +26,6 @@ class JointParticipation(Participation):
     When each has downloaded its model or has ended, the first that is left trains from the mean of the models while the
     others wait; then all upload.
 
-    Args:
-        together: those that share ``work``, this one included, in order of invitation.
-
     Attributes:
         arrived: whether its model has been downloaded.
         trained: whether it has done the training.
@@ -37,7 +34,7 @@ class JointParticipation(Participation):
 
     waiting_needs_energy: ClassVar[bool] = False  # another one's row has the energy of the time that it waits for
 
-    together: list[JointParticipation]
+    together: list[JointParticipation]  # those that share ``work``, this one included, in order of invitation
     arrived: bool = field(default=False, init=False)
     trained: bool = field(default=False, init=False)
     turn: Signal = field(default_factory=Signal, init=False)

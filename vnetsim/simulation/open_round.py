@@ -16,17 +16,12 @@ from vnetsim.simulation.vehicle import Vehicle
 
 @dataclass(kw_only=True)
 class Outbox:
-    """What aggregators report to the event loop, which empties it after every event; false while it is empty.
+    """What aggregators report to the event loop, which empties it after every event; false while it is empty."""
 
-    Args:
-        idle: vehicles whose participation has ended, or that may be invited again.
-        closed: rounds that have closed and are recorded.
-        mixed: whether models of several aggregators were averaged.
-    """
-
+    # vehicles whose participation has ended, or that may be invited again
     idle: list[Vehicle] = field(default_factory=list)
-    closed: list[RoundSummary] = field(default_factory=list)
-    mixed: bool = False
+    closed: list[RoundSummary] = field(default_factory=list)  # rounds that have closed and are recorded
+    mixed: bool = False  # whether models of several aggregators were averaged
 
     def __bool__(self) -> bool:
         return bool(self.idle or self.closed or self.mixed)
@@ -40,25 +35,16 @@ class Outbox:
 
 @dataclass(slots=True, kw_only=True)
 class OpenRound:
-    """The round that is open.
+    """The round that is open."""
 
-    Args:
-        index: from 0; -1 before the first.
-        open_s: when it began (s); if it is held, when it was opened.
-        close_s: when it closes at the latest (s).
-        silos: silos that take part in it.
-        invited: number of participations invited in it.
-        committed: the row number of each committed participation in the log, and its participant, in order of arrival.
-        held: whether it waits for the cloud's model: it invites nobody and does not close.
-    """
-
-    index: int
-    open_s: float
-    close_s: float = math.inf
-    invited: int = 0
-    silos: set[int] = field(default_factory=set)
+    index: int  # from 0; -1 before the first
+    open_s: float  # when it began (s); if it is held, when it was opened
+    close_s: float = math.inf  # when it closes at the latest (s)
+    invited: int = 0  # number of participations invited in it
+    silos: set[int] = field(default_factory=set)  # silos that take part in it
+    # the row number of each committed participation in the log, and its participant, in order of arrival
     committed: list[tuple[int, Participant]] = field(default_factory=list)
-    held: bool = False
+    held: bool = False  # whether it waits for the cloud's model: it invites nobody and does not close
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
         """Return silo and policy's ``figure`` of each update that was not rejected; None for an unreported figure."""

@@ -18,33 +18,20 @@ from vnetsim.storage.rows import Stage
 
 
 class Predicted(NamedTuple):
-    """The rest of a window, as predicted at the invitation (s).
+    """The rest of a window, as predicted at the invitation (s)."""
 
-    Args:
-        straight_s: if the vehicle drives straight on at its present speed; infinite if it stands.
-        history_s: by the mean of earlier windows from the same approach; None before the first.
-    """
-
-    straight_s: float
-    history_s: float | None
+    straight_s: float  # if the vehicle drives straight on at its present speed; infinite if it stands
+    history_s: float | None  # by the mean of earlier windows from the same approach; None before the first
 
 
 class Invitation(NamedTuple):
-    """What a participation begins with.
+    """What a participation begins with."""
 
-    Args:
-        coverage: where the vehicle was invited.
-        base: the model to download.
-        cost: payload and work.
-        predicted: the rest of the window.
-        train_s: how long the whole training takes on board (s).
-    """
-
-    coverage: Coverage
-    base: ModelKey
-    cost: Cost
-    predicted: Predicted
-    train_s: float
+    coverage: Coverage  # where the vehicle was invited
+    base: ModelKey  # the model to download
+    cost: Cost  # payload and work
+    predicted: Predicted  # the rest of the window
+    train_s: float  # how long the whole training takes on board (s)
 
 
 class Owner(Protocol):
@@ -82,10 +69,6 @@ class Participation:
     none does, the owner may ``move`` it: training goes on, and transfers go on over the next RSU. The owner may ``cut``
     it at any time.
 
-    Args:
-        owner: the aggregator that invited it; another one may take it over.
-        work: its training; several participations of a vehicle may share one.
-
     Attributes:
         stage: what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from
             the RSU to the aggregator; the vehicle is done.
@@ -106,8 +89,8 @@ class Participation:
 
     env: simpy.Environment
     invitation: Invitation
-    owner: Owner
-    work: Work = field(default_factory=Work)
+    owner: Owner  # the aggregator that invited it; another one may take it over
+    work: Work = field(default_factory=Work)  # its training; several participations of a vehicle may share one
     coverage: Coverage | None = field(init=False)
     stage: Stage = field(init=False)
     base: ModelKey = field(init=False)

@@ -13,68 +13,46 @@ from vnetsim.storage.rows import Stage
 
 
 class HandoverStep(NamedTuple):
-    """A handover of a participation.
+    """A handover of a participation."""
 
-    Args:
-        time_s: when ``from_rsu_id`` ended to serve the vehicle (s).
-        stage: what the participation was doing before.
-        moved_bytes: what the interrupted stage had moved (B); None if the handover ends the participation.
-        gap_s: how long no RSU served the vehicle (s).
-        policy: the ``handover.policy`` that was applied: ``forward`` where another one could not be.
-    """
-
-    time_s: float
+    time_s: float  # when ``from_rsu_id`` ended to serve the vehicle (s)
     from_rsu_id: str
     to_rsu_id: str
-    stage: Stage
-    moved_bytes: float | None
-    gap_s: float
-    policy: str
+    stage: Stage  # what the participation was doing before
+    moved_bytes: float | None  # what the interrupted stage had moved (B); None if the handover ends the participation
+    gap_s: float  # how long no RSU served the vehicle (s)
+    policy: str  # the ``handover.policy`` that was applied: ``forward`` where another one could not be
 
 
 class Segment(NamedTuple):
-    """A finished or cut stage of a participation.
-
-    Args:
-        rsu_id: the RSU that served it when the segment began; empty outside coverage.
-        moved_bytes: received in a download, sent in an upload, or sent to other vehicles in an exchange (B); of a cut
-            transfer, what arrived.
-    """
+    """A finished or cut stage of a participation."""
 
     stage: Stage
-    rsu_id: str
+    rsu_id: str  # the RSU that served it when the segment began; empty outside coverage
     begin_s: float
     seconds: float
+    # received in a download, sent in an upload, or sent to other vehicles in an exchange (B); of a cut transfer, what
+    # arrived
     moved_bytes: float
 
 
 class Coverage(NamedTuple):
-    """Where a vehicle is served: its window, the RSU's channel and backhaul, and the radio link.
-
-    Args:
-        from_s: when it may begin to send and receive there (s), after the interruption of a handover.
-    """
+    """Where a vehicle is served: its window, the RSU's channel and backhaul, and the radio link."""
 
     window: OpenWindow
     channel: Channel
     backhaul: Backhaul
     link: Link
-    from_s: float
+    from_s: float  # when it may begin to send and receive there (s), after the interruption of a handover
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A vehicle's training on board, which can be interrupted; several participations may share it.
+    """A vehicle's training on board, which can be interrupted; several participations may share it."""
 
-    Args:
-        planned_share: share of the whole training to be done; None before it begins.
-        total_s: how long that takes (s).
-        trained_s: how long the vehicle has trained (s), without a stretch of training under way.
-    """
-
-    planned_share: float | None = None
-    total_s: float = 0.0
-    trained_s: float = 0.0
+    planned_share: float | None = None  # share of the whole training to be done; None before it begins
+    total_s: float = 0.0  # how long that takes (s)
+    trained_s: float = 0.0  # how long the vehicle has trained (s), without a stretch of training under way
     _done_s: float = 0.0
     _begin_s: float = 0.0
 

@@ -24,58 +24,39 @@ LEAST_SHARE = 1e-3
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Vehicle:
-    """A vehicle that was in coverage at least once.
-
-    Args:
-        silo: index of its local data.
-        approach: the sector from which it first entered coverage.
-        earlier: silos of earlier places, with their shares of its data; the rest is from ``silo``.
-        entries: number of windows so far, by RSU.
-        serving: the open window whose RSU serves it; None outside coverage.
-        windows: its open windows, in order of entry.
-        served_by: names of the aggregators for which it takes part; empty while it is idle.
-        computer: on board; None until it is needed.
-        equipped: whether it can take part; if not, ``silo`` and ``approach`` are -1.
-    """
+    """A vehicle that was in coverage at least once."""
 
     id: str
-    silo: int
-    approach: int
-    equipped: bool = True
-    entries: dict[str, int] = field(default_factory=dict)
-    serving: OpenWindow | None = None
-    windows: list[OpenWindow] = field(default_factory=list)
+    silo: int  # index of its local data
+    approach: int  # the sector from which it first entered coverage
+    equipped: bool = True  # whether it can take part; if not, ``silo`` and ``approach`` are -1
+    entries: dict[str, int] = field(default_factory=dict)  # number of windows so far, by RSU
+    serving: OpenWindow | None = None  # the open window whose RSU serves it; None outside coverage
+    windows: list[OpenWindow] = field(default_factory=list)  # its open windows, in order of entry
+    # names of the aggregators for which it takes part; empty while it is idle
     served_by: list[str] = field(default_factory=list)
-    computer: Computer | None = None
+    computer: Computer | None = None  # on board; None until it is needed
+    # silos of earlier places, with their shares of its data; the rest is from ``silo``
     earlier: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OpenWindow:
-    """An open coverage window.
+    """An open coverage window."""
 
-    Args:
-        index: order of entry over all RSUs.
-        earlier_windows: number of windows that this vehicle had at this RSU before.
-        link: its radio link; None until it is needed.
-        train_s: how long the whole training takes on board (s); None until it is needed.
-        transfers_s: duration of download and upload with the whole airtime (s); None if not needed yet or rates change.
-        straight_exit: cache of ``Candidate``: number of path points seen, and the predicted exit straight on (s).
-        invited: whether a participation was started in this window.
-        chance: of the last invitation; see ``Participant``. Not set before the first.
-    """
-
-    index: int
+    index: int  # order of entry over all RSUs
     vehicle: Vehicle
     rsu: Rsu
     path: VehiclePath
-    earlier_windows: int
-    link: Link | None = None
-    train_s: float | None = None
+    earlier_windows: int  # number of windows that this vehicle had at this RSU before
+    link: Link | None = None  # its radio link; None until it is needed
+    train_s: float | None = None  # how long the whole training takes on board (s); None until it is needed
+    # duration of download and upload with the whole airtime (s); None if not needed yet or rates change
     transfers_s: tuple[float, float] | None = None
+    # cache of ``Candidate``: number of path points seen, and the predicted exit straight on (s)
     straight_exit: tuple[int, float] | None = None
-    invited: bool = False
-    chance: float = field(init=False)
+    invited: bool = False  # whether a participation was started in this window
+    chance: float = field(init=False)  # of the last invitation; see ``Participant``. Not set before the first.
 
     @property
     def enter_s(self) -> float:

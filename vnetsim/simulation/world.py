@@ -24,26 +24,19 @@ class World:
     """What all aggregators share.
 
     Random streams have names, so the order in which links and computers are made does not matter.
-
-    Args:
-        begin_s: when the run began (s).
-        cost: returns payload and work of a participation by silo.
-        channels: radio channels, by RSU.
-        sidelinks: channels between vehicles, by the RSU that schedules them.
-        images: training samples by silo; empty if the task does not report them.
-        needed: functions that return models still to be trained or averaged, however old.
     """
 
     env: simpy.Environment
-    begin_s: float
+    begin_s: float  # when the run began (s)
     experiment: Experiment
     streams: Streams
-    cost: Callable[[int], Cost]
+    cost: Callable[[int], Cost]  # returns payload and work of a participation by silo
     radio: Radio
-    channels: Mapping[str, Channel]
-    sidelinks: Mapping[str, Channel]
+    channels: Mapping[str, Channel]  # radio channels, by RSU
+    sidelinks: Mapping[str, Channel]  # channels between vehicles, by the RSU that schedules them
     backhaul: Backhaul
-    images: Mapping[int, int]
+    images: Mapping[int, int]  # training samples by silo; empty if the task does not report them
+    # functions that return models still to be trained or averaged, however old
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
     def needed_models(self) -> tuple[ModelKey, ...]:

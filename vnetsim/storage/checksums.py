@@ -34,12 +34,9 @@ def sha256(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Checksums:
-    """The accepted contents of a folder's files.
+    """The accepted contents of a folder's files."""
 
-    Args:
-        files: digests by path relative to the folder; ``ABSENT`` among them if the file may be missing.
-    """
-
+    # digests by path relative to the folder; ``ABSENT`` among them if the file may be missing
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def during_change(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:

@@ -215,27 +215,16 @@ class ComparisonRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchValues:
-    """Results of one run of a benchmark.
+    """Results of one run of a benchmark."""
 
-    Args:
-        untrained: the metric at the first evaluation, which is before the first round if possible.
-        half: the metric at the last evaluation in the first half of the run; the first evaluation if there is none.
-        final: the metric at the last evaluation; later rounds, cut off by the end of the traffic, are not measured.
-        time_to_target_s: simulated time of the first evaluation that met the target; null if none did.
-        span_s: simulated time of the whole run.
-        commits: number of participations that committed.
-        bytes: bytes over the air, also of transfers cut short.
-        energy_j: energy on board; null if the computers' power is unknown.
-    """
-
-    untrained: float
-    half: float
-    final: float
-    time_to_target_s: float | None
-    span_s: float
-    commits: int
-    bytes: float
-    energy_j: float | None
+    untrained: float  # the metric at the first evaluation, which is before the first round if possible
+    half: float  # the metric at the last evaluation in the first half of the run; the first evaluation if there is none
+    final: float  # the metric at the last evaluation; later rounds, cut off by the end of the traffic, are not measured
+    time_to_target_s: float | None  # simulated time of the first evaluation that met the target; null if none did
+    span_s: float  # simulated time of the whole run
+    commits: int  # number of participations that committed
+    bytes: float  # bytes over the air, also of transfers cut short
+    energy_j: float | None  # energy on board; null if the computers' power is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,14 +239,7 @@ class BenchSeed:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRecord:
-    """A row of a benchmark: an arm on a track, with the software and host that produced it.
-
-    Args:
-        settings: settings that differ from the baseline, by dotted key.
-        code: SHA-256 of the user's code files, by the setting that names them.
-        control: name of the track's control that the arm is; empty for a user's own arm.
-        made: date.
-    """
+    """A row of a benchmark: an arm on a track, with the software and host that produced it."""
 
     track: str
     version: str
@@ -267,10 +249,11 @@ class BenchRecord:
     arm: str
     learner: str
     seeds: list[BenchSeed]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # settings that differ from the baseline, by dotted key
+    # SHA-256 of the user's code files, by the setting that names them
     code: dict[str, str] = field(default_factory=dict)
-    control: str = ""
+    control: str = ""  # name of the track's control that the arm is; empty for a user's own arm
     vnetsim: str = ""
     host: dict[str, str | int | None] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
-    made: str = ""
+    made: str = ""  # date

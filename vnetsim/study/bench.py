@@ -131,21 +131,14 @@ def windows_digest(windows: pl.DataFrame) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArm:
-    """An arm to run on a track.
-
-    Args:
-        label: its name in tables.
-        learner: a name, or ``/path/to/file.py:CLASS``.
-        settings: settings, including the learner's, that differ from the baseline's, by dotted key.
-        control: name of the track's control that this arm is; None if it is none.
-    """
+    """An arm to run on a track."""
 
     track: Track
     task: str
-    label: str
-    learner: str
-    settings: Mapping[str, Any]
-    control: BenchControl | None = None
+    label: str  # its name in tables
+    learner: str  # a name, or ``/path/to/file.py:CLASS``
+    settings: Mapping[str, Any]  # settings, including the learner's, that differ from the baseline's, by dotted key
+    control: BenchControl | None = None  # name of the track's control that this arm is; None if it is none
 
     @property
     def is_baseline(self) -> bool:

@@ -30,29 +30,17 @@ from vnetsim.storage.run_directory import RunDirectory
 
 @dataclass(frozen=True, kw_only=True)
 class CellJob:
-    """A cell to run; can be sent to another process or machine.
+    """A cell to run; can be sent to another process or machine."""
 
-    Args:
-        name: name of its folder.
-        where: its number, the number of cells, and its ``words``, for messages.
-        words: arm, condition and seed.
-        root: folder of the comparison, absolute.
-        experiment: its settings; paths of traffic and plug-in files are relative to ``root``.
-        command: the command line, to be written to ``manifest.json``.
-        timing_only: play the rounds without training.
-        deadline_s: ``time.monotonic()`` from which on it does not begin, or stops at the end of a round.
-        always: whether it begins even after the deadline, so that each call gets further.
-    """
-
-    name: str
-    where: str
-    words: str
-    root: Path
-    experiment: Experiment
-    command: Sequence[str]
-    timing_only: bool
-    deadline_s: float = math.inf
-    always: bool = False
+    name: str  # name of its folder
+    where: str  # its number, the number of cells, and its ``words``, for messages
+    words: str  # arm, condition and seed
+    root: Path  # folder of the comparison, absolute
+    experiment: Experiment  # its settings; paths of traffic and plug-in files are relative to ``root``
+    command: Sequence[str]  # the command line, to be written to ``manifest.json``
+    timing_only: bool  # play the rounds without training
+    deadline_s: float = math.inf  # ``time.monotonic()`` from which on it does not begin, or stops at the end of a round
+    always: bool = False  # whether it begins even after the deadline, so that each call gets further
 
     @property
     def folder(self) -> Path:
@@ -76,19 +64,12 @@ TIME_LIMIT = "the time limit was reached"
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """How a cell ended.
+    """How a cell ended."""
 
-    Args:
-        name: name of its folder.
-        error: why it failed, in one line; empty if it finished.
-        disk_full: whether it failed because the disk is full, so that all others would fail too.
-        unfinished: why it was not run to its end, although it did not fail; else empty.
-    """
-
-    name: str
-    error: str = ""
-    disk_full: bool = False
-    unfinished: str = ""
+    name: str  # name of its folder
+    error: str = ""  # why it failed, in one line; empty if it finished
+    disk_full: bool = False  # whether it failed because the disk is full, so that all others would fail too
+    unfinished: str = ""  # why it was not run to its end, although it did not fail; else empty
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:

@@ -67,21 +67,13 @@ _PASSES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Chosen places.
+    """Chosen places."""
 
-    Args:
-        rsus: see ``vnetsim.Placement``.
-        vehicles: number of all vehicles that were recorded.
-        candidates: all candidates.
-        lanes: polylines of the net, arrays (points, 2) in m; empty without a net.
-        notes: lines for the user.
-    """
-
-    rsus: pl.DataFrame
-    vehicles: int
-    candidates: Sequence[Rsu]
-    lanes: Sequence[Floats]
-    notes: Sequence[str]
+    rsus: pl.DataFrame  # see ``vnetsim.Placement``
+    vehicles: int  # number of all vehicles that were recorded
+    candidates: Sequence[Rsu]  # all candidates
+    lanes: Sequence[Floats]  # polylines of the net, arrays (points, 2) in m; empty without a net
+    notes: Sequence[str]  # lines for the user
 
 
 def place(

@@ -34,21 +34,13 @@ TIMED_NOTE = "Every seed has traffic of its own, drawn with that seed; under eac
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One run: an arm under a condition at a seed.
+    """One run: an arm under a condition at a seed."""
 
-    Args:
-        arm: label of the arm.
-        condition: label of the condition; empty if there is only one.
-        experiment: all settings, except that ``scenario`` is still the one to record, not the recording.
-        traffic: index of its traffic in ``Plan.traffics``.
-        given: dotted keys of the settings that the study and the command line set.
-    """
-
-    arm: str
-    condition: str
-    experiment: Experiment
-    traffic: int
-    given: frozenset[str] = frozenset()
+    arm: str  # label of the arm
+    condition: str  # label of the condition; empty if there is only one
+    experiment: Experiment  # all settings, except that ``scenario`` is still the one to record, not the recording
+    traffic: int  # index of its traffic in ``Plan.traffics``
+    given: frozenset[str] = frozenset()  # dotted keys of the settings that the study and the command line set
 
     @property
     def words(self) -> str:
@@ -74,28 +66,17 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that a study runs.
+    """Everything that a study runs."""
 
-    Args:
-        traffics: the experiments whose traffic is recorded, once each, for the cells to replay.
-        cells: the cells in the order to run them: all arms and conditions at the first seed, then at the next.
-        skipped: the pairs of arm and condition that are not run.
-        interval: see ``vnetsim.storage.records.Interval``.
-        against: the arm that all others are compared with; empty to compare all pairs.
-        arm_settings: dotted keys of settings, except the learner's, that an arm sets, so that arms may differ in them.
-        last_evaluations: number of a metric's last values whose mean is compared.
-        timing_only: play the rounds without training.
-        title: title of the page; empty to make one from scenario and arms.
-        notes: sentences for the page, for example assumptions.
-    """
-
-    traffics: tuple[Experiment, ...]
+    traffics: tuple[Experiment, ...]  # the experiments whose traffic is recorded, once each, for the cells to replay
+    # the cells in the order to run them: all arms and conditions at the first seed, then at the next
     cells: tuple[Cell, ...]
-    skipped: tuple[SkippedEntry, ...]
-    interval: str
-    against: str
+    skipped: tuple[SkippedEntry, ...]  # the pairs of arm and condition that are not run
+    interval: str  # see ``vnetsim.storage.records.Interval``
+    against: str  # the arm that all others are compared with; empty to compare all pairs
+    # dotted keys of settings, except the learner's, that an arm sets, so that arms may differ in them
     arm_settings: tuple[str, ...]
-    last_evaluations: int
-    timing_only: bool
-    title: str
-    notes: tuple[str, ...]
+    last_evaluations: int  # number of a metric's last values whose mean is compared
+    timing_only: bool  # play the rounds without training
+    title: str  # title of the page; empty to make one from scenario and arms
+    notes: tuple[str, ...]  # sentences for the page, for example assumptions

@@ -77,17 +77,14 @@ class Place(NamedTuple):
 class NetFile:
     """A SUMO net file (``.net.xml`` or ``.net.xml.gz``).
 
-    Args:
-        path: the file; None for a recording without a net: it is then empty.
-        place: its place on the Earth; None unless the file gives it in UTM.
-
     Raises:
         InputError: it is missing or not a net.
     """
 
-    path: Path | None
+    path: Path | None  # the file; None for a recording without a net: it is then empty
     _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
     _signalised: dict[str, int] = field(default_factory=dict, init=False)
+    # its place on the Earth; None unless the file gives it in UTM
     place: Place | None = field(default=None, init=False)
     _corners_m: tuple[float, ...] = field(default=(), init=False)
     _lanes: dict[str, Floats] = field(default_factory=dict, init=False)

@@ -29,20 +29,15 @@ EXPLORED, EXPLORED_DECAY, EXPLORED_LEAST = 0.9, 0.98, 0.2
 
 @dataclass(kw_only=True)
 class OortMemory:
-    """State of the policy during one run.
+    """State of the policy during one run."""
 
-    Args:
-        percentile: of the predicted durations, above which a participation is penalised; the pacer moves it.
-        invited: images by vehicle, and whether it was exploited, until its participation ends.
-        achieved: mean v of the exploited silos by round.
-        mean: v over all silos of the last round in which any committed; None before the first.
-        failed: the v that a silo without a commit is taken to have, and the round, by silo.
-    """
-
+    # of the predicted durations, above which a participation is penalised; the pacer moves it
     percentile: float = PERCENTILE
+    # images by vehicle, and whether it was exploited, until its participation ends
     invited: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    achieved: list[float] = field(default_factory=list)
-    mean: float | None = None
+    achieved: list[float] = field(default_factory=list)  # mean v of the exploited silos by round
+    mean: float | None = None  # v over all silos of the last round in which any committed; None before the first
+    # the v that a silo without a commit is taken to have, and the round, by silo
     failed: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def reported(self, candidate: Candidate) -> tuple[float, int] | None:

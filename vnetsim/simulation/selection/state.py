@@ -17,27 +17,20 @@ from vnetsim.storage.tables import CUT_EXIT
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SelectionState:
-    """What all candidates of an aggregator share.
-
-    Args:
-        whole_paths: whether the traffic source gives each path whole at the entry.
-        now_s: time at which candidates are looked at (s); ``advance`` sets it.
-        work_share: share of the training that the pace has planned.
-        losses: by silo, the last reported mean training loss and its round.
-        figures: by silo, the policy's ``figure`` of each update so far and its round.
-        commits: number of accepted updates so far by vehicle.
-        last_round: by vehicle, the latest round that invited it or received its update; set by ``Invitations``.
-        dwells: by RSU and approach, number and total length (s) of the windows that ended so far.
-    """
+    """What all candidates of an aggregator share."""
 
     world: World
-    whole_paths: bool
-    now_s: float = field(init=False)
-    work_share: float = field(init=False)
+    whole_paths: bool  # whether the traffic source gives each path whole at the entry
+    now_s: float = field(init=False)  # time at which candidates are looked at (s); ``advance`` sets it
+    work_share: float = field(init=False)  # share of the training that the pace has planned
+    # by silo, the last reported mean training loss and its round
     losses: dict[int, tuple[float, int]] = field(default_factory=dict)
+    # by silo, the policy's ``figure`` of each update so far and its round
     figures: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
-    commits: Counter[str] = field(default_factory=Counter)
+    commits: Counter[str] = field(default_factory=Counter)  # number of accepted updates so far by vehicle
+    # by vehicle, the latest round that invited it or received its update; set by ``Invitations``
     last_round: dict[str, int] = field(default_factory=dict)
+    # by RSU and approach, number and total length (s) of the windows that ended so far
     dwells: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
     _records_seen: int = 0
 

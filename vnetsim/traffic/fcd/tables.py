@@ -54,48 +54,31 @@ OF_ROWS = ("step", "ids", "x_m", "y_m", "speed_mps", "lanes", "types", "vehicle"
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """When a recording's vehicles are sampled.
+    """When a recording's vehicles are sampled."""
 
-    Args:
-        step_s: time (s) between rows of a vehicle: median over vehicles of each vehicle's median; None if unknown.
-        common: whether all vehicles are sampled at the same instants.
-    """
-
+    # time (s) between rows of a vehicle: median over vehicles of each vehicle's median; None if unknown
     step_s: float | None
-    common: bool
+    common: bool  # whether all vehicles are sampled at the same instants
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FcdPart:
-    """Successive time steps of a recording.
+    """Successive time steps of a recording."""
 
-    Args:
-        time_s: times of the steps (s).
-        where: file and line of each step, for messages.
-        step: for each row (one vehicle in one step) its index into ``time_s``, sorted.
-        ids: vehicle id of each row.
-        x_m: x of each row (m).
-        y_m: y of each row (m).
-        speed_mps: speed of each row (m/s), NaN if missing.
-        lanes: lane of each row, None if not recorded.
-        types: type of each row, None if not recorded.
-        persons_known: whether the recording distinguishes persons from vehicles.
-        vehicle: number of each row's vehicle; ids are numbered in order of first appearance. The table readers leave
-            it empty; ``vnetsim.traffic.fcd.readers`` sets it.
-        clock: when the recording's vehicles are sampled; unknown until ``vnetsim.traffic.fcd.clocks`` sets it.
-    """
-
-    time_s: Floats
-    where: Sequence[str]
-    step: Integers
-    ids: Sequence[str]
-    x_m: Floats
-    y_m: Floats
-    speed_mps: Floats
-    lanes: Sequence[str | None]
-    types: Sequence[str | None]
-    persons_known: bool = True
+    time_s: Floats  # times of the steps (s)
+    where: Sequence[str]  # file and line of each step, for messages
+    step: Integers  # for each row (one vehicle in one step) its index into ``time_s``, sorted
+    ids: Sequence[str]  # vehicle id of each row
+    x_m: Floats  # x of each row (m)
+    y_m: Floats  # y of each row (m)
+    speed_mps: Floats  # speed of each row (m/s), NaN if missing
+    lanes: Sequence[str | None]  # lane of each row, None if not recorded
+    types: Sequence[str | None]  # type of each row, None if not recorded
+    persons_known: bool = True  # whether the recording distinguishes persons from vehicles
+    # number of each row's vehicle; ids are numbered in order of first appearance. The table readers leave it empty;
+    # ``vnetsim.traffic.fcd.readers`` sets it.
     vehicle: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # when the recording's vehicles are sampled; unknown until ``vnetsim.traffic.fcd.clocks`` sets it
     clock: Clock = Clock(step_s=None, common=True)
 
     def between(self, first: int, end: int) -> FcdPart:

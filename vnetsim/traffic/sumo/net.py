@@ -38,19 +38,12 @@ _LONGEST_S = 1800.0
 
 @dataclass(frozen=True)
 class SumoNet:
-    """The net of a started SUMO.
+    """The net of a started SUMO."""
 
-    Args:
-        api: the TraCI connection.
-        config: the ``.sumocfg``.
-        options: SUMO's options from the user's settings, for the run that counts vehicles.
-        progress: shows that the busiest junction is searched; None for no display.
-    """
-
-    api: Any
-    config: Path
-    options: Sequence[str]
-    progress: ProgressDisplay | None
+    api: Any  # the TraCI connection
+    config: Path  # the ``.sumocfg``
+    options: Sequence[str]  # SUMO's options from the user's settings, for the run that counts vehicles
+    progress: ProgressDisplay | None  # shows that the busiest junction is searched; None for no display
 
     @cached_property
     def longest_jump_m(self) -> float:
