@@ -108,10 +108,7 @@ def dimension(unit: str) -> str:
 
 
 def clean(text: object, limit: int = 60) -> str:
-    """Return ``text`` without control characters and lone surrogates, at most ``limit`` long.
-
-    Markup is kept: the writer of HTML or SVG must escape it.
-    """
+    """Return ``text``, cut to ``limit``, without control characters and lone surrogates. Markup stays: escape it."""
     shown = _printable(text)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}\u2026"
 

@@ -46,10 +46,7 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunData:
-    """The data of a run. Tables that the run did not (yet) write are empty.
-
-    Fields that are not listed are the tables of their names.
-    """
+    """The data of a run. Fields without a comment are tables of that name, empty if not written (yet)."""
 
     manifest: ManifestRecord  # ``manifest.json``
     experiment: Experiment  # settings of ``experiment.toml``
@@ -119,10 +116,7 @@ class RunData:
 
     @cached_property
     def spent(self) -> pl.DataFrame:
-        """Resources with one row per participation and per exchange between vehicles, in no order.
-
-        The columns are ``end_s`` (s), ``bytes`` (B, over the air) and ``train_s`` (s, training time on board).
-        """
+        """Resources by participation and exchange: ``end_s`` (s), ``bytes`` over the air, ``train_s`` on board (s)."""
         moved = pl.col("download_bytes") + pl.col("upload_bytes")
         exchanges = self.exchanges.select("end_s", pl.col("bytes").cast(pl.Float64), train_s=pl.lit(0.0))
         return pl.concat([self.participations.select("end_s", moved.alias("bytes"), "train_s"), exchanges])
@@ -150,10 +144,7 @@ class RunData:
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return ``WINDOW_KEY`` (vehicle, RSU, entry), ``exit_s`` and ``columns`` of windows, to join with participations.
-
-    If a key repeats, its first row in the table counts.
-    """
+    """Return ``WINDOW_KEY``, ``exit_s`` and ``columns`` of windows, the first of each key, to join with others."""
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
@@ -185,11 +176,7 @@ def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def load(run: Path) -> RunData:
-    """Read the run directory ``run``, of a finished run or not; paths of windows are read when they are asked for.
-
-    Raises:
-        InputError: ``run`` is no run directory, or one of its files is damaged.
-    """
+    """Read the run directory ``run``, finished or not, paths of windows later; InputError if it is none or damaged."""
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
     if not manifest.rsus:
@@ -280,10 +267,7 @@ def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return the declared series with a finite value, and the training loss by round unless a series is that loss.
-
-    Empty if nothing was measured yet.
-    """
+    """Return measured declared series with a finite value, and the training loss by round unless a series is that."""
     result = []
     names = set()
     for series in run.manifest.series:

@@ -156,10 +156,7 @@ def panel(
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Context in which figures have the report's style; any ``matplotlibrc`` is ignored.
-
-    Matplotlib reads that file from the current folder, which may be untrusted: it could make LaTeX set the labels.
-    """
+    """Context in the report's style without any ``matplotlibrc``: an untrusted folder's could make LaTeX set labels."""
     with rc_context():
         rc_file(_SETTINGS)  # resets all other settings to defaults
         rcParams.update({} if _PDFS.get() is None else _PRINT_SETTINGS)
@@ -201,11 +198,7 @@ def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
 
 
 def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
-    """Draw stacked horizontal bars, and return the length of the longest row.
-
-    Each layer has values, shape (rows,), a label and a colour. ``names`` are the labels of the rows, the first at the
-    top.
-    """
+    """Draw layers of values (rows,), label and colour as stacked horizontal bars; return the longest row's length."""
     before = np.zeros(len(names))
     for values, words, colour in layers:
         ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)
@@ -231,10 +224,7 @@ def group_digits(ax: Axes, axis: str = "y") -> None:
 
 
 def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
-    """Return the figure as an SVG document, always with the same bytes; ``name`` makes its ids unique on a page.
-
-    Within ``print_style``, the figure is also kept as PDF under ``name``.
-    """
+    """Return the figure as SVG, always the same bytes, ids made unique by ``name``; keep a PDF in ``print_style``."""
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         # the reader's fonts draw the glyphs that DejaVu lacks

@@ -35,15 +35,9 @@ CENSORED = "a run that never met it counts with all of its time, so that differe
 
 
 def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
-    """Return the benchmark values of a finished cell.
+    """Return the benchmark values of a finished cell; ``target`` is in the metric's unit, None for no time to it.
 
-    Args:
-        folder: run directory of the cell.
-        metric: name of the compared series.
-        target: in the metric's unit; None for no target, and so no time to it.
-
-    Raises:
-        InputError: the cell does not report the metric, or its files are damaged.
+    InputError if the cell does not report the metric, or is damaged.
     """
     run = load(folder)
     unit = next((one.unit for one in run.manifest.series if one.name == metric), None)

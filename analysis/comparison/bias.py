@@ -25,14 +25,9 @@ _COMPASS = ("north", "east", "south", "west")
 
 
 class Spread:
-    """Shares of the windows, dwell and updates of a condition, by bin.
+    """Shares of windows, dwell and updates of a condition, by bin: ``by_arm`` with a finished cell, and ``together``.
 
-    ``by_arm`` has those of each arm with a finished cell, ``together`` those of all cells; both as returned by ``of``.
-
-    Args:
-        data: the condition.
-        labels: labels of the bins.
-        bins_of: returns the bin of each row of a table from ``windows_with_updates``.
+    ``bins_of`` returns the bin of each row of a table from ``windows_with_updates``.
     """
 
     def __init__(
@@ -61,10 +56,7 @@ def spread_over_speeds(data: ConditionData) -> Spread:
 
 
 def spread_over_directions(data: ConditionData) -> Spread:
-    """Return shares by the direction from which vehicles first came.
-
-    There is a bin for each direction that the settings plan or that occurs; at least one.
-    """
+    """Return shares by the direction from which vehicles first came, of all that are planned or occur; at least one."""
     planned = [int(cell.settings.get("silos.approaches", 0)) for cell in data.cells]
     seen = [int(cell.windows["approach"].max()) + 1 for cell in data.cells if cell.windows.height]  # type: ignore[arg-type]
     bins = max(*planned, *seen, 1)

@@ -136,10 +136,9 @@ class CellData:
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
     def final(self, metric: Metric) -> float | None:
-        """Return the value to compare: one value per run, or the mean of the last ``metric.last`` values of a series.
+        """Return the value to compare: one per run, or the mean of the last ``metric.last``; None if there are too few.
 
-        None if there is no value, or if the series has too few. A mean of several values never includes the untrained
-        model.
+        A mean of several values never includes the untrained model.
         """
         if metric.known is not None:
             return self.figures.get(metric.name)
@@ -221,10 +220,7 @@ class ConditionData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparisonData:
-    """A whole comparison; arms, seeds and conditions are as planned, in the given order.
-
-    ``left_out`` explains in sentences which cells are missing, apart from failed and skipped ones.
-    """
+    """A whole comparison, in the order as planned; ``left_out`` are sentences on missing cells that did not fail."""
 
     record: ComparisonRecord
     arms: tuple[str, ...]

@@ -192,13 +192,9 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
 
 
 def load_comparison(folder: Path) -> ComparisonData:
-    """Read the finished cells of a comparison.
+    """Read the finished cells of a comparison; ``left_out`` names unfinished, altered and other versions' ones.
 
-    Cells that are unfinished, of another version of vnetsim, or damaged or altered since they finished are named in
-    ``left_out``.
-
-    Raises:
-        InputError: ``folder`` is no comparison, no cell is left, one replayed other traffic, or a file is damaged.
+    InputError: ``folder`` is no comparison, no cell is left, one replayed other traffic, or a file is damaged.
     """
     record = _load_record(folder)
     traffics = _load_traffics(folder, record)

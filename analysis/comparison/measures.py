@@ -182,10 +182,7 @@ def measure_table(data: ConditionData, families: Sequence[Family], noun: str) ->
 
 
 def measure_rows(data: ConditionData) -> pl.DataFrame:
-    """Return the rows of the table ``comparison_measures`` of a condition.
-
-    They are the measures of each cell, and the shares of its updates by speed and direction, null without updates.
-    """
+    """Return a condition's rows of ``comparison_measures``: measures and shares of updates of each cell, or null."""
     rows: list[tuple[object, ...]] = []
     spreads = {}
     if any(cell.windows.height for cell in data.cells):
@@ -206,11 +203,7 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
-    """A target and the cells that reached it.
-
-    ``value`` is the mean final value of ``arm``, in the metric's recorded unit. ``reached`` has one row per cell, like
-    the table ``comparison_targets``; values are null for cells that never reached the target.
-    """
+    """The mean final value of ``arm``, in the metric's recorded unit, and who ``reached`` it; null if never."""
 
     metric: Metric
     value: float
@@ -219,11 +212,9 @@ class Target:
 
 
 def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float | None, ...]:
-    """Return when a cell first measured a value at least as good as the target, and its use of resources until then.
+    """Return rounds, simulated time (s), bytes and training time (s) until a cell first met the target; None if never.
 
-    Returns:
-        rounds aggregated before, simulated time (s), and bytes and training time on board (s) of the participations
-        and exchanges that had ended by then; all None if the cell never reached the target.
+    Resources are those of participations and exchanges that had ended by then.
     """
     values = cell.measured(metric.name)
     good = values.filter(pl.col("value") * metric.better >= target * metric.better)
@@ -235,10 +226,7 @@ def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float 
 
 
 def target_of(data: ConditionData) -> Target | None:
-    """Return the target, the worst arm's mean final value of the main metric, and when each cell reached it.
-
-    None if no metric has a preferred direction.
-    """
+    """Return the target, the worst arm's mean final value of the main metric, and who reached it; None without one."""
     metric = data.main
     if metric is None:
         return None
@@ -255,10 +243,7 @@ def target_of(data: ConditionData) -> Target | None:
 
 
 def target_rows(target: Target, noun: str) -> Table:
-    """Return the table of when each arm reached the target: medians over the seeds that reached it.
-
-    Dashes if none did; ``noun`` is the word for an arm.
-    """
+    """Return the table of when each arm reached the target: medians over the seeds that did, dashes without any."""
     metric = target.metric
     rows = []
     for (arm,), found in target.reached.group_by("arm", maintain_order=True):

@@ -50,20 +50,12 @@ def _tiles(data: ComparisonData) -> list[tuple[str, str, str]]:
 
 
 def comparison_tables(folder: Path) -> dict[str, pl.DataFrame]:
-    """Return the tables that ``build_comparison`` would write, by file name without suffix.
-
-    Raises:
-        InputError: see ``build_comparison``.
-    """
+    """Return the tables that ``build_comparison`` would write, by file name without suffix; errors are the same."""
     return Compared(load_comparison(folder)).tables()
 
 
 def comparison_result(folder: Path) -> ComparisonResult:
-    """Return what ``build_comparison`` returns, without writing anything.
-
-    Raises:
-        InputError: see ``build_comparison``.
-    """
+    """Return what ``build_comparison`` returns, without writing anything; errors are the same."""
     data = load_comparison(folder)
     found = Compared(data)
     return _result(folder, data, found, [*_warnings(data, found), *notices_of(data)])
@@ -85,11 +77,8 @@ def _result(folder: Path, data: ComparisonData, found: Compared, warnings: list[
 def build_comparison(folder: Path) -> ComparisonResult:
     """Write ``comparison.html``, its tables as Parquet and CSV, and ``figures/*.svg`` into a comparison's folder.
 
-    The same cells give the same bytes. Figures of conditions and metrics that no longer exist are removed.
-
-    Raises:
-        InputError: ``folder`` is no comparison, no cell has finished, or a file is damaged.
-        RunError: the folder cannot be written.
+    The same cells give the same bytes; figures that no longer exist are removed. InputError: ``folder`` is no
+    comparison, no cell has finished, or a file is damaged. RunError: the folder cannot be written.
     """
     data = load_comparison(folder)
     found, record = Compared(data), data.record

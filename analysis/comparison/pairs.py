@@ -92,10 +92,7 @@ def _sign(found: PairedDifference, p_value: float | None) -> int:
 
 
 class Columns(NamedTuple):
-    """Columns to compare in pairs: ``values`` has shape (seeds, columns), NaN for a missing value.
-
-    ``against`` is the label of the only column with which the others are compared; empty for all pairs.
-    """
+    """Columns to compare, (seeds, columns), NaN if missing: in all pairs, or each with the one labelled ``against``."""
 
     labels: Sequence[str]
     values: NDArray[np.float64]
@@ -150,10 +147,7 @@ def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[C
 
 
 def correct_together(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Return pairs from separate tests with their p-values corrected over all of them (Holm).
-
-    Intervals are unchanged, and so is a p-value of None.
-    """
+    """Return pairs from separate tests with p-values (not None) corrected over all of them (Holm); intervals stay."""
     corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return [pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs]
 

@@ -62,14 +62,7 @@ def _pair_label(pair: ComparedPair) -> str:
 
 
 def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the mean over seeds and the half-width of Student's 95\u202f% interval, by round.
-
-    Args:
-        values: shape (seeds, rounds).
-
-    Returns:
-        both of shape (rounds,); the half-width is None for fewer than three seeds.
-    """
+    """Return mean and half-width of Student's 95 % interval, (rounds,), of (seeds, rounds); None below three seeds."""
     mean = values.mean(axis=0)
     seeds = len(values)
     if seeds < LEAST_SEEDS:
@@ -78,10 +71,7 @@ def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64],
 
 
 def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rounds at which all cells of an arm measured a metric, and the values, shape (seeds, rounds).
-
-    Both are empty if there is no such round.
-    """
+    """Return the rounds at which all cells of an arm measured a metric, and the values, shape (seeds, rounds)."""
     tables = [cell.measured(metric.name) for cell in data.of(arm)]
     found = [dict(table.select("round", "value").iter_rows()) for table in tables]
     rounds = sorted(set.intersection(*(set(values) for values in found))) if found else []
@@ -90,10 +80,7 @@ def curve(data: ConditionData, arm: str, metric: Metric) -> tuple[NDArray[np.int
 
 
 def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.int64]) -> tuple[Reals, Reals]:
-    """Return simulated time (s) and bytes over the air at which a metric was measured, means over seeds.
-
-    ``rounds`` are those of ``curve``; both results have shape (rounds,).
-    """
+    """Return simulated time (s) and bytes over the air at the ``rounds`` of ``curve``, means over seeds, (rounds,)."""
     seconds, moved = [], []
     for cell in data.of(arm):
         measured = cell.measured(metric.name).filter(pl.col("round").is_in(rounds.tolist()))
@@ -103,10 +90,7 @@ def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.i
 
 
 def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
-    """Draw a metric over rounds, time and bytes: one line per arm, the mean over seeds with its 95 % interval.
-
-    Not drawn if it was measured only once. ``noun`` is the word for an arm.
-    """
+    """Draw a metric over rounds, time and bytes, if measured twice: a line per arm, mean over seeds, 95 % interval."""
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
@@ -156,10 +140,7 @@ def _curves(
 
 
 def overview_panel(data: ComparisonData, metric: Metric, name: str) -> Panel:
-    """Draw the compared values of a metric: one row per condition, one dot per arm, with the 95 % interval.
-
-    An arm has no dot under a condition where it has no finished cell.
-    """
+    """Draw a metric's compared values: one row per condition, one dot with a 95 % interval per arm with cells there."""
     conditions, arms = data.measuring(metric)
     labels = [shortened(condition.name, _LABEL) for condition in conditions]
     columns = 4 if max(map(len, arms)) < 16 else 2
@@ -205,8 +186,7 @@ def difference_panel(
 ) -> Panel:
     """Draw paired differences: one row per pair with one dot per seed, the mean and its interval.
 
-    ``labels`` replace the pairs' own names. They are written above the rows if the figure is not ``wide``. ``noun`` is
-    the word for what is compared.
+    ``labels`` replace the pairs' own names, above the rows if not ``wide``; ``noun``: the word for what is compared.
     """
     labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
     row_in = _ROW_IN if wide else 0.5
@@ -241,10 +221,7 @@ def difference_panel(
 
 
 def outcome_panel(data: ConditionData, name: str, noun: str) -> Panel:
-    """Draw the shares of participations by outcome, one bar per arm; arms without any are left out.
-
-    ``noun`` is the word for an arm.
-    """
+    """Draw the shares of participations by outcome, one bar per arm that has any; ``noun`` is the word for an arm."""
     totals = {arm: sum((cell.outcomes.get(key, 0) for cell in data.of(arm) for key in OUTCOMES), 0)
               for arm in data.present}  # fmt: skip
     kept = [arm for arm in data.present if totals[arm]]

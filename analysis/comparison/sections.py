@@ -53,10 +53,7 @@ _MOST_DRAWN, _MOST_NARROW = 40, 8
 
 
 class Compared:
-    """The content of a comparison's page.
-
-    All pairs are compared when it is made; methods return sections, tables and lines.
-    """
+    """The content of a comparison's page: all pairs, compared when made; methods return sections, tables and lines."""
 
     def __init__(self, data: ComparisonData) -> None:
         conditions = data.conditions
@@ -90,10 +87,7 @@ class Compared:
         return few and self.main is not None and metric.same(self.main)
 
     def lead(self) -> Section | None:
-        """Return the first picture, the main metric's values and differences; None if no pair was compared.
-
-        It shows at most 40 differences, and its caption says if there are more.
-        """
+        """Return the first picture: the main metric's values and first 40 differences; None if no pair was compared."""
         data, metric, families = self.data, self.main, self._main_families()
         if metric is None:
             return None
@@ -133,10 +127,7 @@ class Compared:
         }
 
     def first_words(self) -> list[str]:
-        """Return sentences on the vehicles that drove past and on the outcomes of invitations.
-
-        Empty if there were neither.
-        """
+        """Return sentences, if any, on the vehicles that drove past and on the outcomes of invitations."""
         learning = not self.data.record.timing_only
         return [line for line in (who_drove_past(self.data), *what_decided(self.runs, learning=learning)) if line]
 
@@ -307,10 +298,7 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Return [first picture, overview], the comparison of conditions, and a list of sections per condition.
-
-        First picture and overview may be None.
-        """
+        """Return [first picture or None, overview or None], the comparison of conditions, and sections by condition."""
         several = len(self.data.conditions) > 1
         with styled():
             return (

@@ -39,10 +39,7 @@ _ROUNDING = 1e-12
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
-    """Return the table ``comparison``: one row per finished cell and metric.
-
-    Metrics equal for all arms are included if they have one value per run.
-    """
+    """Return the table ``comparison``, a row per cell and metric; metrics equal for all arms if one value per run."""
     rows = [
         (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
          cell.final(metric), metric.last,
@@ -55,11 +52,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
 
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
-    """Return the table ``comparison_differences``: one row per pair and metric.
-
-    NaN and infinite values become null. The last column is the arm or condition resolved to be higher; empty if none
-    is.
-    """
+    """Return the table ``comparison_differences``, a row per pair and metric: null for NaN, "" if none is higher."""
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          pair.found.mean, pair.found.deviation, pair.found.method, pair.tests, pair.found.low, pair.found.high,
@@ -144,10 +137,7 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return the metrics with a preferred direction, or all metrics if none has one; each once.
-
-    If no metric can be compared, return those that are equal for all arms.
-    """
+    """Return metrics with a preferred direction, else all, else those equal for all arms; each once."""
     for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
         known: dict[tuple[str, str], Metric] = {}
         for metric in (metric for metrics in found for metric in metrics):
@@ -178,10 +168,7 @@ def _arms_by_condition(
 
 
 def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
-    """Return the table of arms by condition: mean and standard deviation over seeds, and the verdict.
-
-    Verdicts compare with the reference arm, or with the first arm if there is none.
-    """
+    """Return arms by condition: mean and deviation over seeds, and the verdict against reference or first arm."""
     first = data.against or data.arms[0]
 
     def cell(one: ConditionData, arm: str) -> str:
@@ -199,13 +186,7 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
 
 
 def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
-    """Return the table of mean and standard deviation of metrics by condition, if the study has exactly one arm.
-
-    The longer of conditions and metrics becomes rows.
-
-    Raises:
-        ValueError: there are several arms.
-    """
+    """Return mean and deviation of metrics by condition, the longer as rows; ValueError if there is not one arm."""
     (arm,) = data.arms
     lines = [
         (shortened(one.name), count(len(one.cells)), *(spread(one.values(metric, arm)) for metric in metrics))
@@ -235,10 +216,9 @@ def traffic_table(data: ComparisonData) -> Table:
 def terminal_tables(
     data: ComparisonData, families: Sequence[Family], runs: Sequence[ArmRuns], unmet: Sequence[str]
 ) -> list[Table]:
-    """Return the tables for the terminal: outcomes of invitations, then values and differences by metric.
+    """Return the terminal's tables: invitations with ``unmet`` as note, then values and differences by metric.
 
-    ``unmet`` are lines for the note of the first table, which is missing if nobody was invited. At most
-    ``MOST_METRICS`` metrics and ``MOST_PAIRS`` pairs per metric are shown.
+    At most ``MOST_METRICS`` metrics and ``MOST_PAIRS`` pairs per metric are shown.
     """
     tables = []
     if any(one.invitations.total for one in runs):
@@ -282,10 +262,7 @@ def _terminal_differences(metric: Metric, families: Sequence[Family], of: str) -
 
 
 def notes_of(data: ComparisonData, families: Sequence[Family]) -> list[str]:
-    """Return notes on the terminal's tables, one line each.
-
-    They are on equal and untested metrics, on the tests used, and on metrics that only the page has.
-    """
+    """Return a line each on equal and untested metrics, on the tests, and on metrics that only the page has."""
     lines = equal_of(data) + untested_of(data)
     if pairs := [pair for family in families for pair in family.pairs]:
         corrected = any(pair.tests > 1 for pair in pairs)

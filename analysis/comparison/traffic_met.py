@@ -44,10 +44,7 @@ _BANDWIDTH = {"tr37885": "radio.bandwidth_hz", "constant": "radio.rate_bps"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRuns:
-    """The finished cells of an arm under a condition, and the outcomes of all their invitations.
-
-    ``condition`` is empty if there is only one.
-    """
+    """An arm's finished cells and all their invitations under a condition, which is empty if there is only one."""
 
     arm: str
     condition: str
@@ -66,10 +63,7 @@ class ArmRuns:
 
     @property
     def dwell(self) -> Dwell | None:
-        """Dwell in the recorded traffic; None if it is unknown, or if no vehicle leaves coverage.
-
-        If the cells replayed several recordings, it is that of the middle one, in order of dwell.
-        """
+        """Dwell in the recorded traffic, the middle of several; None if unknown, or if no vehicle leaves coverage."""
         known = [cell.traffic.dwell for cell in self.cells if cell.traffic.dwell is not None]
         left = sorted((one for one in known if one.cut < one.windows), key=lambda one: one.at_least_s)
         return left[len(left) // 2] if left else None
@@ -81,10 +75,7 @@ class ArmRuns:
 
     @property
     def hardly_lost(self) -> bool:
-        """Whether less than ``LEAST_LOST`` of the invitations were lost to the road.
-
-        False without invitations, or if no vehicle leaves coverage.
-        """
+        """Whether less than ``LEAST_LOST`` of invitations were lost to the road; False without, or if nobody leaves."""
         return self.dwell is not None and self.invitations.road_share < LEAST_LOST
 
     @property
@@ -105,10 +96,7 @@ def _bound_s(dwell: Dwell) -> float:
 
 
 def arm_runs(data: ComparisonData) -> list[ArmRuns]:
-    """Return the runs of each arm with finished cells, by condition.
-
-    ``condition`` is empty if there is only one condition.
-    """
+    """Return the runs of each arm with finished cells, by condition (empty if there is only one)."""
     several = len(data.conditions) > 1
     return [
         ArmRuns(
@@ -123,10 +111,7 @@ def arm_runs(data: ComparisonData) -> list[ArmRuns]:
 
 
 def who_drove_past(data: ComparisonData) -> str:
-    """Return a sentence on the number of vehicles in a run and their median time in range.
-
-    Empty if there were no vehicles, or if no dwell is known.
-    """
+    """Return a sentence on the vehicles in a run and their median time in range; empty if either is unknown."""
     vehicles = [cell.vehicles for cell in data.cells if cell.vehicles]
     dwells = [cell.traffic.dwell for cell in data.cells if cell.traffic.dwell is not None]
     if not vehicles or not dwells:
@@ -145,10 +130,7 @@ def _span(ends: Sequence[str]) -> str:
 
 
 def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
-    """Return sentences on the outcomes of invitations: one per arm, or one for all if there are more than four.
-
-    Arms without invitations are left out; ``learning`` adds how many updates came from blurred images.
-    """
+    """Return a sentence on each arm's invitations, on all together from five arms on; ``learning`` adds blur."""
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
         lines = []
@@ -170,10 +152,9 @@ def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
 
 
 def decided_table(runs: Sequence[ArmRuns], title: str, noun: str, *, learning: bool) -> Table:
-    """Return the table of outcomes of invitations by arm, over all its cells.
+    """Return the outcomes of invitations by arm, over all its cells; ``learning`` adds columns on blur.
 
-    Outcomes that never occurred have no column, except committed, left and rule. ``learning`` adds columns on blur;
-    ``noun`` is the word for an arm.
+    Outcomes that never occurred have no column, except committed, left and rule.
     """
     ends = {"committed": ("committed",), "left": ROAD, "exchange": EXCHANGE, "rule": RULE,
             "at end": ("unfinished",), "rejected": ("rejected",)}  # fmt: skip

@@ -18,11 +18,7 @@ _MOST_NAMED = 3
 
 
 class Family(NamedTuple):
-    """The pairs compared in one metric, under one condition or for one arm.
-
-    ``compared`` is ``arms``, and ``within`` is their condition (empty if there is only one); or it is ``conditions``,
-    and ``within`` is their arm.
-    """
+    """The pairs compared in one metric: ``arms`` within a condition (empty if alone), or ``conditions`` of an arm."""
 
     compared: str
     within: str
@@ -37,10 +33,7 @@ def pairs_in(families: Sequence[Family], condition: str, metric: Metric) -> Sequ
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
-    """Return the unit of a difference, with a space in front and, if asked, in brackets; empty without a unit.
-
-    Differences of percentages are in points.
-    """
+    """Return a difference's unit with a space in front, if asked in brackets, points for %; empty without one."""
     unit = "points" if metric.unit == "%" else metric.dimension
     return unit and (f" ({unit})" if brackets else f" {unit}")
 
@@ -56,10 +49,7 @@ def p_words(p_value: float) -> str:
 
 
 def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
-    """Return mean difference, interval, corrected p-value and smallest resolved difference, as texts.
-
-    Differences are in the unit shown. A dash is an unknown value; an infinite interval is "unbounded".
-    """
+    """Return difference, interval (perhaps "unbounded"), corrected p and smallest resolved, as shown; dash: unknown."""
     found, interval = pair.found, "unbounded"
     if found.bounded:
         interval = f"{_short(found.low * metric.factor)} to {_short(found.high * metric.factor)}"
@@ -75,10 +65,7 @@ def level_words(pairs: Sequence[ComparedPair]) -> str:
 
 
 def corrected_words(pairs: Sequence[ComparedPair]) -> str:
-    """Return sentences on the number of tests for which p-values and intervals are corrected.
-
-    Empty if fewer than two pairs were tested.
-    """
+    """Return sentences on the number of tests for which p and intervals are corrected; empty for fewer than two."""
     tests = max((pair.tests for pair in pairs), default=0)
     if tests < 2:
         return ""
@@ -106,11 +93,7 @@ def spread_words(seeds: int) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str]:
-    """Return verdicts in sentences: resolved pairs, at most three, then the numbers of all others.
-
-    The others are further resolved, withheld and unresolved pairs; a single unresolved pair is named, with its
-    difference. Empty without pairs.
-    """
+    """Return sentences on pairs, if any: up to three resolved, the numbers of others, a single unresolved by name."""
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -144,10 +127,9 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
 
 
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare the arms under each condition with its metric; return one family per item of ``shown``.
+    """Compare the arms under each condition with its metric: a family per item, without pairs if no seed changes it.
 
-    P-values and intervals are corrected over the pairs of all families. A family has no pairs if no seed changes its
-    metric, see ``varies``.
+    P-values and intervals are corrected over the pairs of all families.
     """
     columns = []
     for one, metric in shown:
@@ -211,10 +193,9 @@ def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
 
 
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
-    """Return the verdict on an arm against ``first``: higher, lower, not resolved or withheld.
+    """Return the verdict on an arm against ``first``: higher, lower, not resolved or withheld; empty if not compared.
 
-    If the seeds are too few for a test, return their number and ``seeds``, the planned one. Empty if the two were not
-    compared, or are the same arm.
+    If the seeds are too few for a test, it is their number of the planned ``seeds``.
     """
     pair = next((one for one in pairs if {one.first, one.second} == {first, arm} and arm != first), None)
     if pair is None:

@@ -19,10 +19,7 @@ def equal_words(metrics: Sequence[Metric], noun: str) -> str:
 
 
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
-    """Return the warnings, each one or two sentences; a warning for several conditions appears once.
-
-    ``families`` are all compared pairs; without them, seeds and differences are not checked.
-    """
+    """Return the warnings, each once for all its conditions; without ``families``, none on seeds and differences."""
     failed = data.record.failed.items()
     lines = [f"The cell {clean(name, 90)} failed and is missing here: {clean(why, 400)}" for name, why in failed]
     if more := len(lines) - MOST_NAMED:
@@ -46,10 +43,7 @@ def notices_of(data: ComparisonData) -> list[str]:
 
 
 def equal_of(data: ComparisonData) -> list[str]:
-    """Return lines on metrics that are equal for all arms; empty if there are none.
-
-    If a condition has a main metric, only those with a preferred direction.
-    """
+    """Return lines, if any, on metrics equal for all arms; with a main metric, only on those with a direction."""
 
     def say(condition: ConditionData) -> Iterator[str]:
         """Yield the line on one condition, if any."""
@@ -173,10 +167,7 @@ def _warn_other_settings(data: ConditionData, noun: str) -> Iterator[str]:
 
 
 def what_differs(data: ComparisonData, across: Family) -> str:
-    """Return a sentence on the settings, traffic and RSUs in which the compared conditions differ.
-
-    ``across`` is the family of conditions of one arm. Pairs without a common seed are left out.
-    """
+    """Return a sentence on settings, traffic and RSUs that differ between one arm's conditions at a common seed."""
     entries = ((cell.entry, cell) for cell in data.cells)
     cells = {(entry.condition, entry.seed): cell for entry, cell in entries if entry.arm == across.within}
     found: dict[str, list[str]] = {}

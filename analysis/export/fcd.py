@@ -29,13 +29,10 @@ _COLUMNS = {
 def export_fcd(folder: Path, to: Path) -> Path:
     """Write the positions of vehicles in coverage at every step of the traffic to ``to``, and return ``to``.
 
-    Columns are named as in SUMO. Positions outside coverage, lanes and angles are not known. Entry and exit lie
-    between steps and are not written; neither are windows that contain no step.
-
-    Raises:
-        InputError: ``folder`` is no run, is damaged, or its traffic has no steps; ``to`` exists, or its suffix is not
-            ``.xml``, ``.csv`` or ``.parquet``.
-        RunError: ``to`` cannot be written.
+    Columns are named as in SUMO. Positions outside coverage, lanes and angles are not known. Entry and exit lie between
+    steps and are not written; neither are windows that contain no step. InputError: ``folder`` is no run, is damaged,
+    or has no steps; ``to`` exists, or has another suffix than ``.xml``, ``.csv``, ``.parquet``. RunError: it cannot be
+    written.
     """
     if to.suffix not in _WRITERS:
         raise InputError(f"{to}: expected a file that ends in {', '.join(_WRITERS)}.")

@@ -30,10 +30,7 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def settings_tables(runs: Runs) -> list[Table]:
-    """Return tables of the settings that all runs share and, if there are any, of those that differ.
-
-    Scenario, seed and RSU may differ without being listed.
-    """
+    """Return tables of the settings that all runs share, and of others, if any, but scenario, seed and RSU."""
     settings = {label: settings_of(run) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
     rows = {key: [value_words(one.get(key, "")) or "none" for one in settings.values()] for key in keys}
@@ -45,10 +42,7 @@ def settings_tables(runs: Runs) -> list[Table]:
 
 
 def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | None) -> str:
-    """Return the paragraph on traffic, learners, settings and the comparison.
-
-    ``traffics`` are the recordings that a comparison replayed, or the only run itself; ``compared`` is None for a run.
-    """
+    """Return the paragraph on traffic (what a comparison replayed, or the run), learners, settings and comparison."""
     first = next(iter(runs.values()))
     lines = [f"Simulated with vnetsim {first.manifest.vnetsim} [@vnetsim]."]
     for run in traffics[:_MOST_TRAFFICS]:

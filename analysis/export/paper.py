@@ -53,11 +53,7 @@ Files = dict[str, bytes]
 
 
 def runs_of(folder: Path) -> Runs:
-    """Return a run, or one finished cell per arm and condition of a comparison, by label.
-
-    Raises:
-        InputError: ``folder`` is neither a run nor a comparison, no cell has finished, or a file is damaged.
-    """
+    """Return a run, or a finished cell per arm and condition, by label; InputError if there is none, or damage."""
     return (
         _one_cell_each(folder, load_comparison(folder))
         if RunDirectory(folder).holds(COMPARISON)
@@ -74,11 +70,9 @@ def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
 
 
 def export_paper(folder: Path, to: Path) -> Path:
-    """Write the parts of a paper on a run or a comparison into the folder ``to``, and return ``to``.
+    """Write the parts of a paper on a run or a comparison into the new folder ``to``, and return ``to``.
 
-    Raises:
-        InputError: ``folder`` is neither a run nor a comparison, or is damaged; or ``to`` is not empty.
-        RunError: ``to`` cannot be written.
+    InputError: ``folder`` is neither or damaged, or ``to`` is not empty. RunError: it cannot be written.
     """
     refuse_what_is_there(to)
     files = _comparison_files(folder) if RunDirectory(folder).holds(COMPARISON) else _run_files(folder)
@@ -153,11 +147,7 @@ def _all_files(
 
 
 def refuse_what_is_there(to: Path) -> None:
-    """Check that ``to`` is missing or an empty folder.
-
-    Raises:
-        InputError: it is a file, or a folder that is not empty.
-    """
+    """Refuse a file, or a folder that is not empty, with InputError."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise InputError(f"{to}: there is something already; name a new folder.")
 

@@ -18,14 +18,10 @@ _SHOWN = (bool, int, float, str)
 
 
 def export_tensorboard(folder: Path, to: Path) -> Path:
-    """Write event files of a run, or of each started cell of a comparison, and return ``to``.
+    """Write event files of a run, or of each started cell of a comparison into its own folder, and return ``to``.
 
-    Each cell gets a folder in ``to``. The step is the number of aggregated rounds; the wall time is the simulated time
-    (s).
-
-    Raises:
-        InputError: ``folder`` is neither a run nor a comparison, or is damaged; ``to`` is not empty; or tensorboardX
-            is not installed.
+    The step is the number of aggregated rounds, the wall time the simulated time (s). InputError: ``folder`` is neither
+    or damaged, ``to`` is not empty, or tensorboardX is not installed.
     """
     try:
         import tensorboardX  # noqa: F401, PLC0415 - optional

@@ -87,12 +87,7 @@ class TrackTraces:
 
 
 def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
-    """Write the traces of ``tracks`` into the folder ``to``, the card last, and return ``to``.
-
-    Raises:
-        InputError: ``to`` is not empty, or a run is damaged.
-        RunError: ``to`` cannot be written.
-    """
+    """Write the traces of ``tracks`` into the new folder ``to``, the card last; errors are as in ``export_paper``."""
     refuse_what_is_there(to)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _COLUMNS}
     dates = []

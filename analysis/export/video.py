@@ -79,12 +79,9 @@ def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
     """Write the playback of a run or of recorded traffic as a video to ``to``, and return ``to``.
 
     Memory is bounded for runs of any length: a video lasts at most ``LONGEST_S``, its frames are drawn one by one, and
-    of many windows only those of every k-th vehicle are shown, as the frames say.
-
-    Raises:
-        InputError: ``folder`` is no run or is damaged; no vehicle was in coverage; ``to`` exists, has another suffix
-            than ``.mp4``, ``.webp`` or ``.gif``, or needs the program ffmpeg, which is missing.
-        RunError: ffmpeg failed, or ``to`` cannot be written.
+    of many windows only those of every k-th vehicle are shown, as the frames say. InputError: ``folder`` is no run,
+    damaged or without a vehicle; ``to`` exists, has another suffix than ``.mp4``, ``.webp`` or ``.gif``, or needs
+    ffmpeg, which is missing. RunError: ffmpeg failed, or ``to`` cannot be written.
     """
     if to.suffix not in FRAMES_PER_S:
         raise InputError(f"{to}: expected a file that ends in {', '.join(FRAMES_PER_S)}.")

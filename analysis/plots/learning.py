@@ -141,10 +141,7 @@ def draw_accuracy(ax: Axes, run: RunData) -> bool:
 
 
 def series_panels(run: RunData) -> list[Panel]:
-    """Draw every declared series; series with the same unit and group share a figure.
-
-    If nothing was measured, return one panel without a figure.
-    """
+    """Draw every declared series, those of one unit and group together; a panel without a figure if there is none."""
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves(run):
         groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)

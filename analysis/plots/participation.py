@@ -83,11 +83,7 @@ class Bar(NamedTuple):
 
 
 def phases(run: RunData) -> tuple[Bar, ...]:
-    """Return the phases of a participation as bars, in the order in which this run has them.
-
-    Waiting and exchange are only included if a participation spent time on them. They come after the download if the
-    learner exchanges before training, else between training and upload.
-    """
+    """Return a participation's phases as bars, in this run's order; waiting and exchange only if they took time."""
     download = Bar("download_s", "download", BLUE)
     training, upload = Bar("train_s", "training", ORANGE), Bar("upload_s", "upload", SKY)
     if not run.participations.select(pl.col("wait_s", "exchange_s").fill_null(0).max()).sum_horizontal().item():
@@ -120,10 +116,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw the first 40 windows as rows: coverage, participation by outcome, and borders between phases.
-
-    They are windows with an invitation, or any windows if nobody was invited.
-    """
+    """Draw 40 windows as rows, with an invitation if there are any: coverage, outcome, and borders between phases."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
@@ -205,10 +198,7 @@ def outcome_panel(run: RunData) -> Drawn:
 
 @panel("weights", "Aggregation weight against speed")
 def weight_panel(run: RunData) -> Drawn:
-    """Draw each update's weight, relative to equal weights, against speed at entry.
-
-    Not drawn if all updates of each round have equal weights.
-    """
+    """Draw each update's weight, relative to equal ones, against speed at entry; not if all are equal."""
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
     rows = rows.with_columns(n=pl.len().over("aggregator", "round")).with_columns(
         relative=pl.col("weight") * pl.col("n")

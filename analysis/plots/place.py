@@ -93,10 +93,10 @@ def map_axes(
     above_in: float = 0.52,
     beside_in: float = 0.12,
 ) -> tuple[Figure, Axes]:
-    """Return a figure with lanes and RSU discs in equal scale, and its axes.
+    """Return a figure with lanes and discs in equal scale, and its axes; by default of all discs.
 
-    ``extent`` is x_min, x_max, y_min, y_max (m); None shows all discs. ``above_in`` and ``beside_in`` leave room (in)
-    for a legend and a colour bar.
+    ``extent`` is x_min, x_max, y_min, y_max (m); ``above_in`` and ``beside_in`` are room (in) for legend and colour
+    bar.
     """
     extent = extent or _extent(run)
     aspect = (extent[1] - extent[0]) / (extent[3] - extent[2])

@@ -40,14 +40,9 @@ _MOST_COLOURS = len(CYCLE) - 1
 
 
 def successions(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the successions: pairs of a vehicle's consecutive windows at different RSUs.
+    """Return pairs of a vehicle's consecutive windows at different RSUs: ``vehicle_id``, ``rsu_id``, ``next_rsu_id``.
 
-    Args:
-        windows: the table ``windows``.
-
-    Returns:
-        one row per succession: ``vehicle_id``, ``rsu_id``, ``next_rsu_id``, and ``gap_s``, the time without coverage
-        between the two windows (s), negative if they overlap.
+    ``gap_s`` is the time without coverage between the two windows (s), negative if they overlap.
     """
     mine = pl.col("vehicle_id") == pl.col("vehicle_id").shift(-1)
     return (
@@ -150,10 +145,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw the main result of each RSU's model over time, and below the models' distance from their mean.
-
-    Only for runs with several models; not drawn if none of these was evaluated.
-    """
+    """Draw the main result of each RSU's model over time, if measured, and below their distance from their mean."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])

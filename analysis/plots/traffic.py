@@ -156,10 +156,7 @@ def speed_panel(run: RunData) -> Drawn:
 
 
 def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
-    """Draw the dwell times of windows; those cut off at either end have another colour.
-
-    Returns the median dwell, and the end of the axis (s). There must be windows.
-    """
+    """Draw the dwell times of windows (at least one), cut ones apart; return their median and the axis's end (s)."""
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = (run.windows["exit_cause"].is_in(CUT_EXIT) | run.windows["entry_cause"].is_in(CUT_ENTRY)).to_numpy()
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)

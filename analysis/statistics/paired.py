@@ -135,10 +135,7 @@ def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
 
 
 def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
-    """Return the smallest d_z that ``count`` pairs resolve with the power ``POWER``; None if they resolve none.
-
-    ``student``: see ``power_of``.
-    """
+    """Return the smallest d_z that ``count`` pairs resolve with ``POWER``, or None; ``student``: see ``power_of``."""
     if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
         return None
     return float(
@@ -161,10 +158,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float] | None:
-    """Return the range that contains observed over true standard deviation in 90 % of samples.
-
-    ``count`` is the number of normal values; None for fewer than two.
-    """
+    """Return the 90 % range of observed over true standard deviation of normal values; None for fewer than two."""
     if count < 2:
         return None
     low, high = np.sqrt(stats.chi2.ppf((0.05, 0.95), count - 1) / (count - 1))

@@ -27,13 +27,9 @@ LEAST_FOR_RATES_S = 600.0
 
 
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per coverage window with participations, in order of entry.
+    """Return ``speed_kmh``, ``approach``, ``dwell_s`` and ``updates`` by window with participations, in order of entry.
 
-    The arguments are the tables of the same names. A window missing in ``windows`` ends with its last participation.
-
-    Returns:
-        ``speed_kmh`` at entry, ``approach`` (sector from which the vehicle first came), ``dwell_s``, and ``updates``,
-        the number of updates that were aggregated with a weight above 0.
+    Updates were aggregated with a weight above 0. A window missing in ``windows`` ends with its last participation.
     """
     return (
         participations.group_by(WINDOW_KEY, maintain_order=True)
@@ -55,15 +51,9 @@ def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) ->
 
 
 def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str, Floats]:
-    """Return how ``windows``, ``dwell_s`` (time in coverage) and ``updates`` spread over bins.
+    """Return how ``windows``, ``dwell_s`` and ``updates`` spread over bins, shape (bins,), each with sum 1, or all 0.
 
-    Args:
-        table: from ``windows_with_updates``.
-        index: bin of each row, in [0, bins).
-        bins: number of bins.
-
-    Returns:
-        arrays of shape (bins,), each with the sum 1, or all 0 if there is nothing to share.
+    ``index`` is the bin, in [0, bins), of each row of a table from ``windows_with_updates``.
     """
     weights = {"windows": np.ones(table.height)} | {name: table[name].to_numpy() for name in ("dwell_s", "updates")}
     totals = {name: np.bincount(index, values, bins) for name, values in weights.items()}
@@ -71,10 +61,7 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str
 
 
 def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
-    """Return the edges (km/h) of at most eight equally wide bins that contain all speeds.
-
-    Without speeds, return those of one bin.
-    """
+    """Return the edges (km/h) of at most eight equally wide bins that contain all speeds; of one without speeds."""
     if not len(speeds_kmh):
         return np.array([0.0, _WIDTHS_KMH[0]])
     low, high = float(speeds_kmh.min()), float(speeds_kmh.max())
@@ -94,21 +81,13 @@ def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
 def run_measures(
     participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame, *, span_s: float, silos: int
 ) -> dict[str, float | None]:
-    """Return the measures of a run by name; None for one that is not defined.
+    """Return the measures of a run, of ``span_s`` (s) and ``silos``, from its tables, by name; None if not defined.
 
-    Args:
-        participations: the table ``participations``.
-        windows: the table ``windows``.
-        rounds: the table ``rounds``.
-        span_s: simulated time from the run's beginning to its end (s).
-        silos: number of silos.
-
-    Returns:
-        ``commits``; ``commits_per_h`` in simulated time (1/h), None for runs shorter than ``LEAST_FOR_RATES_S``;
-        ``bytes_per_commit``, all bytes over the air per commit (B);
-        ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of participations that did not commit, with the exchanges they
-        sent, and their shares of the totals, ``..._share``, in [0, 1]; ``gini`` of the commits over all silos, in
-        [0, 1); ``contested_share``, see the function; ``fluctuation`` of the training loss.
+    ``commits``; ``commits_per_h`` in simulated time (1/h), None for runs shorter than ``LEAST_FOR_RATES_S``;
+    ``bytes_per_commit``, all bytes over the air per commit (B); ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of
+    participations that did not commit, with the exchanges they sent, and their shares of the totals, ``..._share``, in
+    [0, 1]; ``gini`` of the commits over all silos, in [0, 1); ``contested_share``, see the function; ``fluctuation`` of
+    the training loss.
     """
     moved = pl.col("download_bytes") + pl.col("upload_bytes") + pl.col("exchange_bytes")
     used = participations.select(_COMMITTED.alias("committed"), "train_s", "silo", bytes=moved)

@@ -75,11 +75,9 @@ def in_two_groups(differences: Floats) -> bool:
 
 
 def lower_limits(samples: Floats, rejected: int) -> Floats:
-    """Return the lower ends of the intervals of many samples at once, shape (samples,), as in ``sign_flips``.
+    """Return the lower ends of ``sign_flips`` for many samples, (samples, n <= ``MOST_EXACT``): shape (samples,).
 
-    Args:
-        samples: shape (samples, n) with n <= ``MOST_EXACT``.
-        rejected: number of splits that may be as far out as the data, at least 1.
+    ``rejected`` splits, at least one, may be as far out as the data.
     """
     count = samples.shape[1]
     taken = (np.arange(1, 2 ** (count - 1))[:, None] >> np.arange(count)) & 1
@@ -94,10 +92,7 @@ def splits_of(count: int) -> int:
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many splits may be as far out as the data if the test is to reject at a level.
-
-    0 means that the splits are too few to reject anything.
-    """
+    """Return how many splits may be as far out as the data if a test is to reject; 0: too few splits for any."""
     return math.floor(level * splits * (1 + 1e-9))
 
 

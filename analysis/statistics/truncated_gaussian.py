@@ -90,15 +90,9 @@ def _distance(sorted_t: Floats, eta: Floats) -> float:
 
 
 def fit_truncated_gaussian(values: Floats, bounds: tuple[float, float] | None = None) -> SpeedFit | None:
-    """Fit a truncated Gaussian and measure its goodness of fit.
+    """Fit a truncated Gaussian to finite values (n,); None for fewer than eight, or if all are equal.
 
-    Args:
-        values: finite values, shape (n,).
-        bounds: known truncation bounds; None takes the smallest and the largest value, which is their
-            maximum-likelihood estimate.
-
-    Returns:
-        the fit; None for fewer than eight values, or if all values are equal.
+    Without ``bounds``, they are the smallest and the largest value, their maximum-likelihood estimates.
     """
     ordered = np.sort(values)
     n = len(ordered)

@@ -77,10 +77,7 @@ def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals in which vehicles were covered by any RSU, in order of vehicle and time.
-
-    The columns are ``part`` (number of the interval, from 1), ``vehicle_id``, ``enter_s`` and ``exit_s``.
-    """
+    """Return ``part`` (from 1), ``vehicle_id``, ``enter_s``, ``exit_s`` of intervals in any RSU's disc, in order."""
     return (
         with_parts(windows.select("vehicle_id", "enter_s", "exit_s"))
         .group_by("part", maintain_order=True)
@@ -102,14 +99,9 @@ _MAP_WINDOWS = 256
 
 
 def speed_map(windows: pl.DataFrame | Scan, extent_m: tuple[float, float, float, float], cells: int) -> SpeedMap:
-    """Return the space-mean speed on the map; each path is drawn three cells wide.
+    """Return the space-mean speed in ``extent_m`` (x_min, x_max, y_min, y_max), ``cells`` along the longer side.
 
-    Of more than about ``MAX_MAP_SAMPLES`` points, only every k-th window is used.
-
-    Args:
-        windows: the table ``windows``, or a scan that reads it.
-        extent_m: x_min, x_max, y_min, y_max (m).
-        cells: cells along the longer side.
+    Each path is drawn three cells wide. Of over ``MAX_MAP_SAMPLES`` points or so, only every k-th window is used.
     """
     x_min, x_max, y_min, y_max = extent_m
     cell = max(x_max - x_min, y_max - y_min) / cells
@@ -205,14 +197,9 @@ class Survival:
 
 
 def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
-    """Return the Kaplan-Meier estimate (1958, Eq. 2b) of how long something lasts.
+    """Return the Kaplan-Meier estimate (1958, Eq. 2b) of how long something lasts, in steps at values not cut.
 
-    Args:
-        values: times seen (s), shape (N,).
-        cut: True for values that are only a lower bound, shape (N,).
-
-    Returns:
-        the share by time; its steps are at the values that are not cut.
+    ``values`` are times seen (s), shape (N,); ``cut`` those that are only a lower bound.
     """
     at, index = np.unique(values, return_inverse=True)
     ended = np.bincount(index, ~cut, len(at))
@@ -223,10 +210,7 @@ def survival(values: Floats, cut: NDArray[np.bool_]) -> Survival:
 
 
 def lasting(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows without those whose entry was not seen (``CUT_ENTRY``); all windows if no entry was seen.
-
-    Two columns are added: ``lasted_s``, and ``cut``, True if the exit was not seen (``CUT_EXIT``).
-    """
+    """Return windows whose entry was seen (all if none was), with ``lasted_s`` and ``cut``: the exit was not seen."""
     whole = windows.filter(~pl.col("entry_cause").is_in(CUT_ENTRY))
     return (windows if whole.is_empty() else whole).with_columns(
         lasted_s=pl.col("exit_s") - pl.col("enter_s"), cut=pl.col("exit_cause").is_in(CUT_EXIT)
@@ -234,10 +218,7 @@ def lasting(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell by the Kaplan-Meier estimate (1958); a cut window counts as longer.
-
-    Windows whose entry was not seen are left out, see ``lasting``, and so are those without a finite length.
-    """
+    """Return the median dwell by Kaplan-Meier (1958), a cut window counts as longer; of ``lasting``, finite windows."""
     whole = lasting(windows.select("enter_s", "exit_s", "entry_cause", "exit_cause"))
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
@@ -251,10 +232,7 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 
 
 def entries(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows that began at the rim of a disc and have a known entry speed.
-
-    If none did, return all windows with a known entry speed. Of the columns, speeds and blur levels are kept.
-    """
+    """Return the windows that began at a disc's rim with a known speed, or all with a known speed if none did."""
     known = windows.select("entry_cause", "^(entry_speed_mps|level_px)$").filter(pl.col("entry_speed_mps").is_finite())
     crossing = known.filter(pl.col("entry_cause") == "crossing")
     return known if crossing.is_empty() else crossing
