@@ -36,12 +36,7 @@ _STEADY = QuorumPace.places, CoveragePace.places
 
 @dataclass(kw_only=True, eq=False)
 class Aggregator:
-    """Runs the rounds of one model.
-
-    Attributes:
-        finished: whether its last round has closed.
-        in_flight: its participations that are under way.
-    """
+    """Runs the rounds of one model. ``finished``: its last round has closed; ``in_flight``: participations now."""
 
     name: str
     world: World
@@ -80,10 +75,7 @@ class Aggregator:
         return self._open.held
 
     def models_in_use(self) -> Iterator[ModelKey]:
-        """Yield the models that will be needed to train participations in flight and those committed to the open round.
-
-        A model may come more than once.
-        """
+        """Yield, some repeatedly, the models needed to train participations in flight or commits of the open round."""
         yield from self.in_flight.models()
         for _, participant in self._open.committed:
             handover = participant.handover
@@ -143,11 +135,7 @@ class Aggregator:
             self._open_exchange("quorum")
 
     def offer(self, window: OpenWindow) -> bool:
-        """Let an idle vehicle wait for an invitation in a window.
-
-        Returns:
-            whether it may be invited in the open round; one that this round has invited before waits for the next.
-        """
+        """Let an idle vehicle wait in a window; return whether the open round may invite it: not if it has before."""
         return self.invitations.offer(window, self.round)
 
     def move(
@@ -184,19 +172,13 @@ class Aggregator:
             self._end(participation, "stale", self.world.env.now)
 
     def cut_short(self, participation: Participation, time_s: float) -> None:
-        """End, at a time (s), the participation of a vehicle that has left coverage, with an outcome by its stage.
-
-        A participation in its exchange goes on if it needs no coverage afterwards.
-        """
+        """End, at a time (s), the participation of a vehicle that left coverage, unless its exchange can go on."""
         if participation.stage == "exchange" and self._exchange.leave(participation):
             return
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Close the open round at a time (s), or drop it if nobody has committed.
-
-        All participations end, and no further round opens. Does nothing if the last round has closed.
-        """
+        """Close the open round at a time (s), or drop it without a commit; all participations end, no round follows."""
         if self.finished:
             return
         if self._open.committed:
@@ -213,10 +195,7 @@ class Aggregator:
         return self.invitations.share(window, self._state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the round's exchange; the ``quorum``-th begins it.
-
-        It does not begin while one is under way or the round is held.
-        """
+        """Let a participation wait for the exchange; the ``quorum``-th begins it, but not while the round is held."""
         self._exchange.gathered[participation] = None
         quorum = self.world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)
@@ -224,10 +203,7 @@ class Aggregator:
             self._open_exchange("quorum")
 
     def receive_update(self, participation: Participation) -> None:
-        """Count an update for the open round, and end its participation as ``committed``.
-
-        Then the round closes if it is complete; otherwise its free places are filled.
-        """
+        """Count an update for the open round, end it as ``committed``, and close the round or fill its free places."""
         self.invitations.mark_round(participation.window.vehicle, self.round)
         participant = make_participant(participation, self.round, self.world.experiment.camera, self.world.share_passed)
         row = self._end(participation, "committed", self.world.env.now)

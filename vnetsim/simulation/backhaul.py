@@ -22,11 +22,7 @@ from vnetsim.simulation.tasks import Activity, Signal, Task
 
 
 def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
-    """Refuse a hierarchy whose models take longer to the cloud than the traffic lasts.
-
-    Raises:
-        InputError: it does; the message names both times.
-    """
+    """Refuse a hierarchy whose models take longer to the cloud than the traffic lasts: InputError with both times."""
     wire = experiment.backhaul.wire
     least_s = wire.latency_s + wire.cloud_latency_s + 8 * model_bytes / wire.up_bps
     if experiment.topology.kind == "hierarchical" and least_s >= lasts_s:
@@ -76,13 +72,9 @@ class _Queue:
 
 
 class Backhaul:
-    """Moves models and updates between RSUs, the aggregator above them and the cloud.
+    """Moves models and updates between RSUs, the aggregator above them and the cloud; ``wires`` are by the RSU's id.
 
-    Args:
-        max_staleness: how many versions older than an aggregator's newest model an RSU keeps.
-
-    Attributes:
-        wires: by the RSU's id.
+    An RSU keeps models of up to ``max_staleness`` versions before an aggregator's newest.
     """
 
     def __init__(
@@ -99,11 +91,7 @@ class Backhaul:
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
-        """Bring a model of some bytes to an RSU; each model crosses the wire once, however often it is fetched.
-
-        Returns:
-            a signal that fires when the model is there, or has fired before.
-        """
+        """Bring a model of some bytes to an RSU, over the wire only once; the returned signal fires on arrival."""
         if model.aggregator == rsu_id:
             return self._here
         copies = self._copies[rsu_id, model.aggregator]
@@ -112,28 +100,17 @@ class Backhaul:
         return copies[model.version]
 
     def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
-        """Send an update from the RSU that received it to an aggregator, even if its participation is cut meanwhile.
-
-        Returns:
-            a signal that fires when the update has arrived, or has fired before.
-        """
+        """Send an update from its RSU to an aggregator, even if it is cut meanwhile; the signal fires on arrival."""
         if aggregator == rsu_id:
             return self._here
         return Task(self.send(size_bytes, rsu_id, _home(aggregator)))
 
     def send(self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False) -> Activity:
-        """Send bytes from one place to another.
+        """Send bytes (B) between RSUs' ids, or None for the aggregator above all; return whether they arrived.
 
-        Args:
-            size_bytes: how much (B).
-            source: an RSU's id; None for the aggregator above all RSUs, or the cloud.
-            target: likewise.
-            newest_only: at each wire, wait until the model before has crossed, and give up if a newer one arrives
-                meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models
-                come faster than they cross.
-
-        Returns:
-            whether it has arrived.
+        With ``newest_only``, they wait at each wire until the model before has crossed, and give up if a newer one
+        arrives meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models
+        come faster than they cross.
         """
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))

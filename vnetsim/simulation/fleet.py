@@ -20,10 +20,7 @@ from vnetsim.simulation.vehicle import OpenWindow, SiloBinder, Vehicle
 
 @dataclass
 class Fleet:
-    """Follows vehicles through the discs of the RSUs.
-
-    Vehicles that are not equipped have windows and block links, but no participations.
-    """
+    """Follows vehicles through discs. Vehicles that are not equipped block links, but have no participations."""
 
     rsus: Sequence[Rsu]
     silos: SiloSettings
@@ -60,11 +57,7 @@ class Fleet:
         vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
-        """Make the RSU of an open window serve its vehicle from now on.
-
-        A vehicle that takes part is handed over; an idle one waits for an invitation of this RSU, no longer of the one
-        before.
-        """
+        """Make a window's RSU serve its vehicle: one that takes part is handed over, an idle one now waits there."""
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
@@ -97,13 +90,9 @@ class Fleet:
             self.recorder.record_participation(window, None, "not_selected", aggregator.model, event.time_s)
 
     def idle(self, vehicle: Vehicle) -> bool:
-        """Let a vehicle that takes part nowhere wait for an invitation by the RSU that serves it.
+        """Let a vehicle that takes part nowhere wait at its RSU; return whether the open round may invite it.
 
-        With ``silos.by = "place"`` its data may change.
-
-        Returns:
-            whether it may be invited in the open round; False if it takes part, no RSU serves it, or it is not
-            equipped.
+        With ``silos.by = "place"`` its data may change. False if it takes part, is not equipped, or no RSU serves it.
         """
         if not vehicle.equipped or vehicle.served_by or vehicle.serving is None:
             return False
@@ -111,10 +100,7 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def record_open_windows(self, time_s: float) -> None:
-        """Record and forget the windows that are still open when the run ends, at a time (s).
-
-        Those without an invitation are recorded as ``not_selected``, too.
-        """
+        """Record and forget, at the run's end (s), all open windows; those never invited as ``not_selected``, too."""
         for window in self._windows.values():
             if window.vehicle.equipped and not window.invited:
                 self.recorder.record_participation(

@@ -11,10 +11,9 @@ from vnetsim.simulation.vehicle import Vehicle
 
 
 class InFlight:
-    """The participations of the aggregator ``name`` that are under way; a vehicle has at most one of them.
+    """The participations of an aggregator that are under way, at most one a vehicle; ``len`` counts those in coverage.
 
-    ``len`` counts those that take a place: those inside coverage. Iteration yields all, in order of beginning or
-    takeover; they may be removed meanwhile.
+    Iteration yields all, in order of beginning or takeover; they may be removed meanwhile.
     """
 
     def __init__(self, name: str) -> None:

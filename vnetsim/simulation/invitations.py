@@ -26,12 +26,9 @@ _ROUNDING = 1e-9
 
 
 class Invitations:
-    """The vehicles that wait for one aggregator; calls its selection policy and pace.
+    """The vehicles that wait for one aggregator, ``len`` in number; calls its selection policy and pace.
 
-    ``len`` is the number of vehicles that wait.
-
-    Attributes:
-        planned_share: share of the training that the pace planned for the open round; 1 if it planned nothing.
+    ``planned_share`` is the share of the training that the pace planned for the open round; 1 if it planned nothing.
     """
 
     def __init__(
@@ -54,11 +51,7 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait in a window; one that took part in the open round rests until the next round.
-
-        Returns:
-            whether it waits; False if it was invited in the open round or its update counts for it.
-        """
+        """Let an idle vehicle wait; False if the open round invited it or counts its update: it waits for the next."""
         if self._selection_state.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)
             return False
@@ -95,10 +88,7 @@ class Invitations:
             del self._windows[candidate]
 
     def plan_length_s(self, state: RoundState) -> float | None:
-        """Let the pace plan the open round, set ``planned_share``, and return how long it may last from now (s).
-
-        None if the pace plans nothing now; it is not asked after the first invitation.
-        """
+        """Let the pace plan the open round; return how long it may last (s). None without a plan, or once invited."""
         if self._plan is None or state.invited:
             return None
         self._selection_state.advance(state.now_s)
@@ -110,12 +100,9 @@ class Invitations:
         return number_of(planned.length_s, LENGTH, PACES, self._pace, "plan", state)
 
     def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
-        """Yield the windows to invite, lazily, and set the ``chance`` of each.
+        """Yield the windows to invite, lazily, with the ``chance`` of each; they stop waiting as the generator closes.
 
-        When the generator closes, the windows that it has yielded no longer wait.
-
-        Raises:
-            RunError: the policy failed, returned something that is no candidate, or one twice.
+        RunError if the policy fails, returns no candidate, or one twice.
         """
         self._selection_state.advance(state.now_s, self.planned_share)
         candidates = tuple(self._waiting)
@@ -154,11 +141,7 @@ class Invitations:
                 self.withdraw(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
-        """Return the share of its whole training that a vehicle is to do, in (0, 1]; called when it begins to train.
-
-        It is a whole number of local steps, at least one; 1 if the training cannot be divided into steps or the pace
-        does not decide about it.
-        """
+        """Return the share (0, 1] of its training that a vehicle does, in whole local steps; called when it begins."""
         if self._share is None:
             return 1.0
         self._selection_state.advance(state.now_s)
@@ -176,16 +159,10 @@ class Invitations:
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
     ) -> None:
-        """Pass the records of a round that closed on to the selection policy.
+        """Pass a closed round to the selection policy: records of all aggregators, and the model with which it began.
 
-        Args:
-            records: of all aggregators.
-            model: the model with which the round began.
-            figures: silo of each accepted update, and the number that the policy asks for by its ``figure``, None
-                if the learner does not report it.
-
-        Raises:
-            RunError: the policy needs a figure that the learner does not report.
+        ``figures`` are the silo of each accepted update and the number that the policy asks for; RunError where that is
+        None.
         """
         reported = [(silo, figure) for silo, figure in figures if figure is not None]
         asked = getattr(self._policy, "figure", "")

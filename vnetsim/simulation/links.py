@@ -60,11 +60,7 @@ class Radio:
         self._memory = None if begin is None else begin(rsus, lanes)
 
     def rate_use(self) -> RateUse:
-        """Return a new counter of the rates that channels use.
-
-        Raises:
-            RunError: the model's ``cap_bps`` is no number.
-        """
+        """Return a new counter of the rates that channels use; RunError if the model's ``cap_bps`` is no number."""
         cap_bps = getattr(self._model, "cap_bps", None)
         if cap_bps is not None:
             cap_bps = number_of(cap_bps, FINITE, RADIO_MODELS, self._model, "cap_bps")

@@ -33,10 +33,7 @@ Row = TypeVar("Row")
 
 
 class Rows(list[Row]):
-    """Rows of a growing table. Rows that are on disk can be forgotten, to save memory.
-
-    List indices count the rows that are left; ``at``, ``replace`` and ``since`` count all rows.
-    """
+    """Rows of a growing table. Indices count rows left in memory; ``at``, ``replace`` and ``since`` count all."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -192,11 +192,7 @@ class Peers(NoMixing):
 
 
 def mixer_class(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
-    """Return the class that mixes models in a topology; it takes the arguments of ``NoMixing``.
-
-    Raises:
-        InputError: some RSUs are not connected to the others.
-    """
+    """Return the class that mixes models in a topology; InputError if some RSUs are not connected to the others."""
     if settings.kind == "hierarchical":
         return Cloud
     if settings.kind == "peers":

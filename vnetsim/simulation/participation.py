@@ -131,10 +131,7 @@ class Participation:
 
     @property
     def needs_coverage(self) -> bool:
-        """Whether it ends if the vehicle leaves coverage in the exchange.
-
-        False if only the upload follows the exchange, and it has no bytes; True without an exchange.
-        """
+        """Whether leaving coverage in the exchange ends it; False if only an upload without bytes follows."""
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
@@ -183,10 +180,7 @@ class Participation:
         self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, append the stage it was in to ``segments``, and return that stage.
-
-        Outside coverage it is the stage that leaving interrupted, or ``training`` if only the upload is left.
-        """
+        """End it now, append its stage to ``segments``, and return that stage; outside coverage the one interrupted."""
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         self._task.stop()
         self._book()

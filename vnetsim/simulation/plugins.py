@@ -31,11 +31,7 @@ class SimulationPlugins:
         return (SELECTIONS, self.selection), (PACES, self.pace), (RADIO_MODELS, self.radio)
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
-        """Refuse a learner that does not work with the pace or the handover policy.
-
-        Raises:
-            InputError: it does not; the message names the setting and the learner.
-        """
+        """Refuse a learner that does not work with the pace or the handover policy: InputError."""
         if not self.pace.exchange and cost.exchange:
             raise InputError(
                 f"pace.name: '{self.pace.name}' has no place for the exchange of {name}, where "
@@ -54,12 +50,7 @@ class SimulationPlugins:
 
 
 def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
-    """Return the plug-ins that an experiment names, with their settings.
-
-    Raises:
-        InputError: unknown name, wrong settings, or plug-ins that do not work together.
-        RunError: an installed plug-in is faulty.
-    """
+    """Return an experiment's plug-ins with their settings; InputError if they are wrong or do not work together."""
     selection = resolve_plugin(SELECTIONS, experiment.selection)
     pace = resolve_plugin(PACES, experiment.pace)
     radio = resolve_plugin(RADIO_MODELS, experiment.radio)

@@ -66,15 +66,10 @@ class Recorder:
         )
 
     def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
-        """Record a round that closed, and fill in results in the rows of its participations, exchanges and handovers.
+        """Record a closed round and fill in its results, which are in the order of ``rows``, its commits' row numbers.
 
         Rejected updates get the outcome ``rejected``. Losses that are not finite become None; the round's loss is the
         mean over the other accepted updates, None without any.
-
-        Args:
-            summary: the round.
-            rows: row number of each committed participation, in order of commit.
-            result: what learning returned for them, in the same order.
         """
         exchanges = self.log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
@@ -118,10 +113,7 @@ class Recorder:
     def record_participation(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
-        """Record a participation that ended at a time (s), with its handovers, and return its row number.
-
-        ``used`` is None for a window without a participation; the aggregator's open round began with ``model``.
-        """
+        """Record a participation that ended at a time (s); return its row number. ``used`` is None without one."""
         row = self.log.participations.total
         vehicle = window.vehicle
         base = used.base if used else model

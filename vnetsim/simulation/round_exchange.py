@@ -36,10 +36,7 @@ class RoundExchange:
         return None if self._phase is None or self._members else self._opened_by
 
     def begin(self, model: ModelKey, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``.
-
-        ``closed_by`` returns ``opened_by`` once the exchange is over.
-        """
+        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``."""
         self._opened_by = opened_by
         self._members, self.gathered = self.gathered, {}
         plan = next(iter(self._members)).invitation.cost.exchange
@@ -57,10 +54,7 @@ class RoundExchange:
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Remove a member that leaves coverage; return whether its participation goes on.
-
-        It goes on with the peers that it has, if it does not need coverage any more.
-        """
+        """Remove a member that leaves coverage; return whether it goes on, because it needs no coverage any more."""
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
@@ -74,11 +68,7 @@ class RoundExchange:
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
-        """End the exchange as the round closes.
-
-        Returns:
-            a function that lets a member go on that was still in the exchange; None if no exchange was under way.
-        """
+        """End the exchange as the round closes; return a function that lets members go on, None if there was none."""
         phase, self._phase = self._phase, None
         if phase is None:
             return None

@@ -20,11 +20,7 @@ def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
 
 
 def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, ...]:
-    """Return the names of all aggregators, in the order of the RSUs; with a hierarchy, the cloud's is the last.
-
-    Raises:
-        InputError: too few RSUs for the topology, one has the cloud's name, or some are not connected to the others.
-    """
+    """Return the names of all aggregators, in the order of RSUs, the cloud last; InputError for a wrong topology."""
     names = tuple(dict.fromkeys(by_rsu(settings, rsus).values()))
     if settings.kind in ("hierarchical", "peers") and len(rsus) < 2:
         raise InputError(
@@ -44,21 +40,14 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
 
 
 def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bool:
-    """Return whether an RSU's model is averaged with those of others after a round; ``final``: its last round.
-
-    With ``hierarchical`` and ``peers`` it is after every ``edge_rounds`` rounds and after the last, otherwise never.
-    """
+    """Return whether an RSU's model is averaged after a round: every ``edge_rounds``, and after the last, ``final``."""
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0
 
 
 def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
-    """Return the ids of every RSU's neighbours, by its id, for ``topology.peers``; see ``TopologySettings``.
-
-    Raises:
-        InputError: some RSUs are not connected to the others.
-    """
+    """Return the ids of each RSU's neighbours for ``topology.peers``; InputError if some RSUs are not connected."""
     found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
     if settings.peers == "ring":
         for one, other in zip(rsus, [*rsus[1:], rsus[0]], strict=True):

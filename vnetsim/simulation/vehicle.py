@@ -70,20 +70,13 @@ class OpenWindow:
 
 
 def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
-    """Return the sector of a point (m) as seen from an RSU: sector 0 is centred on north, then clockwise.
-
-    A point exactly on the RSU counts as north.
-    """
+    """Return the sector of a point (m) seen from an RSU: 0 is centred on north, then clockwise; 0 on the RSU itself."""
     turns = math.atan2(x_m - rsu.x_m, y_m - rsu.y_m) / (2 * math.pi)
     return math.floor(turns * approaches + 0.5) % approaches
 
 
 class SiloBinder:
-    """Assigns silos to vehicles in the order of their first entries.
-
-    Raises:
-        InputError: there are fewer silos than RSUs that need one.
-    """
+    """Assigns silos to vehicles in the order of first entry; InputError if RSUs that need one outnumber the silos."""
 
     def __init__(self, settings: SiloSettings, rsus: Sequence[Rsu]) -> None:
         groups = {"approach": settings.approaches, "origin": len(rsus), "place": len(rsus)}.get(settings.by, 1)
@@ -97,19 +90,13 @@ class SiloBinder:
         self._dealt = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
-        """Return silo and approach of a vehicle that first enters coverage at ``x_m``, ``y_m`` (m).
-
-        The silos of a group of vehicles are assigned in turn.
-        """
+        """Return silo (in turn, within a group) and approach of a vehicle that first enters at ``x_m``, ``y_m`` (m)."""
         approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
         first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
         return self._deal(first), approach
 
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
-        """With ``silos.by = "place"``, give a vehicle that is idle at an RSU a silo of that RSU for a part of its data.
-
-        Nothing changes otherwise, or if its silo is already one of that RSU.
-        """
+        """With ``silos.by = "place"``, give an idle vehicle with no silo of this RSU one, for a part of its data."""
         districts = len(self._districts)
         if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
             return

@@ -21,10 +21,7 @@ from vnetsim.simulation.vehicle import OpenWindow
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What all aggregators share.
-
-    Random streams have names, so the order in which links and computers are made does not matter.
-    """
+    """What all aggregators share. Random streams have names, so the order of links and computers does not matter."""
 
     env: simpy.Environment
     begin_s: float  # when the run began (s)

@@ -111,10 +111,7 @@ class Candidate:
 
     @property
     def figures(self) -> Sequence[tuple[float, int]]:
-        """The number that the policy's ``figure`` names, of each accepted update of its silo, with the round.
-
-        The oldest comes first; empty before the first update.
-        """
+        """The number that the policy's ``figure`` names and the round, of its silo's accepted updates, oldest first."""
         return self._state.figures.get(self._window.vehicle.silo, ())
 
     @property
@@ -188,10 +185,7 @@ class Candidate:
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
     def predict(self) -> Predicted:
-        """Return the rest of the window (s) as ``straight`` and as ``history`` predict it, to be recorded.
-
-        ``history`` is None before the first window from the same approach has ended.
-        """
+        """Return the rest of the window (s) by ``straight`` and ``history``, None before a first window has ended."""
         return Predicted(
             straight_s=self._straight_s(),
             history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),

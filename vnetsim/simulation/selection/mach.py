@@ -74,10 +74,7 @@ class MachSelection:
 
 
 def inclusion(sizes: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """Return probabilities in proportion to sizes, none above 1, that sum to ``places``; all 1 if there are enough.
-
-    Where fewer sizes are above 0 than there are places, the others share what is left.
-    """
+    """Return probabilities <= 1 in proportion to sizes that sum to ``places``; sizes of 0 share what is left."""
     chances = np.ones(len(sizes))
     is_open = np.full(len(sizes), places < len(sizes))
     while is_open.any():

@@ -41,10 +41,7 @@ class OortMemory:
     failed: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def reported(self, candidate: Candidate) -> tuple[float, int] | None:
-        """Return the utility v_n (images x mean loss) of the candidate's silo and the round of that upload, from 0.
-
-        A silo whose last participation did not commit has the value of ``failed``; None if it was never tried.
-        """
+        """Return utility v_n (images x mean loss) and round of its silo's upload; ``failed`` if cut, None if new."""
         if candidate.silo in self.failed:
             return self.failed[candidate.silo]
         found = candidate.loss_and_round
@@ -92,10 +89,7 @@ class OortSelection:
     def utilities(
         self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
     ) -> list[float]:
-        """Return the utility U_n of each candidate in ``known``: all were tried, and there is at least one.
-
-        ``preferred_s`` is Oort's T; ``round_index`` counts from 0.
-        """
+        """Return the utility U_n of each candidate in ``known`` (all were tried); ``preferred_s`` is Oort's T."""
         reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
         values = [value for value, _ in reports]
         ordered = sorted(values)

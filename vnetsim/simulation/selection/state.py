@@ -58,15 +58,9 @@ class SelectionState:
     def add_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
     ) -> Sequence[ParticipationRecord]:
-        """Read the records when a round closes.
+        """Read the records of all aggregators when a round closes; return this aggregator's since the last call.
 
-        Args:
-            records: of all aggregators.
-            model: the model with which the round began.
-            figures: silo and the policy's ``figure`` of each update that was not rejected.
-
-        Returns:
-            this aggregator's records since the last call.
+        ``model`` is that with which the round began; ``figures`` has silo and ``figure`` of each accepted update.
         """
         for silo, figure in figures:
             self.figures.setdefault(silo, []).append((figure, model.version))
