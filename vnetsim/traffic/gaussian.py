@@ -135,8 +135,8 @@ class GaussianSource:
 def truncated_normal_quantiles(p: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
     """Return the quantiles at ``p``, in (0, 1), of the standard normal distribution truncated to ``[low, high]``.
 
-    They equal those of ``scipy.stats.truncnorm``, whose import takes .8 s, to the bit. Logarithms of probabilities, of
-    whichever tail is nearer, remain accurate far from the mean.
+    Equal to the bit to ``scipy.stats.truncnorm``, whose import takes .8 s; logarithms keep it accurate far from the
+    mean.
     """
     if high <= 0.0:
         log_mass = logsumexp([log_ndtr(high), log_ndtr(low) + np.pi * 1j]).real  # log(exp(a) - exp(b))

@@ -35,11 +35,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, parameters: str, offset: str) -> Place | None:
-        """Return the place from a net's ``projParameter`` and ``netOffset``; None if the projection is not UTM.
-
-        Raises:
-            ValueError: ``offset`` is not two numbers with a comma.
-        """
+        """Return a net's place, None if its projection is not UTM; ValueError if ``offset`` is not two numbers."""
         zone = re.search(r"\+zone=(\d+)", parameters)
         if "+proj=utm" not in parameters or zone is None or not re.search(r"=(WGS84|GRS80)\b", parameters):
             return None
@@ -47,10 +43,7 @@ class Place(NamedTuple):
         return cls(int(zone[1]), "+south" in parameters, (x_m, y_m))
 
     def project(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats]:
-        """Return x and y (m) of places in degrees, accurate to a millimetre inside the zone.
-
-        Uses Krueger's series in the third flattening: Karney, Journal of Geodesy 85 (2011).
-        """
+        """Return x and y (m) of degrees, to a millimetre in the zone: Krueger's series, Karney, J. Geod. 85 (2011)."""
         n = _FLATTENING / (2 - _FLATTENING)
         radius_m = _AXIS_M / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
         series = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
@@ -75,11 +68,7 @@ class Place(NamedTuple):
 
 @dataclass
 class NetFile:
-    """A SUMO net file (``.net.xml`` or ``.net.xml.gz``).
-
-    Raises:
-        InputError: it is missing or not a net.
-    """
+    """A SUMO net file (``.net.xml`` or ``.net.xml.gz``); InputError if it is missing or not a net."""
 
     path: Path | None  # the file; None for a recording without a net: it is then empty
     _junctions: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
@@ -134,10 +123,7 @@ class NetFile:
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
     def project_all(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
-        """Return x and y (m) of places if at least half of them are in or near the net.
-
-        None otherwise: also if a value is no longitude or latitude, there are no places, or the net's place is unknown.
-        """
+        """Return x and y (m) of places; None if fewer than half are in or near the net, or its place is unknown."""
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():
             return None

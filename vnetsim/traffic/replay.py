@@ -22,14 +22,9 @@ _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
 class ReplayTraffic(PathTraffic):
-    """The windows of a run directory.
+    """The windows of a run directory or its ``windows.parquet``; InputError if damaged.
 
-    Args:
-        experiment: names the run directory or its ``windows.parquet``. Settings of ``traffic`` must be the defaults or
-            equal to the recorded ones.
-
-    Raises:
-        InputError: it is not a run directory, its record is damaged, or a setting of ``traffic`` differs.
+    Settings of ``traffic`` must be the defaults or equal to the recorded ones, otherwise InputError.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:

@@ -28,12 +28,7 @@ _ROUNDING = 1.01
 def open_source(
     experiment: Experiment, *, repeat: bool, source: ResolvedPlugin | None = None, **_: object
 ) -> TrafficStream:
-    """Open the traffic source that an experiment names; ``source`` is that plug-in, None to find it by name.
-
-    Raises:
-        InputError: there is no source of that name, or its settings or its input are wrong.
-        RunError: the source failed.
-    """
+    """Open an experiment's traffic source, ``source`` or found by name; InputError if wrong, RunError if it fails."""
     source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
@@ -88,12 +83,7 @@ class OwnTraffic:
             return float(self._traffic.time_s)
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``.
-
-        Raises:
-            InputError: a path is impossible, names an unknown RSU, or leads out of the RSU's disc.
-            RunError: the source failed.
-        """
+        """Yield the coverage events; InputError for an impossible path or RSU, RunError if the source failed."""
         with self._errors("in events"):
             for event in self._traffic.events():
                 self._check(event)

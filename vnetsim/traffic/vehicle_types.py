@@ -74,11 +74,7 @@ def class_of_name(type_id: str) -> str:
 
 
 class TypeFilter:
-    """Decides which vehicles take part, and counts the others.
-
-    Attributes:
-        heights_m: height of each type that takes part (m): from SUMO, or else SUMO's default for the class.
-    """
+    """Decides which vehicles take part, counts the others; ``heights_m`` by type: SUMO's, or its class's default."""
 
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types
@@ -98,10 +94,9 @@ class TypeFilter:
     def takes(
         self, vehicle_id: str, type_id: str, vehicle_class: str | None = None, height_m: float | None = None
     ) -> bool:
-        """Return whether a vehicle takes part.
+        """Return whether a vehicle takes part; record its type's height (m), or count it once in ``left_out``.
 
-        Records the height of its type (m) if it takes part; otherwise counts it, once, in ``left_out``. An unknown
-        class (None) is taken from the type's name, an unknown height from the class.
+        An unknown class (None) is taken from the type's name, an unknown height from the class.
         """
         known = class_of_name(type_id) if vehicle_class is None else vehicle_class
         names = {type_id, known, ALL, *((MOTOR,) if known not in NOT_MOTOR else ())}
@@ -137,11 +132,7 @@ class TypeFilter:
         )
 
     def refuse_nobody(self, where: str) -> None:
-        """Refuse types that no vehicle has.
-
-        Raises:
-            InputError: the user named types, and no vehicle near the RSUs is of any of them.
-        """
+        """Refuse types that the user named, with InputError, if no vehicle near the RSUs has any of them."""
         if self.heights_m or not self._left_out or {MOTOR, ALL}.intersection(self._wanted):
             return
         types = sorted({type_id for type_id, _ in self._left_out})
@@ -164,14 +155,10 @@ class Verdicts:
         kind: Callable[[int], tuple[str, str | None, str | None, float | None]],
         near: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.bool_]:
-        """Return for each row whether its vehicle takes part.
+        """Return for each row whether its vehicle (a number) takes part; one that is not decided on yet does.
 
-        Args:
-            vehicle: the number of each row's vehicle.
-            kind: returns for a row the vehicle's id, type (None if it has none: it then takes part), class and height
-                in m (both None if unknown). It is called once for each vehicle.
-            near: rows whose vehicles are to be decided on, None for all; a vehicle not decided on yet counts as taking
-                part.
+        ``kind`` returns for a row the vehicle's id, type (None: it takes part), class and height in m (None if
+        unknown), once a vehicle. Rows that are not ``near`` are not decided on; None for all.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:

@@ -33,11 +33,7 @@ def by_vehicle(vehicle: Integers) -> Integers:
 
 
 def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
-    """Yield parts of a recording with its clock, and merge instants that rounding separated.
-
-    Raises:
-        InputError: the recording is damaged; all steps before the fault are yielded first.
-    """
+    """Yield parts with their clock, and merge instants that rounding separated; InputError after all good steps."""
     head: list[FcdPart] = []
     fault: InputError | None = None
     rows = steps = vehicles = 0

@@ -56,14 +56,7 @@ _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a driv
 
 
 class FcdTraffic(OpenedTraffic):
-    """A recording.
-
-    Args:
-        experiment: names the file and the RSUs; RSUs at junctions need ``traffic.net``.
-
-    Raises:
-        InputError: the file is missing or not an FCD recording, no RSU is named, or one cannot be placed.
-    """
+    """A recording; RSUs at junctions need ``traffic.net``. InputError if it or an RSU is missing or wrong."""
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
         path, settings = Path(experiment.scenario), experiment.traffic
@@ -137,11 +130,10 @@ class FcdTraffic(OpenedTraffic):
         self._parts = None
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
+        """Yield the coverage events, once; see ``vnetsim.coverage.windows.TrafficStream``.
 
-        Raises:
-            InputError: the recording is damaged, ends before the windows begin, has units that disagree or no vehicle
-                of the wanted types; or it was closed or already read.
+        InputError: the recording is damaged, ends before the windows begin, has units that disagree or no wanted
+        vehicle.
         """
         parts, self._parts = self._parts, None
         if parts is None:

@@ -90,11 +90,7 @@ class FcdPart:
 
 
 def seconds(text: str) -> float:
-    """Parse a time (s): a number (also negative, ``nan``, ``inf``), or SUMO's ``[days:]hours:minutes:seconds``.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Parse a time (s): a number, ``nan``, ``inf``, or SUMO's ``[days:]hours:minutes:seconds``; else ValueError."""
     if found := re.fullmatch(r"(-?)(?:(\d+):)?(\d+):(\d+):(\d+\.?\d*)", text.strip()):
         days, hours, minutes = (int(part or 0) for part in found.groups()[1:4])
         return (-1 if found[1] else 1) * (86400 * days + 3600 * hours + 60 * minutes + float(found[5]))
@@ -143,11 +139,7 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
 
 
 def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a Parquet recording; arguments as in ``csv_parts``.
-
-    Raises:
-        InputError: as in ``csv_parts``; or the file is unreadable, or a column of numbers has another type.
-    """
+    """Yield the steps of a Parquet recording as ``csv_parts``; InputError also for a column of another type."""
     table = pl.scan_parquet(path, glob=False)
     with damage_as_input_error(path, _UNREADABLE):
         schema = table.collect_schema()

@@ -18,12 +18,9 @@ def is_true(value: str) -> bool:
 
 
 def options_of(config: Path) -> dict[str, str]:
-    """Return the options of a configuration as texts by name, up to the file's first fault.
+    """Return a configuration's options as texts by name, up to its first fault; EntitiesError if it declares entities.
 
     As in SUMO, the value is an attribute ``value`` or ``v``, or the element's text.
-
-    Raises:
-        EntitiesError: it declares XML entities.
     """
     options: dict[str, str] = {}
     open_elements: list[str] = []
@@ -58,10 +55,7 @@ def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
 
 
 def driven_types(config: Path) -> set[str] | None:
-    """Return the vType ids that a configuration's vehicles have; all types of a distribution count.
-
-    Returns None if files include others, which are not read.
-    """
+    """Return the vType ids of a configuration's vehicles, all of a distribution; None if files include unread ones."""
     driven, distributions, inside, whole = set[str](), set[str](), False, True
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
@@ -112,13 +106,10 @@ def rsu_ids(config: Path) -> list[str]:
 
 
 def check_scenario_files(experiment: Experiment) -> Experiment:
-    """Check a SUMO experiment against the scenario's files, and set ``radio.file`` if it needs buildings.
+    """Check a SUMO experiment with an absolute path against its files; InputError if types or buildings are missing.
 
-    ``radio.file`` becomes the additional file with buildings, so that a replay, which has no additional files, uses the
-    same ones. The scenario must be an absolute path.
-
-    Raises:
-        InputError: no vehicle has a type in ``compute.by_type``; or not exactly one additional file has buildings.
+    ``radio.file`` becomes the additional file with buildings, if needed: a replay, which has no such files, uses it
+    too.
     """
     config = Path(experiment.scenario)
     named = experiment.compute.by_type
@@ -149,11 +140,7 @@ def read_leniently(
     end: Callable[[str], object] | None = None,
     text: Callable[[str], None] | None = None,
 ) -> None:
-    """Read an XML file up to its first fault; see ``XmlFile`` for the arguments.
-
-    Raises:
-        EntitiesError: it declares XML entities, which SUMO would expand without limit.
-    """
+    """Read an XML file up to its first fault; see ``XmlFile``. EntitiesError for entities, which SUMO would expand."""
     with _ignore_faults():
         XmlFile(path, start, end=end, text=text).read()
 
@@ -169,11 +156,7 @@ def _ignore_faults() -> Iterator[None]:
 
 
 def refuse_entities(config: Path) -> None:
-    """Refuse a scenario with a file that declares XML entities; included files are not checked.
-
-    Raises:
-        EntitiesError: names the file.
-    """
+    """Refuse, with EntitiesError, a scenario with a file that declares XML entities; included files are not checked."""
     for file in _listed_files(config, options_of(config)):
         elements: list[str] = []  # entities are declared before the first element
 

@@ -79,11 +79,7 @@ class SumoSession:
 
     @contextlib.contextmanager
     def answers(self) -> Iterator[None]:
-        """Turn errors of a lost connection into one that gives SUMO's reason.
-
-        Raises:
-            RunError: SUMO does not answer any more.
-        """
+        """Turn errors of a lost connection into a RunError that gives SUMO's reason."""
         from traci.exceptions import FatalTraCIError, TraCIException  # noqa: PLC0415 - only for live SUMO
 
         try:

@@ -127,11 +127,7 @@ class SumoTraffic(OpenedTraffic):
         )
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
-
-        Raises:
-            RunError: SUMO fails while running, or the traffic was closed or already read.
-        """
+        """Yield the coverage events, once; see ``vnetsim.coverage.windows.TrafficStream``. RunError if SUMO fails."""
         shift_s, seed = 0.0, self._info.seed
         assert seed is not None
         for index in count():

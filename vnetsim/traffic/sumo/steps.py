@@ -36,11 +36,7 @@ _MANY = 100
 
 
 class Pass:
-    """One pass through the scenario.
-
-    Attributes:
-        duration_s: its length (s), set when it is over.
-    """
+    """One pass through the scenario; ``duration_s`` is its length (s), set when it is over."""
 
     def __init__(
         self,

@@ -98,13 +98,9 @@ class SumoSteps:
             self._store_kinds(self._receive_message())
 
     def receive(self, time_s: float | None) -> Answer:
-        """Wait for the answer to the oldest step that is awaited; extend ``kinds`` and update ``expected``.
+        """Wait for the oldest awaited answer, extend ``kinds`` and ``expected``; without ``time_s`` drop the positions.
 
-        Args:
-            time_s: the time of its frame; None to drop the vehicles' positions.
-
-        Raises:
-            ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
+        ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
         """
         data = self._receive_message()
         at, _ = _command(data, self._store_kinds(data))
@@ -169,10 +165,7 @@ class SumoSteps:
 
 
 class SumoFrames:
-    """Makes frames from SUMO's answers (``vnetsim.coverage.frames.Observer``).
-
-    ``suffix`` is appended to the vehicles' ids.
-    """
+    """Makes frames from SUMO's answers (``vnetsim.coverage.frames.Observer``); vehicle ids get ``suffix``."""
 
     def __init__(self, steps: SumoSteps, types: TypeFilter, suffix: str) -> None:
         self._kinds = steps.kinds
@@ -182,13 +175,9 @@ class SumoFrames:
         self._verdicts = Verdicts(types)
 
     def of(self, answers: Sequence[Answer]) -> Frames:
-        """Return the frames of the next answers, with the vehicles that take part.
+        """Return the frames of the next answers, at least one of them with a time, with the vehicles that take part.
 
-        At least one answer must have a time; answers without one give no frame. The other methods refer to the rows and
-        frames returned last.
-
-        Raises:
-            ConnectionError: an answer has an unknown format, or a vehicle that never departed.
+        The other methods refer to the rows and frames returned last. ConnectionError: unknown format or vehicle.
         """
         numbers, gone = self._numbers, set[bytes]()
         for answer in answers:
@@ -253,10 +242,7 @@ class SumoFrames:
         return "departure" if int(self._vehicle[row]) in self._came[self._rows.instant[row]] else "teleport"
 
     def vanished(self, vehicle: int, instant: int) -> ExitCause:
-        """Return why a vehicle is missing in a frame (``instant`` is its index).
-
-        ``arrival`` if SUMO removed it from the net in that step, else ``teleport``.
-        """
+        """Return why a vehicle is missing in a frame: ``arrival`` if SUMO removed it then, otherwise ``teleport``."""
         return "arrival" if vehicle in self._went[instant] else "teleport"
 
 

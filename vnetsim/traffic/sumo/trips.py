@@ -24,14 +24,11 @@ EDGE_SPEED = "edge_speed_kmh"
 
 
 def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
-    """Return outcomes of one SUMO run by name, and notes on files that could not be read.
+    """Return outcomes of one SUMO run by name, and notes on files in ``folder`` that could not be read.
 
     Of vehicles that arrived: their number and means of ``tripinfo``. Of each ``edgeData`` element that has speeds: the
-    mean over the time that vehicles spent on edges. Persons, and lanes of ``laneData``, are not read.
-
-    Args:
-        folder: SUMO's output files, XML of any name, gzipped if it ends with ``.gz``; others are ignored. It need not
-            exist.
+    mean over the time that vehicles spent on edges. Persons, and lanes of ``laneData``, are not read. Files are XML of
+    any name, gzipped if it ends with ``.gz``.
     """
     found: dict[str, float] = {}
     notes = []
