@@ -69,11 +69,7 @@ class Checksums:
 
 
 def parse(content: bytes, where: str) -> Checksums:
-    """Read a record that ``Checksums.text`` wrote; errors call it ``where``.
-
-    Raises:
-        InputError: it was altered or cut off.
-    """
+    """Read a record that ``Checksums.text`` wrote; InputError, which names ``where``, if altered or cut off."""
     fault = InputError(f"{where}: altered or cut; put it back as vnetsim wrote it.")
     body, mark, end = content.rpartition(_END.encode())
     if not mark or not body.startswith(f"{_HEAD}\n".encode()) or end != f"{sha256(body)}\n".encode():
@@ -99,30 +95,18 @@ class CheckedFolder:
         self._own: Checksums | None = None  # the record as this object wrote it, None before
 
     def holds(self, name: str) -> bool:
-        """Return whether the file exists.
-
-        Raises:
-            InputError: it does not, although the record lists it.
-        """
+        """Return whether the file exists; InputError if the record lists it and it does not."""
         if (self.path / name).is_file():
             return True
         self._refuse_gone(name)
         return False
 
     def read_bytes(self, name: str) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            InputError: it is missing, unreadable or altered.
-        """
+        """Return the content of a file; InputError if it is missing, unreadable or altered."""
         return self._read_checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
 
     def checked(self, name: str) -> Path:
-        """Check a file and return its path, for readers of large files.
-
-        Raises:
-            InputError: it is missing, unreadable or altered.
-        """
+        """Check a file for a reader of large ones, and return its path; InputError if missing or altered."""
         return self._read_checked(name, lambda path: (path, file_sha256(path)))
 
     def _read_checked(self, name: str, look: Callable[[Path], tuple[T, str]]) -> T:
@@ -176,21 +160,11 @@ class CheckedFolder:
         return digest in self._record().files.get(name, ())
 
     def names(self, below: str) -> list[str]:
-        """Return the sorted names of the recorded, existing files directly in the subfolder ``below``.
-
-        Raises:
-            InputError: a recorded file is missing.
-        """
+        """Return the sorted names of recorded files directly in the subfolder; InputError if one is missing."""
         return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
 
     def verify(self, *patterns: str) -> None:
-        """Check all recorded files whose names match one of the patterns (``fnmatch``).
-
-        A file that the record accepts as absent may be missing. Files that the record does not list are not checked.
-
-        Raises:
-            InputError: names the first that is missing or altered.
-        """
+        """Check recorded files that match a pattern (``fnmatch``), where the record wants them; InputError if not."""
         for name, digests in self._record().files.items():
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
                 self.checked(name)

@@ -47,16 +47,10 @@ class Folder(CheckedFolder):
         self._made: list[Path] = []  # folders that `make` made, the highest first
 
     def put(self, files: Mapping[str, Content], remove: Iterable[str] = ()) -> None:
-        """Write files, then remove others.
+        """Write files (contents by name, the last one when the others are on the disk), then remove others, if there.
 
-        Args:
-            files: contents by name. The last one may refer to the others: it is written when they are on the disk.
-            remove: names of files to remove; missing ones are ignored.
-
-        Raises:
-            InputError: a part of a path is a symbolic link.
-            RunError: the disk is full or the folder not writable (each file is then old or new); or the folder was
-                removed since the last write.
+        InputError for a symbolic link in a path. RunError if the disk is full or the folder not writable, each file
+        then old or new; or if the folder was removed since.
         """
         gone = [name for name in remove if os.path.lexists(self.path / name)]
         if not files and not gone:
@@ -85,21 +79,12 @@ class Folder(CheckedFolder):
         self._own = during.after_change(digests, gone)
 
     def settle(self) -> None:
-        """Rewrite the record so that it accepts only the present contents.
-
-        Raises:
-            RunError: it cannot be written.
-        """
+        """Rewrite the record so that it accepts only the present contents; RunError if it cannot be written."""
         if self._own is not None and self._own.text() != self._load_record().text():
             self._write_record(self._own)
 
     def write_output(self, name: str, content: bytes) -> None:
-        """Write a file without a checksum, such as a page or a figure.
-
-        Raises:
-            InputError: a part of the path is a symbolic link.
-            RunError: the disk is full or the folder not writable; the file is then unchanged.
-        """
+        """Write a page or figure without a checksum; InputError for a link in its path, RunError if it is unchanged."""
         new: Prepared = {}
         try:
             self._prepare(name, content, new)
@@ -109,12 +94,7 @@ class Folder(CheckedFolder):
             raise
 
     def make(self) -> None:
-        """Make the folder and its parents, as far as they are missing.
-
-        Raises:
-            InputError: a folder of a comparison is a symbolic link.
-            OSError: it cannot be made; ``unmake`` removes the folders made so far.
-        """
+        """Make the folder and its parents, for ``unmake`` if that fails (OSError); InputError if one is a link."""
         self._refuse_linked_cell()
         for path in reversed([self.path, *self.path.parents]):
             if not path.exists():
@@ -147,31 +127,16 @@ class Folder(CheckedFolder):
         return all(name in own or is_own(name) for name in names)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with its contents, if it exists; links are removed, not followed.
-
-        Raises:
-            InputError: a part of the path is a symbolic link.
-            RunError: it cannot be removed.
-        """
+        """Remove a file, link or whole folder, if there; InputError for a link on the way, RunError if it fails."""
         self._change(name, _remove_tree)
 
     def claim(self) -> None:
-        """Write an empty record: it marks the folder as vnetsim's, but not the files that are already in it.
-
-        Raises:
-            RunError: it cannot be written.
-        """
+        """Write an empty record, which marks the folder, but not its files, as vnetsim's; RunError if it cannot be."""
         self._own = Checksums()
         self._write_record(self._own)
 
     def clear(self) -> None:
-        """Remove all but ``others``: recorded files, temporary files, SUMO's files, and the record last.
-
-        Does nothing if there is no record.
-
-        Raises:
-            RunError: something cannot be removed.
-        """
+        """Remove all but ``others``, the record last, and nothing without a record; RunError if something stays."""
         if not (self.path / RECORD).is_file():
             return
         others = self.others()
@@ -183,20 +148,13 @@ class Folder(CheckedFolder):
         self._own = self._read = None
 
     def others(self, made: Iterable[str] = ()) -> list[str]:
-        """Return the sorted names directly in the folder that vnetsim did not write, according to the record.
-
-        ``made`` are names of pages and figures, which the record does not list. Folders without files are left out.
-        """
+        """Return sorted names in the folder that are neither recorded nor ``made`` (pages), without empty folders."""
         ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._load_record().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
     def path_of(self, name: str) -> Path:
-        """Return the path of ``name`` in the folder; the file need not exist and may itself be a link.
-
-        Raises:
-            InputError: it leads outside, or a folder on the way from this one is a symbolic link.
-        """
+        """Return the path of ``name``, which need not exist; InputError if it leads outside or over a symbolic link."""
         path = Path(name)
         if path.is_absolute() or ".." in path.parts:
             raise InputError(f"{self.path}: '{name}' leads outside of this folder.")

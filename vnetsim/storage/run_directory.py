@@ -59,23 +59,14 @@ class Scan:
     paths: tuple[Path, ...]
 
     def collect(self, query: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
-        """Return the result of ``query`` on the table, with rows in the table's order.
-
-        Raises:
-            InputError: a file is unreadable or damaged.
-        """
+        """Return the result of ``query`` on the table, in its order; InputError if a file is unreadable or damaged."""
         with damage_as_input_error(self.paths[0]):
             return query(pl.scan_parquet(list(self.paths), glob=False)).collect(engine="streaming")
 
 
 @contextmanager
 def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
-    """Turn errors of Polars with a file into ``path: words: reason``.
-
-    Raises:
-        InputError: the file is unreadable or damaged; or the process is a fork that may not use Polars (see
-            ``refuse_forked``).
-    """
+    """Turn errors of Polars with a file, or of a fork that may not use it, into InputError ``path: words: reason``."""
     refuse_forked()
     try:
         with quiet(pl.exceptions.PanicException):
@@ -98,11 +89,7 @@ class RunDirectory(Folder):
         self.put({name: json_bytes(value)})
 
     def read_json(self, name: str) -> Any:
-        """Return the parsed JSON file ``name``.
-
-        Raises:
-            InputError: it is missing or damaged.
-        """
+        """Return the parsed JSON file ``name``; InputError if it is missing or damaged."""
         if not self.holds(name):
             stopped = self.path.is_dir() and any(self.path.iterdir()) and self.has_not_begun()
             hint = " A run stopped there before it began; call `vnetsim run` with this --out." if stopped else ""
@@ -119,11 +106,7 @@ class RunDirectory(Folder):
         self.put({name: buffer.getvalue()})
 
     def read_arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays of a NumPy archive.
-
-        Raises:
-            InputError: it is missing or damaged.
-        """
+        """Return the arrays of a NumPy archive; InputError if it is missing or damaged."""
         content = self.read_bytes(name)
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -137,11 +120,7 @@ class RunDirectory(Folder):
         return self._record_of("manifest.json", ManifestRecord)[0]
 
     def manifest_record(self) -> ManifestRecord:
-        """Return ``manifest.json`` as a record.
-
-        Raises:
-            InputError: it is missing, damaged, or of another format version.
-        """
+        """Return ``manifest.json`` as a record; InputError if it is missing, damaged, or of another format version."""
         return self._record_of("manifest.json", ManifestRecord)[1]
 
     def comparison(self) -> dict[str, Any]:
@@ -161,35 +140,19 @@ class RunDirectory(Folder):
         return result, build_record(path, result, kind)
 
     def settings(self) -> dict[str, Any]:
-        """Return the tables of ``experiment.toml``.
-
-        Raises:
-            InputError: it is missing or damaged.
-        """
+        """Return the tables of ``experiment.toml``; InputError if it is missing or damaged."""
         return read_toml(self.checked("experiment.toml"))
 
     def has(self, table: str) -> bool:
-        """Return whether the table was written, at least in part.
-
-        Raises:
-            InputError: a file of the table is missing although the checksums list it.
-        """
+        """Return whether the table was written, at least in part; InputError if a recorded file of it is missing."""
         return self.holds(f"{table}.parquet") or bool(self.names(table))
 
     def read(self, table: str) -> pl.DataFrame:
-        """Return a table with exactly the columns of ``vnetsim.storage.tables``.
-
-        Raises:
-            InputError: it is missing, damaged or has other columns.
-        """
+        """Return a table with exactly its columns in ``storage.tables``; InputError if missing or damaged."""
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
-        """Return a table for queries that need not load all of it: the joined file, or else the pieces so far.
-
-        Raises:
-            InputError: it is missing, damaged or has other columns.
-        """
+        """Return a table, joined or in pieces, for queries that load parts; InputError if missing, damaged or other."""
         name = f"{table}.parquet"
         pieces = [] if self.holds(name) else self.names(table)
         paths = tuple(self.checked(piece) for piece in pieces or [name])
@@ -209,15 +172,10 @@ def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
 class TablePieces(Generic[Row]):
     """A table that grows: rows are written in pieces, ``windows/000000.parquet`` and so on, and joined at the end.
 
-    A piece is complete after a fixed number of rows, or of values in their lists, so the same rows give the same
-    pieces. Each checkpoint writes the last, incomplete piece again. A resumed run appends all rows from the start and
-    finds the existing pieces equal.
-
-    Args:
-        run: the run directory.
-        table: key in ``vnetsim.storage.tables.TABLES``.
-        frame: converts rows to a table, given the index of the first one; by default the rows are tuples already.
-        values: number of values in the lists of a row.
+    A piece is complete after a fixed number of rows, or of values in their lists (``values`` a row), so the same rows
+    give the same pieces. Each checkpoint writes the last, incomplete piece again. A resumed run appends all rows from
+    the start and finds the existing pieces equal. ``frame`` converts rows, given the index of the first; without it
+    rows are tuples.
     """
 
     def __init__(
@@ -244,11 +202,7 @@ class TablePieces(Generic[Row]):
         return self._first + len(self._rows)
 
     def append(self, row: Row) -> None:
-        """Add a row, and write the piece if that completes it.
-
-        Raises:
-            RunError: the disk is full or the folder not writable.
-        """
+        """Add a row, and write the piece if that completes it; RunError if the disk is full or not writable."""
         self._write_when_complete()  # if writing failed at the last row, the piece still ends there
         self._rows.append(row)
         self._size += self._values(row)
@@ -270,13 +224,7 @@ class TablePieces(Generic[Row]):
         return {self._name: self._content()} if self._rows and self._number + 1 >= self._there else {}
 
     def joined(self) -> tuple[dict[str, Content], list[str]]:
-        """Return the whole table as a file, and the names of the pieces that it replaces, for ``Folder.put``.
-
-        Writes the last piece first, if there are several.
-
-        Raises:
-            RunError: the disk is full or the folder not writable.
-        """
+        """Return the whole table as a file, and the pieces it replaces, for ``Folder.put``; RunError as ``append``."""
         name = f"{self._table}.parquet"
         if not self._number:  # the table fits into one piece
             whole = self._content()

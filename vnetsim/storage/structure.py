@@ -72,16 +72,10 @@ def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, 
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
-    """Build the settings dataclass ``kind`` from plain ``values``, and check its bounds.
+    """Build the settings dataclass ``kind``, with leaves as in TOML, from plain ``values``, and check its bounds.
 
-    Args:
-        values: keys and values as in TOML.
-        kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
-        where: file or option, for errors; may be empty.
-        path: path of the table with these values, for errors.
-
-    Raises:
-        InputError: unknown key, wrong type, value out of range.
+    InputError for an unknown key, wrong type or value out of range; it names ``where``, a file or option or empty, and
+    ``path``, that of the table.
     """
     try:
         result = _converter(forbid_extra_keys=True).structure(values, kind)
@@ -107,11 +101,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML document.
-
-    Raises:
-        ValueError: not TOML, or nested too deeply.
-    """
+    """Return the tables of a TOML document; ValueError if it is none, or nested too deeply."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -119,11 +109,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    Raises:
-        InputError: missing, unreadable, or not TOML (with the line).
-    """
+    """Return the tables of a TOML file; InputError if missing, unreadable, or not TOML (with the line)."""
     try:
         return parse_toml(path.read_text(encoding="utf-8-sig"))  # Windows may begin UTF-8 with a mark
     except FileNotFoundError:
@@ -135,11 +121,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def build_record(path: Path, value: Any, kind: type[T]) -> T:
-    """Build the record ``kind`` from ``value``, the parsed content of the file at ``path``; unknown keys are ignored.
-
-    Raises:
-        InputError: the message names file and key.
-    """
+    """Build the record ``kind`` from a file's parsed ``value``, unknown keys ignored; InputError names file and key."""
     try:
         return _converter(forbid_extra_keys=False).structure(value, kind)
     except InputError as fault:

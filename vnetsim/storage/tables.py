@@ -106,10 +106,7 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
 
 
 def parquet(columns: Sequence[Column], rows: Rows) -> bytes:
-    """Return rows as a Parquet file with units and meanings in its metadata.
-
-    A data frame's other columns are dropped, and values are converted to the columns' types.
-    """
+    """Return rows as a Parquet file, with only the table's columns, their types, and units and meanings as metadata."""
     if isinstance(rows, pl.DataFrame):
         table = rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
     else:
