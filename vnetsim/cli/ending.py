@@ -17,10 +17,9 @@ _PANIC = "PanicException"
 
 
 def status_of(error: BaseException, *, debug: bool) -> int:
-    """Print one line that says why a command ended, with ``debug`` also the traceback, and return the exit status.
+    """Print one line on why a command ended, none for a closed pipe, with ``debug`` the traceback; return the status.
 
-    For a closed pipe nothing is printed. A BaseException that is neither an error nor an interrupt nor SystemExit is
-    raised again.
+    Raises any BaseException again that is neither an error, an interrupt nor SystemExit.
     """
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich sets the context
         drop_output()  # a reader such as head may close the pipe

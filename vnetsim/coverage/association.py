@@ -89,9 +89,8 @@ class Association:
         self._vehicles: dict[str, _Vehicle] = {}
 
     def follow(self, events: Iterable[CoverageEvent]) -> Iterator[CoverageEvent | Serves]:
-        """Yield the events in order, with a ``Serves`` at each change of the serving RSU.
+        """Yield the events in order, with a ``Serves`` at each change: ahead of its instant's if the disc was left.
 
-        A ``Serves`` comes before the events of its instant if the serving RSU's disc was left, otherwise after them.
         With a quality, events are read ``READ_AHEAD_S`` ahead.
         """
         batch: list[CoverageEvent] = []

@@ -28,10 +28,7 @@ ENVIRONMENTS = ("urban", "highway")
 
 @dataclass(frozen=True, kw_only=True)
 class Poi:
-    """A ``<poi type="rsu">`` of a scenario, in net coordinates (m).
-
-    ``range_text`` and ``environment`` are its parameters ``range`` and ``environment``, empty if it has none.
-    """
+    """A ``<poi type="rsu">`` of a scenario (m); its parameters ``range`` and ``environment`` are empty without one."""
 
     id: str
     x_m: float
@@ -60,11 +57,7 @@ class RoadNet(Protocol):
         ...
 
     def busiest_junction(self) -> tuple[str, str]:
-        """Return the id of the busiest junction, and in words why it was chosen.
-
-        Raises:
-            InputError: the net has no junction.
-        """
+        """Return the id of the busiest junction, and in words why it was chosen; InputError if the net has none."""
         ...
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
@@ -129,11 +122,7 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
 
 def rsus_of_file(name: str, range_m: float) -> list[Rsu]:
-    """Return the RSUs of a SUMO additional file: its POIs of type ``rsu``, with ``range_m`` where they have no range.
-
-    Raises:
-        InputError: the file is missing or malformed, has no RSU, or a range or environment is wrong.
-    """
+    """Return the RSUs of a SUMO file, its POIs of type ``rsu``, by default of ``range_m``; InputError for a fault."""
     return [_from_poi(poi, range_m, name) for poi in _listed_pois((name,))]
 
 

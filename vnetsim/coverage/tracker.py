@@ -39,10 +39,9 @@ _Visit = tuple[int, int, int, int, int, int, bool, bool]
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
-    """Return the largest displacement (m) in a step of ``step_s``; a vehicle that moved further has jumped.
+    """Return the largest displacement (m) in ``step_s`` of a vehicle that has not jumped; ``speed_mps``: higher end's.
 
-    ``speed_mps`` is the higher of the recorded speeds at both ends. There is room for an acceleration of 5 m/s^2 in
-    between, lanes whose drawn length differs from the nominal one, lane changes, and junctions without internal lanes.
+    There is room for an acceleration of 5 m/s^2, lanes drawn longer than nominal, lane changes, and bare junctions.
     """
     return 1.5 * speed_mps * step_s + 2.5 * step_s * step_s + 50.0
 
@@ -86,12 +85,9 @@ class Tracker:
         self._since: EntryCause = "begin"
 
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
-        """Process the next frames and return, sorted, all events that later frames can no longer precede.
+        """Process the next frames, which ``observer`` has read; return, sorted, events that no later frame can precede.
 
-        Args:
-            frames: at least one instant, all later than before, with all vehicles that are in a disc or may be in one a
-                row earlier or later.
-            observer: the source, after it read these frames.
+        Frames have at least one instant, with all vehicles that are in a disc, or may be one row earlier or later.
         """
         if self._last is None:
             self._since_s = float(frames.time_s[0])

@@ -25,13 +25,6 @@ def noise_dbm(bandwidth_hz: float, noise_figure_db: float) -> float:
 
 
 def shannon_bps(snr_db: float, bandwidth_hz: float, efficiency: float, max_spectral_efficiency: float) -> float:
-    """Return the rate B min(efficiency log2(1 + SNR), cap) (bit/s).
-
-    Args:
-        snr_db: signal-to-noise ratio (dB).
-        bandwidth_hz: B (Hz).
-        efficiency: share of the Shannon capacity, in (0, 1].
-        max_spectral_efficiency: the cap (bit/s/Hz).
-    """
+    """Return the rate B min(efficiency log2(1 + SNR), cap) (bit/s); SNR in dB, B in Hz, the cap in bit/s/Hz."""
     snr = 10 ** (snr_db / 10)
     return bandwidth_hz * min(efficiency * (math.log1p(snr) / math.log(2)), max_spectral_efficiency)

@@ -62,12 +62,7 @@ class Transfer:
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def settle(self, virtual_s: float, time_s: float) -> bool:
-        """Look the rate up again; if it changed, update ``arrived_bytes`` and ``due_s``. Return whether it changed.
-
-        Args:
-            virtual_s: the channel's virtual time (s), in which a transfer has the whole airtime; that of ``due_s``.
-            time_s: simulated time (s), for ``rate_bps``.
-        """
+        """Look the rate up again at ``time_s`` (s), ``virtual_s`` on the channel's clock; return whether it changed."""
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
             return False
@@ -115,13 +110,10 @@ class Channel:
         *,
         update_s: float | None = None,
     ) -> Transfer:
-        """Start a transfer now.
+        """Start a transfer of bytes now; ``rate_bps`` (of time in s, bit/s) has the whole airtime, at 0 nothing moves.
 
-        Args:
-            size_bytes: number of bytes, >= 0.
-            rate_bps: rate with the whole airtime as a function of simulated time (s), in bit/s; at 0 nothing moves.
-            on_done: called once, when the last byte arrives; later in this instant if there are no bytes.
-            update_s: time (s) between look-ups of ``rate_bps``, from now on; None for one look-up now.
+        ``on_done`` is called once, when the last byte arrives, or later in this instant if there are none. ``update_s``
+        is the time (s) between look-ups of ``rate_bps``, from now on; None for one look-up now.
         """
         self._advance()
         count = self._rates.count

@@ -54,10 +54,7 @@ class Place:
     heights_m: list[float] = field(default_factory=list)
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
-        """Return whether no building is between two places (m).
-
-        True outside ``urban`` environments, and without ``sight``.
-        """
+        """Return whether no building is between two places (m); True unless ``urban``, and without ``sight``."""
         return environment != "urban" or self.sight is None or self.sight.clear(one_m, other_m)
 
 
@@ -181,11 +178,7 @@ class Tr37885:
         return sidelink_efficiency(self.bandwidth_hz) if given is None else given
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
-        """Return the memory of a run; it has lines of sight with ``polygons``, and with ``streets`` if a lane is known.
-
-        Raises:
-            InputError: the file of buildings is unusable; see ``Buildings``.
-        """
+        """Return the memory of a run, with lines of sight if ``state`` needs them; InputError for bad buildings."""
         known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
         if not known:
             return Place(sight=None, rsus=rsus)
@@ -245,13 +238,10 @@ class Tr37885:
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
-        """Return the loss of a link (dB), and set ``state.place.state`` to what blocks it.
+        """Return the loss of a link with draws ``state`` (dB), and set ``state.place.state`` to what blocks it.
 
-        Args:
-            one_m: position of the RSU, or of the first of two vehicles.
-            other_m: position of the vehicle, or of the second one.
-            environment: see ``path_loss_db``.
-            state: the draws of the link. The shadowing is taken at the vehicle, or midway between two.
+        The places (m) are those of an RSU or a vehicle, and of a vehicle. Shadowing is that at the vehicle, or midway
+        between two.
         """
         place, between_vehicles = state.place, len(state.heights_m) > 1
         one_height_m, other_height_m = state.heights_m if between_vehicles else (self.rsu_height_m, *state.heights_m)
@@ -299,13 +289,7 @@ class Tr37885:
         return total_mw
 
     def capacity_bps(self, received_dbm: float, noise_figure_db: float, interference_mw: float = 0.0) -> float:
-        """Return the rate of a receiver (bit/s).
-
-        Args:
-            received_dbm: received power of the signal (dBm).
-            noise_figure_db: its noise figure (dB).
-            interference_mw: received power of other senders (mW).
-        """
+        """Return the rate of a receiver (bit/s); powers in dBm, its ``noise_figure_db`` in dB, other senders' in mW."""
         below_dbm = noise_dbm(self.bandwidth_hz, noise_figure_db)
         if interference_mw:
             below_dbm = 10 * math.log10(10 ** (below_dbm / 10) + interference_mw)

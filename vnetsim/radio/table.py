@@ -60,11 +60,7 @@ class RateTable:
         return max(float(rates_bps.max()) for _, rates_bps in _read(Path(self.file)).values())
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> _Memory:
-        """Read the file.
-
-        Raises:
-            InputError: it is missing, is no such table, or has an impossible row.
-        """
+        """Read the file; InputError if it is missing, is no such table, or has an impossible row."""
         curves = _read(Path(self.file))
         if len(curves) == 1:
             return _Memory(sight=None, rsus=rsus, curves=curves)

@@ -38,18 +38,10 @@ def resolve_plugin(
     found: type[Any] | None = None,
     below: tuple[str, ...] = (),
 ) -> ResolvedPlugin:
-    """Find a plug-in and check its settings.
+    """Find a plug-in of a kind by ``name``, ``name`` in ``values`` or the kind's default, and check its settings.
 
-    Args:
-        kind: its kind.
-        values: its table of settings.
-        name: its name; by default ``name`` in ``values``, or else the kind's default.
-        found: its class, if already known.
-        below: path of the table that contains the kind's key and table; empty for the top level.
-
-    Raises:
-        InputError: there is no plug-in of that name, or its settings are wrong.
-        RunError: an installed plug-in is faulty.
+    ``found`` is its class, if already known; ``below`` the path of the table that contains the kind's key and table.
+    InputError: there is no such plug-in, or its settings are wrong. RunError: an installed one is faulty.
     """
     own = {key: value for key, value in values.items() if f"{kind.table}.{key}" != kind.key}
     name = name or values.get("name", kind.default)

@@ -50,11 +50,7 @@ _PLUGINS: Mapping[str, Key] = {key: tuple(key.split(".")) for key in PLUGIN_KEYS
 
 
 def parse_override(text: str) -> Override:
-    """Return the path and value of ``table.key=value``; a value that is not TOML is a string.
-
-    Raises:
-        InputError: there is no ``=`` or no key.
-    """
+    """Return path and value of ``table.key=value``, a string if not TOML; InputError without ``=`` or a key."""
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
@@ -75,11 +71,7 @@ def put(values: Settings, path: Key, value: Any) -> Settings:
 
 
 def to_tables(values: Settings, where: str = "") -> dict[str, Any]:
-    """Return settings as nested tables; errors begin with ``where``.
-
-    Raises:
-        InputError: a part of a path is not a table.
-    """
+    """Return settings as nested tables; InputError, which begins with ``where``, if a part of a path is no table."""
     result: dict[str, Any] = {}
     for path, value in sorted(values.items(), key=lambda setting: len(setting[0])):  # values before what is below them
         table = result
@@ -106,13 +98,10 @@ def leaves(table: Mapping[str, Any], above: Key = ()) -> Settings:
 
 
 def keys_in_file(scenario: str) -> set[str]:
-    """Return the dotted keys of the settings that an experiment file sets.
+    """Return the dotted keys that an experiment file sets; InputError if it cannot be read.
 
-    Empty for any other scenario, and for a file that sets most settings, such as a run's record, because the user did
-    not choose those.
-
-    Raises:
-        InputError: the file is missing, unreadable or not TOML.
+    Empty for other scenarios, and for files that set most settings, as a run's record does: the user did not choose
+    those.
     """
     found = leaves(read_toml(Path(scenario))) if Path(scenario).suffix == ".toml" else {}
     return set() if names_most(found) else {".".join(path) for path in found}
@@ -131,9 +120,9 @@ def _every_key() -> frozenset[tuple[str, ...]]:
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
-    """Return a settings dataclass as nested dictionaries of TOML values, without those that are ``None``.
+    """Return settings as nested dictionaries of TOML values, without ``None`` and empty tables of plug-ins.
 
-    A data set's own settings are returned beside those of ``data``; empty tables of plug-ins are left out.
+    A data set's own settings are returned beside those of ``data``.
     """
 
     def plain(value: Any) -> Any:
@@ -155,13 +144,7 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
-    """Return a learner's own defaults as plain values by dotted key, empty if it has none.
-
-    See ``vnetsim.learning.Learner``.
-
-    Raises:
-        RunError: a key that a learner may not set, or a table in place of dotted keys.
-    """
+    """Return a learner's own defaults by dotted key; RunError for one it may not set. See ``learning.Learner``."""
     given: Mapping[str, Any] = getattr(learner, "defaults", {})
     wrong = f"learner '{learner.name}': its own defaults are wrong"
     for key, value in given.items():
@@ -179,13 +162,9 @@ SCALED = ("learning", "encoder", "data")
 
 
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
-    """Return what a scale sets for a learner, by dotted key; ``laptop`` sets nothing by default.
+    """Return what a scale (InputError if unknown) sets for a learner by dotted key; ``laptop`` nothing by default.
 
-    See ``vnetsim.learning.Learner``.
-
-    Raises:
-        InputError: the learner has no such scale.
-        RunError: a key that is not among what a scale may set.
+    RunError for a key that a scale may not set; see ``vnetsim.learning.Learner``.
     """
     scales: Mapping[str, Mapping[str, Any]] = {LAPTOP: {}, **getattr(learner, "scales", {})}
     if scale not in scales:
@@ -291,16 +270,10 @@ def _without_table(values: Settings, table: str, but: Collection[str] = ()) -> S
 
 
 def load_experiment(scenario: str, overrides: Sequence[Override] = ()) -> Experiment:
-    """Read an experiment without loading its learner, whose settings are kept unchecked.
+    """Read an experiment without loading its learner, whose settings stay unchecked; for traffic, or a run to resume.
 
-    For traffic alone, or a run to resume.
-
-    Args:
-        scenario: a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml``, or a run directory.
-        overrides: paths and values, applied in order; they replace values of the file.
-
-    Raises:
-        InputError: the file, a key or a value is wrong.
+    ``scenario`` is a ``.sumocfg``, an FCD file, ``gaussian``, an experiment ``.toml`` or a run directory. ``overrides``
+    replace values of the file, in order. InputError: the file, a key or a value is wrong.
     """
     values, file = _read_settings(scenario)
     return _build(values, overrides, file)
@@ -392,11 +365,7 @@ def _build_experiment(values: Settings, where: str) -> Experiment:
 
 
 def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Experiment:
-    """Return a copy of an experiment with ``overrides`` applied.
-
-    Raises:
-        InputError: an unknown key, or a wrong value.
-    """
+    """Return a copy of an experiment with ``overrides``; InputError for an unknown key or a wrong value."""
     return _build(leaves(to_plain(experiment)), overrides, None)
 
 

@@ -18,11 +18,7 @@ _TO_DOCUMENTATION = re.compile(r"\[([^\]\n]*)\]\((?:\.\./)+docs/[^)\n]*\)")
 
 
 def shipped_scenarios() -> Path:
-    """Return the folder of the shipped scenarios: in the source tree, or installed below ``share/``.
-
-    Raises:
-        RunError: neither exists.
-    """
+    """Return the folder of shipped scenarios, in the source tree or below ``share/``; RunError if there is none."""
     source = Path(__file__).resolve().parents[2] / "scenarios"
     installed = Path(sysconfig.get_path("data")) / "share" / "vnetsim" / "scenarios"
     for folder in (source, installed):
@@ -32,11 +28,9 @@ def shipped_scenarios() -> Path:
 
 
 def copy_scenarios(folder: Path) -> list[Path]:
-    """Copy the shipped scenarios, without links to the documentation, and return the paths of those to run.
+    """Copy the shipped scenarios without links to documentation; return the paths of those to run.
 
-    Raises:
-        InputError: ``folder`` is a file, or a folder that is not empty.
-        RunError: it cannot be written.
+    InputError if ``folder`` is a file or not empty, RunError if it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: not an empty folder; name a new one.")
@@ -53,12 +47,7 @@ def copy_scenarios(folder: Path) -> list[Path]:
 
 
 def copy_learner(name: str) -> Path:
-    """Write the shipped learner with state, renamed to ``name``, into the present folder and return the file.
-
-    Raises:
-        InputError: ``name`` cannot name a class, or the file exists.
-        RunError: it cannot be written.
-    """
+    """Write the shipped learner with state as ``name`` here, and return the file; InputError for a name in use."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InputError(f"{name}: cannot name a class; take letters, digits and _, no digit first, such as MyMethod.")
     file = Path(f"{name}.py")

@@ -22,11 +22,7 @@ def asks_for_trust(experiment: Experiment) -> bool:
 
 
 def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
-    """Refuse a plug-in in a file; ``hint`` says what the user may add to allow it.
-
-    Raises:
-        InputError: ``name`` is a plug-in in a file.
-    """
+    """Refuse a plug-in in a file, with InputError; ``hint`` says what the user may add to allow it."""
     if isinstance(name, str) and (code := code_file(name)) is not None:
         raise InputError(
             f"{file}: {key}: the folder wants the code of {code} ({short_name(name)}) to be run; if you trust it, "
@@ -35,17 +31,11 @@ def refuse_code(file: Path, key: str, name: object, *, hint: str) -> None:
 
 
 def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner: str | None) -> None:
-    """Refuse to resume a run with code or a SUMO scenario that the user did not name.
+    """Refuse, with InputError, to resume a run with code or a SUMO scenario that the user did not name.
 
-    Args:
-        experiment: read from ``file``, with absolute paths of learners.
-        file: the run's ``experiment.toml``.
-        scenario: the scenario as written in ``file``.
-        learner: the learner that the user names; None for none.
-
-    Raises:
-        InputError: the file names code that the user did not; or a SUMO scenario that may have come with the folder:
-            inside it, or not by the absolute path that a run records.
+    ``experiment`` was read from ``file``, the run's ``experiment.toml``, with ``scenario`` as written there;
+    ``learner`` is the one that the user names, or None. A SUMO scenario may have come with the folder if it is inside
+    it, or not by the absolute path that a run records.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:

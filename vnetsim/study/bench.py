@@ -48,11 +48,7 @@ def track_names() -> list[str]:
 
 
 def load_track(name: str, size: str = "small") -> Track:
-    """Return a shipped track at a size.
-
-    Raises:
-        InputError: the track or size does not exist, or the file is malformed.
-    """
+    """Return a shipped track at a size; InputError if it does not exist or is malformed."""
     if name not in track_names():
         raise unknown_name("track", name[:60], track_names())
     path = bench_folder() / f"{name}.toml"
@@ -67,11 +63,7 @@ def load_track(name: str, size: str = "small") -> Track:
 
 
 def refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
-    """Refuse settings that a track fixes.
-
-    Raises:
-        InputError: names the first one, and what an arm may choose.
-    """
+    """Refuse settings that a track fixes: InputError names the first one, and what an arm may choose."""
     fixed = {".".join(path) for path in leaves(track.tasks[task].settings)}
     for key in keys:
         if key in fixed or not any(fnmatch.fnmatchcase(key, pattern) for pattern in track.open):
@@ -82,11 +74,7 @@ def refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
 
 
 def refuse_other_files(track: Track) -> None:
-    """Refuse files that have changed since the track was frozen.
-
-    Raises:
-        InputError: names the first one.
-    """
+    """Refuse files that changed since the track was frozen: InputError names the first one."""
     for name, digest in track.files.items():
         if sha256_of(bench_folder() / name) != digest:
             raise InputError(
@@ -96,11 +84,7 @@ def refuse_other_files(track: Track) -> None:
 
 
 def refuse_other_traffic(track: Track, seeds: Sequence[int], folder: Path, recorded: Sequence[RecordedEntry]) -> None:
-    """Refuse recorded traffic in ``folder`` (one entry per seed) that differs from the track's.
-
-    Raises:
-        InputError: names the first such seed and both versions of SUMO.
-    """
+    """Refuse recorded traffic (by seed) that differs from the track's: InputError names seed and SUMO's versions."""
     for seed, entry in zip(seeds, recorded, strict=True):
         run = RunDirectory(folder / entry.folder)
         if windows_digest(run.read("windows")) != track.windows[seed]:
@@ -153,12 +137,9 @@ class BenchArm:
         return {key: sha256_of(file) for key, file in files.items() if file is not None}
 
     def plan(self, seeds: Sequence[int], options: Sequence[Override] = (), *, timing_only: bool = False) -> Plan:
-        """Return the cells of the baseline and the arm at these seeds; ``options`` are settings for both.
+        """Return the baseline's and the arm's cells at these seeds; InputError if a learner, setting or file is wrong.
 
         With ``timing_only`` they are not trained: the schedule of a learner is the same, unless it depends on losses.
-
-        Raises:
-            InputError: a learner or setting is unknown, or a file of the track has changed.
         """
         track, task = self.track, self.track.tasks[self.task]
         refuse_other_files(track)
@@ -187,17 +168,9 @@ class BenchArm:
 
 
 def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, control: str | None) -> BenchArm:
-    """Return the arm that the arguments describe.
+    """Return the arm of the arguments: settings by dotted key, a learner (None: the baseline's), or a control's name.
 
-    Args:
-        track: the track.
-        given: settings by dotted key.
-        learner: None for the baseline of the track's first task, or of the control's task.
-        control: name of a control of the track, or None.
-
-    Raises:
-        InputError: the learner or control does not exist, a control was combined with settings or a learner, or the
-            track fixes a setting.
+    InputError: learner or control do not exist or are combined, or the track fixes a setting.
     """
     if control is not None:
         known = {one.name: one for one in track.controls}

@@ -40,12 +40,7 @@ def row_file(row: BenchRecord) -> str:
 
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
-    """Return a row that was checked against its track, and the track; runs and opens nothing that the row names.
-
-    Raises:
-        InputError: the file is no row, its track differs from the installed one, seeds are missing, or values are
-            impossible.
-    """
+    """Return a row and its track, checked against each other, and run nothing that it names; InputError for a fault."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     try:
@@ -97,10 +92,7 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield the name of each value that differs, both values, and whether the difference is an error.
-
-    It is, for a value that training does not decide, if one is None or they differ by more than rounding (``SAME``).
-    """
+    """Yield each value that differs, by name, both values, and whether that is an error: more than rounding."""
     for name, value in asdict(mine).items():
         there = getattr(other, name)
         if value != there:
@@ -147,15 +139,9 @@ def _shipped_baseline(folder: Path, size: str, task: str, track_sha256: str) -> 
 
 
 def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> BenchArm:
-    """Return the arm of a row, to run it again.
+    """Return the arm of a row from ``read_row``, to run it again; InputError if a plug-in is missing or not the row's.
 
-    Args:
-        row: result of ``read_row``.
-        track: its track.
-        given: ``FILE.py:CLASS`` of each plug-in that is not part of vnetsim, by setting; a row contains no code.
-
-    Raises:
-        InputError: such a plug-in is missing, or its file differs from the one that made the row.
+    A row contains no code: ``given`` has ``FILE.py:CLASS`` of each plug-in that is not part of vnetsim, by setting.
     """
     if row.control:
         return asked_arm(track, {}, None, row.control)

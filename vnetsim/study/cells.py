@@ -73,13 +73,9 @@ class CellResult:
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
-    """Run or resume a cell; return how it ended. Every error is in the result, not raised.
+    """Run or resume a cell; return how it ended, errors included. KeyboardInterrupt leaves one that can be resumed.
 
-    torch uses one thread, because the last bits of sums depend on the number of threads, and because several cells at
-    once use a machine better than several threads.
-
-    Raises:
-        KeyboardInterrupt: the cell was interrupted and can be resumed.
+    torch uses one thread: the last bits of sums depend on their number, and several cells use a machine better.
     """
     if time.monotonic() >= job.deadline_s and not job.always:
         return CellResult(name=job.name, unfinished=TIME_LIMIT)
@@ -130,11 +126,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a cell has finished.
-
-    Raises:
-        InputError: another version made the cell, or it was damaged or altered; the message says to delete it.
-    """
+    """Return whether a cell has finished; InputError if another version made it, or it was damaged or altered."""
     run = RunDirectory(folder)
     try:
         if not run.holds("manifest.json"):

@@ -170,14 +170,7 @@ class Expansion:
         return [(condition, arm) for condition, arm in pairs if (condition.label, arm.label) not in left_out]
 
     def plan(self, limit: int | None) -> Plan:
-        """Return the plan of the study.
-
-        Args:
-            limit: largest number of cells; None for any number.
-
-        Raises:
-            InputError: see the class.
-        """
+        """Return the plan, of at most ``limit`` cells (None for any number); InputError as in the class."""
         tables, pairs = self._tables, self._pairs()
         with error_context(self._where):
             self._refuse_numbers(len(pairs) * len(self._seeds), limit)

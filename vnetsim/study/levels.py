@@ -98,12 +98,7 @@ class _SkipTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """An arm or a condition.
-
-    Args:
-        label: its name on the page; empty for the only condition.
-        settings: settings of its cells, including scenario and learner; paths are relative to the working directory.
-    """
+    """An arm or a condition: ``label``, empty for the only condition, and ``settings`` of its cells, paths resolved."""
 
     label: str
     settings: Mapping[Key, Any]
@@ -119,11 +114,7 @@ def error_context(*where: str) -> Iterator[None]:
 
 
 def seeds_of(value: object, place: str) -> Sequence[int]:
-    """Return the seeds of ``FIRST:END`` (without END), of ``a,b,c`` or of a list; messages begin with ``place``.
-
-    Raises:
-        InputError: the seeds are malformed, none, more than 10^6, or one occurs twice.
-    """
+    """Return the seeds of ``FIRST:END`` (without END), ``a,b,c`` or a list; InputError, with ``place``, if wrong."""
     found = value
     if isinstance(value, str):
         first, colon, end = value.partition(":")
@@ -173,11 +164,7 @@ def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
 
 
 def common_learner(tables: StudyTables, folder: Path) -> str:
-    """Return ``learner`` of ``[settings]``, empty if there is none; a path is relative to the working directory.
-
-    Raises:
-        InputError: the value is not text.
-    """
+    """Return ``learner`` of ``[settings]``, paths from the working directory; empty if none, InputError if no text."""
     name = tables.settings.get("learner", "")
     if not isinstance(name, str):
         raise InputError(f"settings.learner: expected a name, got {name!r}.")
@@ -270,11 +257,7 @@ def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Lev
 
 
 def with_sharp_controls(arms: Sequence[Level]) -> list[Level]:
-    """Return the arms, each followed by its control: the same arm without blurred images.
-
-    Raises:
-        InputError: an arm sets ``blur.fraction`` itself.
-    """
+    """Return the arms, each with its control without blurred images; InputError if an arm sets ``blur.fraction``."""
     found = []
     for arm in arms:
         if SHARP in arm.settings:
@@ -298,11 +281,7 @@ def keys_of(learner: str) -> set[str]:
 
 
 def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
-    """Return a grid's values by split dotted key.
-
-    Raises:
-        InputError: a value is not a list, a key is not allowed, or the grid has more than ``MOST_POINTS`` points.
-    """
+    """Return a grid's values by split key; InputError if a key or value is wrong, or it exceeds ``MOST_POINTS``."""
     grid = leaves(table)
     for path, values in grid.items():
         if path not in {SCENARIO, LEARNER}:
@@ -347,11 +326,7 @@ def _make_label(label: str, point: Mapping[Key, Any]) -> str:
 
 
 def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[SkippedEntry]:
-    """Return the pairs of arm and condition to skip, each with the first reason that matches.
-
-    Raises:
-        InputError: a table gives no reason, matches nothing, or matches everything.
-    """
+    """Return skipped pairs of arm and condition with the first reason; InputError if a table skips none or all."""
     found: dict[tuple[str, str], SkippedEntry] = {}
     for place, skip in _tables(values, _SkipTable, "skip"):
         with error_context(place):
@@ -375,12 +350,9 @@ def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
 
 
 def reference_of(name: str, arms: Sequence[Level], folder: Path) -> Level | None:
-    """Return the arm called ``name``, else the only arm with that learner, else a new arm of that learner.
+    """Return the arm called ``name``, else the only one with that learner, else a new one; None for an empty name.
 
-    An empty name gives None.
-
-    Raises:
-        InputError: several arms have that learner.
+    InputError if several arms have that learner.
     """
     if not name:
         return None

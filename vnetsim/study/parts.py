@@ -28,11 +28,7 @@ Changing = Callable[[], AbstractContextManager[RunDirectory]]
 
 
 def part_of(text: str) -> Part:
-    """Return K and N of the text ``K/N``.
-
-    Raises:
-        InputError: it is not such a text, or K is not in 1 to N.
-    """
+    """Return K and N of ``K/N``; InputError if it is no such text, or K is not in 1 to N."""
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     number, count = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= number <= count:
@@ -41,11 +37,7 @@ def part_of(text: str) -> Part:
 
 
 def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
-    """Return for each cell whether it belongs to a part; it does not depend on which cells have finished.
-
-    Parts differ by one cell at most. The cells of an arm are spread over all parts too, so that the parts are also
-    equal where only a new arm is missing.
-    """
+    """Return for each cell, finished or not, whether it is in a part. Parts have equal shares of each arm's cells."""
     number, count = part
     arms = len({(cell.arm, cell.condition) for cell in cells})
     period = math.lcm(arms, count)  # without the shift, an arm would meet the same parts again after so many cells
@@ -54,11 +46,7 @@ def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
 
 @contextmanager
 def share_directory(run: RunDirectory) -> Iterator[None]:
-    """Make the folder of a comparison, and lock it for the block against all processes but its parts.
-
-    Raises:
-        InputError: it cannot be made or locked; InUseError if a process that is no part has locked it.
-    """
+    """Make a comparison's folder, locked for the block against all but its parts; InputError if that fails."""
     refuse_forked()
     with open_lock(run, how=fcntl.LOCK_SH | fcntl.LOCK_NB)[0]:
         yield

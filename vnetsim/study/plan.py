@@ -48,10 +48,7 @@ class Cell:
         return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
     def folder(self, traffic_sha256: str, *, timing_only: bool = False) -> str:
-        """Return the name of its folder: arm, condition, seed, and a hash of everything that decides its result.
-
-        The hash includes the contents of the traffic and of plug-in files, not their paths.
-        """
+        """Return its folder's name: arm, condition, seed, and a hash of all (contents, not paths) that decides it."""
         named = self.experiment.plugins()
         short = self.experiment.with_values({key: short_name(name) for key, name in named.items() if name})
         plain = {**to_plain(short), "scenario": traffic_sha256}

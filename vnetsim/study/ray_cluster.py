@@ -21,15 +21,9 @@ PATIENCE_S, JOIN_S = 5.0, 60.0
 
 
 def cluster_of(workers: int, engine: str, address: str | None) -> Cluster | None:
-    """Return the cluster that the options describe, None for this machine without Ray.
+    """Return the cluster that the options describe, None for this machine without Ray; InputError if there is none.
 
-    Args:
-        workers: CPUs of a new cluster on this machine; must be 1 with an address.
-        engine: ``"local"`` or ``"ray"``.
-        address: HOST:PORT of the cluster's head, or ``auto``; None for a new cluster.
-
-    Raises:
-        InputError: Ray is not installed, the options contradict each other, or no cluster is at the address.
+    ``workers`` are CPUs of a new cluster; 1 with an ``address``, HOST:PORT of the cluster's head or ``auto``.
     """
     if engine == "ray":
         _import_ray()
@@ -87,11 +81,7 @@ def _refuse_unreachable(address: str) -> None:
 
 @contextmanager
 def connect(cluster: Cluster) -> Iterator[None]:
-    """Connect to a cluster or start one for the block; then disconnect, which ends a cluster that was started here.
-
-    Raises:
-        InputError: no cluster answers.
-    """
+    """Connect to a cluster, or start one, for the block, and end what was started; InputError if none answers."""
     ray = _import_ray()
     try:
         with _silence_stderr():

@@ -100,11 +100,7 @@ def plan_of(
 
 
 def is_study(scenario: str) -> bool:
-    """Return whether a scenario of the command line is a study file: TOML with a key in ``OWN``.
-
-    Raises:
-        InputError: the TOML file cannot be read.
-    """
+    """Return whether a scenario is a study file: TOML with a key in ``OWN``; InputError if it cannot be read."""
     path = Path(scenario)
     return path.suffix == ".toml" and not OWN.isdisjoint(read_toml(path))
 

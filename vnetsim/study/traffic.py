@@ -45,13 +45,9 @@ WAIT_S = 1.0
 def with_one_rsu(
     traffics: Sequence[Experiment], run: RunDirectory, progress: ProgressDisplay
 ) -> tuple[Experiment, ...]:
-    """Return the traffic; all SUMO scenarios without an RSU get the one that is chosen for the first of them.
+    """Return the traffic; all SUMO scenarios without an RSU get the one that is chosen for the first, as a note says.
 
-    A note shows the choice, and ``comparison.json`` in ``run`` keeps it for later calls.
-
-    Raises:
-        InputError: the net of another scenario does not have this junction, or another version made the folder.
-        RunError: SUMO cannot be started.
+    ``comparison.json`` in ``run`` keeps the choice. InputError: another scenario's net lacks that junction.
     """
     record = _read_record(run)
     chosen = record.get("chosen_rsu") or {}
@@ -122,15 +118,9 @@ def record_all(
     progress: ProgressDisplay,
     deadline_s: float,
 ) -> list[RecordedEntry]:
-    """Record what the folder of the comparison does not contain yet; return the entries of all traffics.
+    """Record what the folder does not contain yet; return all traffics' entries. Unless ``alone``, wait for the others.
 
-    Unless ``alone``, waits for a recording that another part makes, and records it if that part is killed.
-
-    Raises:
-        InputError: another version made the folder, or a recording or one of its inputs was altered.
-        RunError: the simulator failed.
-        UnfinishedError: the deadline passed during a recording, which is kept, or while waiting.
-        KeyboardInterrupt: without a message.
+    InputError: something is of another version or altered. UnfinishedError: the deadline passed; what is done is kept.
     """
     with changing() as run:
         before = {known["folder"] for known in _read_record(run)["traffic"]}

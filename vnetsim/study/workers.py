@@ -43,14 +43,9 @@ class News:
 
 
 class StudyProgress:
-    """One display for all cells, in whichever process they run.
+    """One display of all cells, ``done`` of ``total`` at first, in whichever process they run.
 
     The bar counts cells, and a running cell by the share of its rounds, so that the time left is the comparison's.
-
-    Args:
-        progress: the display to write to.
-        total: number of cells.
-        done: number of cells that have already finished.
     """
 
     def __init__(self, progress: ProgressDisplay, *, total: int, done: int) -> None:
@@ -131,10 +126,7 @@ def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellR
 def run_in_processes(
     jobs: Sequence[CellJob], display: StudyProgress, *, workers: int
 ) -> Generator[CellResult, None, None]:
-    """Run cells in ``workers`` processes; yield their results in the order in which they end.
-
-    If a process dies, only its cell fails. When this generator ends, for any reason, all its processes are gone.
-    """
+    """Run cells in processes, which are gone when it ends; yield results as they end. A dead process fails its cell."""
     waiting = deque(jobs)
     pool: list[_Worker] = []
     try:

@@ -25,11 +25,7 @@ SHOW_EVERY_S = 1.0
 def run_on_ray(
     jobs: Sequence[CellJob], display: StudyProgress, *, cluster: Cluster
 ) -> Generator[CellResult, None, None]:
-    """Run cells on a cluster; yield their results in the order in which they end.
-
-    A task that is lost ``RETRIES`` times more is a failed cell. When this generator ends, for any reason, running tasks
-    are cancelled.
-    """
+    """Run cells on a cluster; yield results as they end. A task lost more than ``RETRIES`` times has failed."""
     import ray  # noqa: PLC0415
     from ray.util.queue import Queue  # noqa: PLC0415
 
