@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 from analysis.comparison.data import ConditionData
 from analysis.comparison.plots import look
 from analysis.formatting import shortened
-from analysis.statistics.participation import (
-    Floats,
-    shares,
-    speed_bins,
-    speed_edges_kmh,
-)
+from analysis.statistics.participation import Floats, shares, speed_bins, speed_edges_kmh
 from analysis.style import GREY, HALF_IN, INK, Panel, drawing, legend, to_svg
 
 _COMPASS = ("north", "east", "south", "west")

@@ -9,13 +9,7 @@ import polars as pl
 
 from analysis.comparison.bias import spread_over_directions, spread_over_speeds, spread_panel
 from analysis.comparison.data import ComparisonData, ConditionData, Metric
-from analysis.comparison.measures import (
-    compared_measures,
-    measure_rows,
-    measure_table,
-    target_of,
-    target_rows,
-)
+from analysis.comparison.measures import compared_measures, measure_rows, measure_table, target_of, target_rows
 from analysis.comparison.plots import curve_panel, difference_panel, outcome_panel, overview_panel
 from analysis.comparison.tables import (
     by_condition,
@@ -26,21 +20,8 @@ from analysis.comparison.tables import (
     overview_table,
     pair_table,
 )
-from analysis.comparison.traffic_met import (
-    arm_runs,
-    decided_table,
-    not_met,
-    what_decided,
-    who_drove_past,
-    withhold,
-)
-from analysis.comparison.verdicts import (
-    Family,
-    across_arms,
-    across_conditions,
-    pairs_in,
-    verdict_sentences,
-)
+from analysis.comparison.traffic_met import arm_runs, decided_table, not_met, what_decided, who_drove_past, withhold
+from analysis.comparison.verdicts import Family, across_arms, across_conditions, pairs_in, verdict_sentences
 from analysis.comparison.warnings import equal_of, equal_words, untested_of, what_differs
 from analysis.formatting import count, named, shortened, slugs
 from analysis.report.page import Section

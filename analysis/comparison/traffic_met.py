@@ -16,18 +16,7 @@ import numpy as np
 from analysis.comparison.data import CellData, ComparisonData
 from analysis.comparison.pairs import ComparedPair
 from analysis.comparison.verdicts import Family
-from analysis.formatting import (
-    MOST_NAMED,
-    NONE,
-    THIN,
-    Table,
-    count,
-    duration,
-    named,
-    number,
-    plural,
-    shortened,
-)
+from analysis.formatting import MOST_NAMED, NONE, THIN, Table, count, duration, named, number, plural, shortened
 from analysis.report.invitations import EXCHANGE, ROAD, RULE, Invitations, add_invitations, share_words
 from analysis.statistics.windows import Dwell
 

@@ -27,14 +27,7 @@ from PIL import Image
 from analysis.formatting import clean, count, number, plural, shortened
 from analysis.loading import RunData, load
 from analysis.plots.place import covered_extent, join_polylines
-from analysis.report.playback import (
-    MOST_WINDOWS,
-    PER_S,
-    handovers_of,
-    headline_curve,
-    participations_of,
-    read_paths,
-)
+from analysis.report.playback import MOST_WINDOWS, PER_S, handovers_of, headline_curve, participations_of, read_paths
 from analysis.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PINK, SKY, VERMILION, YELLOW, Figure, styled
 from vnetsim.errors import InputError, RunError, one_line
 from vnetsim.progress import ProgressDisplay

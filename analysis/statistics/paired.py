@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from analysis.statistics.sign_flips import (
-    SignFlips,
-    attained_level,
-    lower_limits,
-    most_rejected,
-    sign_flips,
-    splits_of,
-)
+from analysis.statistics.sign_flips import SignFlips, attained_level, lower_limits, most_rejected, sign_flips, splits_of
 from vnetsim.storage.records import Interval
 
 LEVEL = 0.05

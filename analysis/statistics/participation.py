@@ -134,11 +134,7 @@ def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds:
     busy = (
         invited.select("vehicle_id", "start_s", "end_s", last=pl.when(counted).then("round").otherwise("base_round"))
         .join(closes, on="last", how="left")
-        .select(
-            "vehicle_id",
-            "start_s",
-            until_s=pl.max_horizontal("end_s", pl.col("close_s").fill_null(float("inf"))),
-        )
+        .select("vehicle_id", "start_s", until_s=pl.max_horizontal("end_s", pl.col("close_s").fill_null(float("inf"))))
     )
     covered = merged_windows(windows)
     both = busy.join(covered, on="vehicle_id").select(

@@ -83,13 +83,7 @@ def table(*rows: Path, to: OutputPath = None) -> int:
 
 @bench.command
 def check(
-    row: Path,
-    /,
-    *,
-    seeds: str = "0",
-    learner: str | None = None,
-    set_: Settings = (),
-    workers: Workers = 1,
+    row: Path, /, *, seeds: str = "0", learner: str | None = None, set_: Settings = (), workers: Workers = 1
 ) -> int:
     """Run seeds of a row again, including the traffic, and compare the results with the row.
 

@@ -48,8 +48,7 @@ Gui = Annotated[bool, Parameter(group=TRAFFIC, negative="", help="Show sumo-gui.
 Trust = Annotated[
     bool,
     Parameter(
-        negative="",
-        help="Let a run directory name code that is run, fetch data, and start SUMO on a scenario in it.",
+        negative="", help="Let a run directory name code that is run, fetch data, and start SUMO on a scenario in it."
     ),
 ]
 
@@ -91,8 +90,7 @@ class TrafficOptions:
     warmup: TrafficNumber = None
     vehicle_types: Annotated[tuple[str, ...], Parameter(group=TRAFFIC, negative="", converter=_split)] = ()
     columns: Annotated[
-        dict[str, str] | None,
-        Parameter(group=TRAFFIC, negative="", converter=_columns, accepts_keys=False, n_tokens=1),
+        dict[str, str] | None, Parameter(group=TRAFFIC, negative="", converter=_columns, accepts_keys=False, n_tokens=1)
     ] = None
     time_unit: TrafficText = None
     length_unit: TrafficText = None

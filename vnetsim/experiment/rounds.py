@@ -7,18 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
 from vnetsim.errors import unknown_name
-from vnetsim.errors.bounds import (
-    BESIDE,
-    EXCHANGES,
-    TRAINS,
-    Acts,
-    Images,
-    Share,
-    Within,
-    check_bounds,
-    needed,
-    require,
-)
+from vnetsim.errors.bounds import BESIDE, EXCHANGES, TRAINS, Acts, Images, Share, Within, check_bounds, needed, require
 from vnetsim.errors.paths import is_partition_file
 
 BESIDE_EACH_OTHER = Acts("exchange.topology", unless=("star",))

@@ -56,9 +56,7 @@ class ParticipationRecord(NamedTuple):
     download_bytes: Annotated[float, "B", "bytes received, also of a transfer cut short"]
     upload_bytes: Annotated[float, "B", "bytes sent, also of a transfer cut short"]
     exchange_bytes: Annotated[
-        float,
-        "B",
-        "bytes of its own exchanges (see the table exchanges), also of those cut short",
+        float, "B", "bytes of its own exchanges (see the table exchanges), also of those cut short"
     ]
     speed_mps: Annotated[float, "m/s", "speed at entry, as reported to the RSU"]
     level_px: Annotated[float, "px", "blur level at that speed, on the sensor"]
@@ -71,9 +69,7 @@ class ParticipationRecord(NamedTuple):
         "never began",
     ]
     outside_s: Annotated[
-        float,
-        "s",
-        "time spent outside coverage with nothing to compute, until covered again (handover.longest_gap_s)",
+        float, "s", "time spent outside coverage with nothing to compute, until covered again (handover.longest_gap_s)"
     ]
     upload_rsu_id: Annotated[str | None, "", "RSU that received the upload; null if no upload began"]
     remaining_straight_s: Annotated[

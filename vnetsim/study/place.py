@@ -147,12 +147,7 @@ def place(
 
 
 def participation_s(
-    experiment: Experiment,
-    timed: ClockModel,
-    radio: ResolvedPlugin,
-    sites: Sequence[Rsu],
-    net: NetFile,
-    at_m: Floats,
+    experiment: Experiment, timed: ClockModel, radio: ResolvedPlugin, sites: Sequence[Rsu], net: NetFile, at_m: Floats
 ) -> float:
     """Return an estimate of how long a participation takes (s); infinite if no vehicle is in range of a site.
 

@@ -43,10 +43,7 @@ def best_round(
     if not value.max() > 0:
         return None
     row, column = np.unravel_index(value.argmax(), value.shape)
-    return PlannedRound(
-        length_s=max(float(length[row, column]), SHORTEST_S),
-        share=float(choices[row]) / steps,
-    )
+    return PlannedRound(length_s=max(float(length[row, column]), SHORTEST_S), share=float(choices[row]) / steps)
 
 
 @dataclass(frozen=True, kw_only=True)

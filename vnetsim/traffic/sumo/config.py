@@ -134,11 +134,7 @@ def check_scenario_files(experiment: Experiment) -> Experiment:
 
 
 def read_leniently(
-    path: Path,
-    start: Start,
-    *,
-    end: Callable[[str], object] | None = None,
-    text: Callable[[str], None] | None = None,
+    path: Path, start: Start, *, end: Callable[[str], object] | None = None, text: Callable[[str], None] | None = None
 ) -> None:
     """Read an XML file up to its first fault; see ``XmlFile``. EntitiesError for entities, which SUMO would expand."""
     with _ignore_faults():

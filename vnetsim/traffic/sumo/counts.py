@@ -102,12 +102,7 @@ def _run(config: Path, options: Sequence[str]) -> dict[str, int]:
     ]
     try:
         subprocess.run(  # noqa: S603 - the wheel's own binary, no shell
-            command,
-            check=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=environment(),
-            timeout=_PATIENCE_S,
+            command, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=environment(), timeout=_PATIENCE_S
         )
         return _read_leaving_counts(next(outputs.folder.glob(f"*{_COUNTS}"), counts))
     except (OSError, subprocess.SubprocessError):

@@ -131,11 +131,7 @@ class SumoSession:
         command += ["--remote-port", str(port), "--num-clients", "1"]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary, no shell
-                command,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=environment(),
+                command, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment()
             )
         except OSError as error:
             raise RunError(f"{program}: cannot start SUMO: {error.strerror}.") from error
