@@ -6,7 +6,6 @@ import io
 import math
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -159,34 +158,40 @@ def _mp4(frames: _Frames, to: Path) -> bytes:
             raise RunError(f"{to}: ffmpeg failed: {said[-300:] or one_line(error)}") from error
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Motion:
-    """Where vehicles are and what they do: times in s, places in m."""
+    """Where every ``every``-th vehicle is and what it does, as the page plays it: times in s, places in m."""
 
-    # of each path, in the order of their first points: vehicle, from_s, to_s, path
-    # of each point: at (time since begin_s plus path * stride, so that one interpolation serves all paths), x_m, y_m
-    # of each stage of each participation: who, stage, rsu, began_s (of the participation), starts_s, stops_s
-    begin_s: float
-    end_s: float
-    vehicle: Ints
-    from_s: Floats
-    to_s: Floats
-    path: Ints
-    stride: float
-    at: Floats
-    x_m: Floats
-    y_m: Floats
-    who: Ints
-    stage: Ints
-    rsu: Ints
-    began_s: Floats
-    starts_s: Floats
-    stops_s: Floats
+    def __init__(self, run: RunData, every: int, parts: list[list[Any]], vehicles: list[str]) -> None:
+        played = read_paths(run, every)
+        assert vehicles == played.vehicles
+        columns, self.begin_s = played.columns, played.begin_s
+        counts = columns["path_points"].astype(np.int64)
+        first = np.cumsum(counts) - counts
+        time_s = columns["time"] / PER_S
+        self.end_s = self.begin_s + float(time_s.max())
+        # of each path, in the order of their first points
+        self.path = np.argsort(time_s[first], kind="stable").astype(np.int64)
+        self.vehicle: Ints = columns["path_vehicle"][self.path].astype(np.int64)
+        self.from_s, self.to_s = (self.begin_s + time_s[ends][self.path] for ends in (first, first + counts - 1))
+        # of each point: time since begin_s plus path * stride, so that one interpolation serves all paths
+        self._stride = float(time_s.max()) + 1.0
+        self._at = np.repeat(np.arange(len(counts)) * self._stride, counts) + time_s
+        self._places_m = [columns[axis] * played.step_m + played.origin_m[k] for k, axis in enumerate("xy")]
+        stages: list[tuple[float, ...]] = []
+        for vehicle, rsu, _, _, begin_s, end_s, spent in parts:
+            start_s = begin_s
+            for stage, seconds in spent or [(_DOWNLOAD, 0.0)]:
+                stages.append((vehicle, stage, rsu, begin_s, start_s, min(start_s + seconds, end_s)))
+                start_s += seconds
+            stages[-1] = (*stages[-1][:-1], end_s)
+        of_stages = np.array(stages, np.float64).reshape(-1, 6).T
+        self._who, self.stage, self._rsu = of_stages[:3].astype(np.int64)
+        self._began_s, self._starts_s, self._stops_s = of_stages[3:]  # the first of the whole participation
 
     def places(self, paths: Ints, time_s: float | Floats) -> Floats:
         """Return x and y (m) on paths, given by their places in the order, at a time (s): shape (n, 2)."""
-        at = self.path[paths] * self.stride + (time_s - self.begin_s)
-        return np.column_stack((np.interp(at, self.at, self.x_m), np.interp(at, self.at, self.y_m)))
+        at = self.path[paths] * self._stride + (time_s - self.begin_s)
+        return np.column_stack([np.interp(at, self._at, axis_m) for axis_m in self._places_m])
 
     def covered(self, time_s: float) -> Ints:
         """Return one path for each vehicle that is covered at a time (s)."""
@@ -195,48 +200,9 @@ class _Motion:
 
     def doing(self, time_s: float) -> dict[int, tuple[int, int, float]]:
         """Return stage, inviting RSU, and begin of the participation (s), by vehicle that takes part at a time (s)."""
-        some = np.flatnonzero((self.starts_s <= time_s) & (time_s < self.stops_s))[::-1]  # the first one counts
-        columns = (self.stage[some].tolist(), self.rsu[some].tolist(), self.began_s[some].tolist())
-        return dict(zip(self.who[some].tolist(), zip(*columns, strict=True), strict=True))
-
-
-def _motion(run: RunData, every: int, parts: list[list[Any]], vehicles: list[str]) -> _Motion:
-    """Return the paths of every ``every``-th vehicle and the stages of participations, as the page plays them."""
-    played = read_paths(run, every)
-    assert vehicles == played.vehicles
-    columns = played.columns
-    counts = columns["path_points"].astype(np.int64)
-    first = np.cumsum(counts) - counts
-    time_s = columns["time"] / PER_S
-    last = first + counts - 1
-    order = np.argsort(time_s[first], kind="stable")
-    stride = float(time_s.max()) + 1.0
-    stages: list[tuple[float, ...]] = []
-    for vehicle, rsu, _, _, begin_s, end_s, spent in parts:
-        start_s = begin_s
-        for stage, seconds in spent or [(_DOWNLOAD, 0.0)]:
-            stages.append((vehicle, stage, rsu, begin_s, start_s, min(start_s + seconds, end_s)))
-            start_s += seconds
-        stages[-1] = (*stages[-1][:-1], end_s)
-    who, stage_of, rsu_of, began_s, starts_s, stops_s = np.array(stages, np.float64).reshape(-1, 6).T
-    return _Motion(
-        begin_s=played.begin_s,
-        end_s=played.begin_s + float(time_s.max()),
-        vehicle=columns["path_vehicle"][order].astype(np.int64),
-        from_s=played.begin_s + time_s[first][order],
-        to_s=played.begin_s + time_s[last][order],
-        path=order.astype(np.int64),
-        stride=stride,
-        at=np.repeat(np.arange(len(counts)) * stride, counts) + time_s,
-        x_m=columns["x"] * played.step_m + played.origin_m[0],
-        y_m=columns["y"] * played.step_m + played.origin_m[1],
-        who=who.astype(np.int64),
-        stage=stage_of.astype(np.int64),
-        rsu=rsu_of.astype(np.int64),
-        began_s=began_s,
-        starts_s=starts_s,
-        stops_s=stops_s,
-    )
+        some = np.flatnonzero((self._starts_s <= time_s) & (time_s < self._stops_s))[::-1]  # the first one counts
+        columns = (self.stage[some].tolist(), self._rsu[some].tolist(), self._began_s[some].tolist())
+        return dict(zip(self._who[some].tolist(), zip(*columns, strict=True), strict=True))
 
 
 class _Frames:
@@ -250,7 +216,7 @@ class _Frames:
         vehicles = run.windows["vehicle_id"].unique(maintain_order=True).gather_every(self._every).to_list()
         index = {name: place for place, name in enumerate(vehicles)}, {one.id: k for k, one in enumerate(run.rsus)}
         parts = participations_of(run, *index)
-        self._motion = _motion(run, self._every, parts, vehicles)
+        self._motion = _Motion(run, self._every, parts, vehicles)
         handovers = handovers_of(run, *index)
         self._changes: dict[int, list[tuple[float, int]]] = {}  # by vehicle: when it changed its RSU, and to which
         for vehicle, at_s, _, to, *_ in handovers:
