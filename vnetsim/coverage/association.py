@@ -89,7 +89,7 @@ class Association:
         self._vehicles: dict[str, _Vehicle] = {}
 
     def follow(self, events: Iterable[CoverageEvent]) -> Iterator[CoverageEvent | Serves]:
-        """Yield the events in order, with a ``Serves`` at each change: ahead of its instant's if the disc was left.
+        """Yield the events, and a ``Serves`` at each change: the first of its instant if a disc was left, else the last.
 
         With a quality, events are read ``READ_AHEAD_S`` ahead.
         """

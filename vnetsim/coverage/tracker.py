@@ -39,9 +39,10 @@ _Visit = tuple[int, int, int, int, int, int, bool, bool]
 
 
 def largest_move_m(speed_mps: Floats | float, step_s: Floats | float) -> Floats | float:
-    """Return the largest displacement (m) in ``step_s`` of a vehicle that has not jumped; ``speed_mps``: higher end's.
+    """Return the largest displacement (m) in a step of ``step_s``; a vehicle that moved further has jumped.
 
-    There is room for an acceleration of 5 m/s^2, lanes drawn longer than nominal, lane changes, and bare junctions.
+    ``speed_mps`` is the higher of the speeds at both ends. There is room for an acceleration of 5 m/s^2, lanes drawn
+    longer than nominal, lane changes, and junctions without internal lanes.
     """
     return 1.5 * speed_mps * step_s + 2.5 * step_s * step_s + 50.0
 

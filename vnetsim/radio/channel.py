@@ -62,7 +62,10 @@ class Transfer:
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def settle(self, virtual_s: float, time_s: float) -> bool:
-        """Look the rate up again at ``time_s`` (s), ``virtual_s`` on the channel's clock; return whether it changed."""
+        """Look the rate up again at ``time_s`` (s), if it changed update ``arrived_bytes`` and ``due_s``; return if so.
+
+        ``virtual_s`` is the channel's time (s), in which a transfer has the whole airtime; ``due_s`` is in it.
+        """
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
             return False

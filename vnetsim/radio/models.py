@@ -54,7 +54,7 @@ class Place:
     heights_m: list[float] = field(default_factory=list)
 
     def one_street(self, one_m: PositionM, other_m: PositionM, environment: str) -> bool:
-        """Return whether no building is between two places (m); True unless ``urban``, and without ``sight``."""
+        """Return whether no building is between two places (m); True outside ``urban``, or without ``sight``."""
         return environment != "urban" or self.sight is None or self.sight.clear(one_m, other_m)
 
 
@@ -238,7 +238,7 @@ class Tr37885:
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
-        """Return the loss of a link with draws ``state`` (dB), and set ``state.place.state`` to what blocks it.
+        """Return the loss of a link (dB) with the draws of ``state``; set ``state.place.state`` to what blocks it.
 
         The places (m) are those of an RSU or a vehicle, and of a vehicle. Shadowing is that at the vehicle, or midway
         between two.
@@ -289,7 +289,7 @@ class Tr37885:
         return total_mw
 
     def capacity_bps(self, received_dbm: float, noise_figure_db: float, interference_mw: float = 0.0) -> float:
-        """Return the rate of a receiver (bit/s); powers in dBm, its ``noise_figure_db`` in dB, other senders' in mW."""
+        """Return the rate of a receiver (bit/s) by its power (dBm), noise figure (dB) and other senders' power (mW)."""
         below_dbm = noise_dbm(self.bandwidth_hz, noise_figure_db)
         if interference_mw:
             below_dbm = 10 * math.log10(10 ** (below_dbm / 10) + interference_mw)

@@ -34,9 +34,9 @@ DECORRELATION_M: Mapping[str, float] = {"urban": 10.0, "highway": 25.0}
 
 
 def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_street: bool = True) -> float:
-    """Return the path loss (dB), ``urban`` or ``highway``, behind buildings unless ``one_street``; see ``PATH_LOSS``.
+    """Return the path loss (dB) at a distance in space (m), ``urban`` or ``highway``, behind buildings or not.
 
-    Below 1 m of distance in space (m) there is no far field, and 1 m is used.
+    Below 1 m there is no far field, and 1 m is used; see ``PATH_LOSS``.
     """
     constant_db, per_decade_db, per_carrier_decade_db = PATH_LOSS[environment, one_street]
     distance_db = per_decade_db * math.log10(max(distance_m, MIN_DISTANCE_M))

@@ -162,9 +162,9 @@ SCALED = ("learning", "encoder", "data")
 
 
 def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
-    """Return what a scale (InputError if unknown) sets for a learner by dotted key; ``laptop`` nothing by default.
+    """Return what a scale sets for a learner, by dotted key; ``laptop`` sets nothing by default. See ``Learner``.
 
-    RunError for a key that a scale may not set; see ``vnetsim.learning.Learner``.
+    InputError if the learner has no such scale, RunError for a key that a scale may not set.
     """
     scales: Mapping[str, Mapping[str, Any]] = {LAPTOP: {}, **getattr(learner, "scales", {})}
     if scale not in scales:

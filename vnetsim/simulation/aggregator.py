@@ -36,7 +36,7 @@ _STEADY = QuorumPace.places, CoveragePace.places
 
 @dataclass(kw_only=True, eq=False)
 class Aggregator:
-    """Runs the rounds of one model. ``finished``: its last round has closed; ``in_flight``: participations now."""
+    """Runs the rounds of one model; ``finished`` when its last has closed. ``in_flight`` has its participations."""
 
     name: str
     world: World
@@ -75,7 +75,7 @@ class Aggregator:
         return self._open.held
 
     def models_in_use(self) -> Iterator[ModelKey]:
-        """Yield, some repeatedly, the models needed to train participations in flight or commits of the open round."""
+        """Yield the models needed to train participations in flight and the open round's commits; some come twice."""
         yield from self.in_flight.models()
         for _, participant in self._open.committed:
             handover = participant.handover
@@ -135,7 +135,7 @@ class Aggregator:
             self._open_exchange("quorum")
 
     def offer(self, window: OpenWindow) -> bool:
-        """Let an idle vehicle wait in a window; return whether the open round may invite it: not if it has before."""
+        """Let an idle vehicle wait for an invitation; False if this round invited it before: it waits for the next."""
         return self.invitations.offer(window, self.round)
 
     def move(
@@ -178,7 +178,7 @@ class Aggregator:
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Close the open round at a time (s), or drop it without a commit; all participations end, no round follows."""
+        """Close the open round at a time (s), or drop it without a commit; all participations and rounds end."""
         if self.finished:
             return
         if self._open.committed:
@@ -195,7 +195,7 @@ class Aggregator:
         return self.invitations.share(window, self._state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the exchange; the ``quorum``-th begins it, but not while the round is held."""
+        """Let a participation wait for the exchange, which the ``quorum``-th begins unless the round is held."""
         self._exchange.gathered[participation] = None
         quorum = self.world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)

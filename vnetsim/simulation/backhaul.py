@@ -100,13 +100,13 @@ class Backhaul:
         return copies[model.version]
 
     def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
-        """Send an update from its RSU to an aggregator, even if it is cut meanwhile; the signal fires on arrival."""
+        """Send an update to an aggregator, even if its participation is cut; the returned signal fires on arrival."""
         if aggregator == rsu_id:
             return self._here
         return Task(self.send(size_bytes, rsu_id, _home(aggregator)))
 
     def send(self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False) -> Activity:
-        """Send bytes (B) between RSUs' ids, or None for the aggregator above all; return whether they arrived.
+        """Send bytes (B) between two RSUs, by id, or the aggregator above all, as None; return whether they arrived.
 
         With ``newest_only``, they wait at each wire until the model before has crossed, and give up if a newer one
         arrives meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models

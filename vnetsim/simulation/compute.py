@@ -18,9 +18,10 @@ amplifier needs about 1 W to radiate 0.2 W (23 dBm), the rest of the unit 1 W.""
 
 
 def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
-    """Return the extra energy of a participation on board (J) by column, from the time in each stage (s).
+    """Return the extra energy that a participation needs on board (J), by column of the table ``participations``.
 
-    ``worked_s``: how long (s) it computed for others, and may send. Empty if ``watts``, the power in training, is None.
+    ``seconds`` are the times in each stage; ``worked_s`` is how long it computed for others, and may have sent. The
+    result is empty if ``watts``, the power of the computer while it trains, is None.
     """
     if watts is None:
         return {}
@@ -34,7 +35,10 @@ def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -
 
 
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
-    """Return a vehicle's computer, always the same for one id: preset by type, or drawn; speed log-normal around it."""
+    """Return a vehicle's computer, the same for equal ids: the preset of its type, or drawn by ``settings.shares``.
+
+    Its speed is log-normally distributed around the preset's median.
+    """
     presets = list(settings.shares)
     preset = settings.by_type.get(vehicle_type, presets[0])
     if len(presets) > 1 and vehicle_type not in settings.by_type:

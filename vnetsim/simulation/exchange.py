@@ -106,9 +106,10 @@ class ExchangePhase:
         self._cut(self._exchanges)
 
     def peers(self, member: Participation) -> Peers:
-        """Return the peers of a member so far, in order of arrival: their model arrived, or their result came back.
+        """Return the peers of a member so far, in order of arrival: members whose model has arrived at it.
 
-        With ``plan.mutual`` the exchanges in both directions must be complete.
+        If receivers work on a model or send something back, a peer is instead a member whose result has come back. With
+        ``plan.mutual`` the exchanges in both directions must be complete.
         """
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}
         returns = self.plan.return_bytes > 0 or self.plan.work_flop > 0

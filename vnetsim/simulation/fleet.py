@@ -57,7 +57,7 @@ class Fleet:
         vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
-        """Make a window's RSU serve its vehicle: one that takes part is handed over, an idle one now waits there."""
+        """Make a window's RSU serve its vehicle: hand it over if it takes part; otherwise it waits at this RSU."""
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
@@ -100,7 +100,7 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def record_open_windows(self, time_s: float) -> None:
-        """Record and forget, at the run's end (s), all open windows; those never invited as ``not_selected``, too."""
+        """Record and forget the windows that are open at the run's end (s), without invitation as ``not_selected``."""
         for window in self._windows.values():
             if window.vehicle.equipped and not window.invited:
                 self.recorder.record_participation(

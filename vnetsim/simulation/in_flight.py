@@ -11,7 +11,7 @@ from vnetsim.simulation.vehicle import Vehicle
 
 
 class InFlight:
-    """The participations of an aggregator that are under way, at most one a vehicle; ``len`` counts those in coverage.
+    """The participations of an aggregator that are under way, one for each vehicle; ``len`` counts those in coverage.
 
     Iteration yields all, in order of beginning or takeover; they may be removed meanwhile.
     """

@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 
 class Invitations:
-    """The vehicles that wait for one aggregator, ``len`` in number; calls its selection policy and pace.
+    """The vehicles that wait for one aggregator (``len`` of them); calls its selection policy and pace.
 
     ``planned_share`` is the share of the training that the pace planned for the open round; 1 if it planned nothing.
     """
@@ -88,7 +88,7 @@ class Invitations:
             del self._windows[candidate]
 
     def plan_length_s(self, state: RoundState) -> float | None:
-        """Let the pace plan the open round; return how long it may last (s). None without a plan, or once invited."""
+        """Let the pace plan the open round; return how long it may last (s). None if it plans nothing, or too late."""
         if self._plan is None or state.invited:
             return None
         self._selection_state.advance(state.now_s)
@@ -141,7 +141,10 @@ class Invitations:
                 self.withdraw(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
-        """Return the share (0, 1] of its training that a vehicle does, in whole local steps; called when it begins."""
+        """Return the share of its training that a vehicle does, in (0, 1]; called when it begins to train.
+
+        It is a whole number of local steps, at least one; 1 if the training has no steps or the pace does not decide.
+        """
         if self._share is None:
             return 1.0
         self._selection_state.advance(state.now_s)

@@ -59,7 +59,7 @@ class JointParticipation(Participation):
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
 
     def cut(self) -> Stage:
-        """End it as usual; the next in ``together`` trains if it waited only for this. While waiting: ``training``."""
+        """End it and return its stage, ``training`` if it waited; the next in ``together`` may then train."""
         doing = super(JointParticipation, self).cut()
         self._let_first_train()
         return "training" if doing == "waiting" else doing

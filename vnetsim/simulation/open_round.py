@@ -56,7 +56,7 @@ class OpenRound:
 def make_participant(
     participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
 ) -> Participant:
-    """Return what a learner receives of a participation that uploaded; ``passed`` is ``World.share_passed``."""
+    """Return what a learner receives of an uploaded participation; ``passed`` is ``World.share_passed``."""
     window, (seconds, _) = participation.window, participation.totals()
     last, work_share = participation.segments[-1], participation.work.planned_share
     base, handover = participation.trained_from()

@@ -131,7 +131,7 @@ class Participation:
 
     @property
     def needs_coverage(self) -> bool:
-        """Whether leaving coverage in the exchange ends it; False if only an upload without bytes follows."""
+        """Whether it ends if the vehicle leaves coverage in the exchange; False if only an empty upload follows."""
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
@@ -180,7 +180,7 @@ class Participation:
         self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, append its stage to ``segments``, and return that stage; outside coverage the one interrupted."""
+        """End it now, and return the stage it was in, now in ``segments``; outside coverage, the one interrupted."""
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         self._task.stop()
         self._book()

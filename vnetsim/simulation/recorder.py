@@ -66,7 +66,7 @@ class Recorder:
         )
 
     def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
-        """Record a closed round and fill in its results, which are in the order of ``rows``, its commits' row numbers.
+        """Record a closed round; fill in its results, which are in the order of the commits at row numbers ``rows``.
 
         Rejected updates get the outcome ``rejected``. Losses that are not finite become None; the round's loss is the
         mean over the other accepted updates, None without any.
@@ -113,7 +113,7 @@ class Recorder:
     def record_participation(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
-        """Record a participation that ended at a time (s); return its row number. ``used`` is None without one."""
+        """Record a participation that ended at a time (s); return its row number. ``used`` is None if none began."""
         row = self.log.participations.total
         vehicle = window.vehicle
         base = used.base if used else model

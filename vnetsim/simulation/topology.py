@@ -20,7 +20,7 @@ def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
 
 
 def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, ...]:
-    """Return the names of all aggregators, in the order of RSUs, the cloud last; InputError for a wrong topology."""
+    """Return the names of all aggregators, in the order of RSUs, a cloud last; InputError if RSUs do not fit."""
     names = tuple(dict.fromkeys(by_rsu(settings, rsus).values()))
     if settings.kind in ("hierarchical", "peers") and len(rsus) < 2:
         raise InputError(
@@ -40,7 +40,7 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
 
 
 def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bool:
-    """Return whether an RSU's model is averaged after a round: every ``edge_rounds``, and after the last, ``final``."""
+    """Return whether an RSU's model is averaged after a round: every ``edge_rounds``, and if it is ``final``."""
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0

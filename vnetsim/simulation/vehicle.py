@@ -96,7 +96,7 @@ class SiloBinder:
         return self._deal(first), approach
 
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
-        """With ``silos.by = "place"``, give an idle vehicle with no silo of this RSU one, for a part of its data."""
+        """With ``silos.by = "place"``, give an idle vehicle without a silo of this RSU one, for a part of its data."""
         districts = len(self._districts)
         if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
             return

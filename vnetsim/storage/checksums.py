@@ -164,7 +164,7 @@ class CheckedFolder:
         return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
 
     def verify(self, *patterns: str) -> None:
-        """Check recorded files that match a pattern (``fnmatch``), where the record wants them; InputError if not."""
+        """Check recorded files that match a pattern (``fnmatch``), if the record wants them; InputError at a fault."""
         for name, digests in self._record().files.items():
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
                 self.checked(name)

@@ -84,7 +84,7 @@ class Folder(CheckedFolder):
             self._write_record(self._own)
 
     def write_output(self, name: str, content: bytes) -> None:
-        """Write a page or figure without a checksum; InputError for a link in its path, RunError if it is unchanged."""
+        """Write a page or figure, which has no checksum; InputError for a link in its path, RunError if unchanged."""
         new: Prepared = {}
         try:
             self._prepare(name, content, new)
@@ -94,7 +94,7 @@ class Folder(CheckedFolder):
             raise
 
     def make(self) -> None:
-        """Make the folder and its parents, for ``unmake`` if that fails (OSError); InputError if one is a link."""
+        """Make the folder and its parents; InputError if one is a link. After OSError, ``unmake`` removes them."""
         self._refuse_linked_cell()
         for path in reversed([self.path, *self.path.parents]):
             if not path.exists():
@@ -127,16 +127,16 @@ class Folder(CheckedFolder):
         return all(name in own or is_own(name) for name in names)
 
     def remove(self, name: str) -> None:
-        """Remove a file, link or whole folder, if there; InputError for a link on the way, RunError if it fails."""
+        """Remove a file, a link or a whole folder, if there; InputError for a link in its path, RunError if not."""
         self._change(name, _remove_tree)
 
     def claim(self) -> None:
-        """Write an empty record, which marks the folder, but not its files, as vnetsim's; RunError if it cannot be."""
+        """Write an empty record, which marks the folder as vnetsim's, but none of its files; RunError if that fails."""
         self._own = Checksums()
         self._write_record(self._own)
 
     def clear(self) -> None:
-        """Remove all but ``others``, the record last, and nothing without a record; RunError if something stays."""
+        """Remove all but ``others``, the record last; nothing without a record. RunError if something is left."""
         if not (self.path / RECORD).is_file():
             return
         others = self.others()
@@ -148,7 +148,7 @@ class Folder(CheckedFolder):
         self._own = self._read = None
 
     def others(self, made: Iterable[str] = ()) -> list[str]:
-        """Return sorted names in the folder that are neither recorded nor ``made`` (pages), without empty folders."""
+        """Return the sorted names in the folder, except recorded and ``made`` ones and folders without files."""
         ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._load_record().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]

@@ -72,7 +72,7 @@ def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, 
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
-    """Build the settings dataclass ``kind``, with leaves as in TOML, from plain ``values``, and check its bounds.
+    """Build the settings dataclass ``kind`` from plain ``values``, as in TOML, and check its bounds.
 
     InputError for an unknown key, wrong type or value out of range; it names ``where``, a file or option or empty, and
     ``path``, that of the table.

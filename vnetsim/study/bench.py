@@ -168,7 +168,7 @@ class BenchArm:
 
 
 def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, control: str | None) -> BenchArm:
-    """Return the arm of the arguments: settings by dotted key, a learner (None: the baseline's), or a control's name.
+    """Return the arm of the arguments: settings by dotted key, and a learner (default: the baseline) or a control.
 
     InputError: learner or control do not exist or are combined, or the track fixes a setting.
     """

@@ -40,7 +40,7 @@ def row_file(row: BenchRecord) -> str:
 
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
-    """Return a row and its track, checked against each other, and run nothing that it names; InputError for a fault."""
+    """Return a row and its track, checked against each other, without running what it names; InputError for a fault."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.")
     try:
@@ -92,7 +92,7 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield each value that differs, by name, both values, and whether that is an error: more than rounding."""
+    """Yield name and both values of each difference, and whether it is an error: beyond rounding, not training's."""
     for name, value in asdict(mine).items():
         there = getattr(other, name)
         if value != there:

@@ -114,7 +114,7 @@ def error_context(*where: str) -> Iterator[None]:
 
 
 def seeds_of(value: object, place: str) -> Sequence[int]:
-    """Return the seeds of ``FIRST:END`` (without END), ``a,b,c`` or a list; InputError, with ``place``, if wrong."""
+    """Return the seeds of ``FIRST:END`` (without END), ``a,b,c`` or a list; others are an InputError of ``place``."""
     found = value
     if isinstance(value, str):
         first, colon, end = value.partition(":")
@@ -164,7 +164,7 @@ def _tables(values: Any, kind: type[T], name: str) -> list[tuple[str, T]]:
 
 
 def common_learner(tables: StudyTables, folder: Path) -> str:
-    """Return ``learner`` of ``[settings]``, paths from the working directory; empty if none, InputError if no text."""
+    """Return ``learner`` of ``[settings]``, seen from the working directory; empty if none, InputError if no text."""
     name = tables.settings.get("learner", "")
     if not isinstance(name, str):
         raise InputError(f"settings.learner: expected a name, got {name!r}.")
@@ -281,7 +281,7 @@ def keys_of(learner: str) -> set[str]:
 
 
 def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
-    """Return a grid's values by split key; InputError if a key or value is wrong, or it exceeds ``MOST_POINTS``."""
+    """Return a grid's values by split key; InputError for a wrong key or value, or over ``MOST_POINTS`` points."""
     grid = leaves(table)
     for path, values in grid.items():
         if path not in {SCENARIO, LEARNER}:

@@ -37,7 +37,7 @@ def part_of(text: str) -> Part:
 
 
 def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
-    """Return for each cell, finished or not, whether it is in a part. Parts have equal shares of each arm's cells."""
+    """Return for each cell, finished or not, whether a part has it; each arm's cells are spread over all parts."""
     number, count = part
     arms = len({(cell.arm, cell.condition) for cell in cells})
     period = math.lcm(arms, count)  # without the shift, an arm would meet the same parts again after so many cells

@@ -118,7 +118,7 @@ def record_all(
     progress: ProgressDisplay,
     deadline_s: float,
 ) -> list[RecordedEntry]:
-    """Record what the folder does not contain yet; return all traffics' entries. Unless ``alone``, wait for the others.
+    """Record what the folder does not contain yet; return the entries of all traffics, perhaps recorded by other parts.
 
     InputError: something is of another version or altered. UnfinishedError: the deadline passed; what is done is kept.
     """

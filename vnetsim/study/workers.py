@@ -43,7 +43,7 @@ class News:
 
 
 class StudyProgress:
-    """One display of all cells, ``done`` of ``total`` at first, in whichever process they run.
+    """One display of all cells (``done`` of ``total`` have finished), in whichever process they run.
 
     The bar counts cells, and a running cell by the share of its rounds, so that the time left is the comparison's.
     """
@@ -126,7 +126,10 @@ def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellR
 def run_in_processes(
     jobs: Sequence[CellJob], display: StudyProgress, *, workers: int
 ) -> Generator[CellResult, None, None]:
-    """Run cells in processes, which are gone when it ends; yield results as they end. A dead process fails its cell."""
+    """Run cells in ``workers`` processes; yield their results as they end. If a process dies, only its cell fails.
+
+    When this generator ends, for any reason, all its processes are gone.
+    """
     waiting = deque(jobs)
     pool: list[_Worker] = []
     try:

@@ -28,7 +28,7 @@ _ROUNDING = 1.01
 def open_source(
     experiment: Experiment, *, repeat: bool, source: ResolvedPlugin | None = None, **_: object
 ) -> TrafficStream:
-    """Open an experiment's traffic source, ``source`` or found by name; InputError if wrong, RunError if it fails."""
+    """Open an experiment's traffic source, ``source`` if it is known; InputError if wrong, RunError if it fails."""
     source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)

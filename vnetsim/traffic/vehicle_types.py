@@ -74,7 +74,7 @@ def class_of_name(type_id: str) -> str:
 
 
 class TypeFilter:
-    """Decides which vehicles take part, counts the others; ``heights_m`` by type: SUMO's, or its class's default."""
+    """Decides which vehicles take part and counts the others; ``heights_m`` are SUMO's, or the default of the class."""
 
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types

@@ -111,7 +111,7 @@ class Candidate:
 
     @property
     def figures(self) -> Sequence[tuple[float, int]]:
-        """The number that the policy's ``figure`` names and the round, of its silo's accepted updates, oldest first."""
+        """The policy's ``figure``, with the round, of each accepted update of its silo; the oldest comes first."""
         return self._state.figures.get(self._window.vehicle.silo, ())
 
     @property

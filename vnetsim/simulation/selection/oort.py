@@ -41,7 +41,10 @@ class OortMemory:
     failed: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def reported(self, candidate: Candidate) -> tuple[float, int] | None:
-        """Return utility v_n (images x mean loss) and round of its silo's upload; ``failed`` if cut, None if new."""
+        """Return utility v_n (images x mean loss) and round of a silo's last upload; None if it was never tried.
+
+        A silo whose last participation did not commit has the value of ``failed``.
+        """
         if candidate.silo in self.failed:
             return self.failed[candidate.silo]
         found = candidate.loss_and_round

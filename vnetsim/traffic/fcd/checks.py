@@ -55,7 +55,7 @@ class Agreement:
         self._unknown_lanes = 0
 
     def check(self, part: FcdPart) -> None:
-        """Check a part until enough was seen; InputError for degrees, units that disagree, or a wrong net."""
+        """Check a part, until enough parts were read; InputError for degrees, units that disagree, or a wrong net."""
         if not self._judged:
             self._measure(part)
             if max(self._driven_m, self._moved_m) >= _ENOUGH_M or self._drives >= _ENOUGH_DRIVES:

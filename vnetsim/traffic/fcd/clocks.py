@@ -33,7 +33,7 @@ def by_vehicle(vehicle: Integers) -> Integers:
 
 
 def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
-    """Yield parts with their clock, and merge instants that rounding separated; InputError after all good steps."""
+    """Yield parts with their clock, and merge instants that rounding separated; damage raises InputError at the end."""
     head: list[FcdPart] = []
     fault: InputError | None = None
     rows = steps = vehicles = 0

@@ -56,7 +56,7 @@ _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a driv
 
 
 class FcdTraffic(OpenedTraffic):
-    """A recording; RSUs at junctions need ``traffic.net``. InputError if it or an RSU is missing or wrong."""
+    """A recording; RSUs at junctions need ``traffic.net``. InputError if the file is none, or an RSU has no place."""
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
         path, settings = Path(experiment.scenario), experiment.traffic

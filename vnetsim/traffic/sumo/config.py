@@ -55,7 +55,7 @@ def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
 
 
 def driven_types(config: Path) -> set[str] | None:
-    """Return the vType ids of a configuration's vehicles, all of a distribution; None if files include unread ones."""
+    """Return the vType ids of a configuration's vehicles; None if files include others, which are not read."""
     driven, distributions, inside, whole = set[str](), set[str](), False, True
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
@@ -106,10 +106,10 @@ def rsu_ids(config: Path) -> list[str]:
 
 
 def check_scenario_files(experiment: Experiment) -> Experiment:
-    """Check a SUMO experiment with an absolute path against its files; InputError if types or buildings are missing.
+    """Check a SUMO experiment, whose scenario is an absolute path, against its files; InputError if they disagree.
 
-    ``radio.file`` becomes the additional file with buildings, if needed: a replay, which has no such files, uses it
-    too.
+    No vehicle has a type in ``compute.by_type``, or not exactly one additional file has buildings that ``radio`` needs.
+    That file becomes ``radio.file``: a replay, which has no additional files, uses it too.
     """
     config = Path(experiment.scenario)
     named = experiment.compute.by_type

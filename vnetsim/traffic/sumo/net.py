@@ -96,7 +96,7 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights, by name or by the vehicles that pass, counted in a run of SUMO."""
+        """Return the junctions with traffic lights, by name or, ``busiest_first``, by vehicles in a run of SUMO."""
         incoming_lanes = self._signalised()
         if not busiest_first:
             return sorted(incoming_lanes)

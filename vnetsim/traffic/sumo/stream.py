@@ -98,7 +98,7 @@ class SumoSteps:
             self._store_kinds(self._receive_message())
 
     def receive(self, time_s: float | None) -> Answer:
-        """Wait for the oldest awaited answer, extend ``kinds`` and ``expected``; without ``time_s`` drop the positions.
+        """Wait for the oldest awaited answer; update ``kinds`` and ``expected``. Without ``time_s``, drop positions.
 
         ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
         """
