@@ -89,7 +89,7 @@ class Association:
         self._vehicles: dict[str, _Vehicle] = {}
 
     def follow(self, events: Iterable[CoverageEvent]) -> Iterator[CoverageEvent | Serves]:
-        """Yield the events, and a ``Serves`` at each change: the first of its instant if a disc was left, else the last.
+        """Yield the events, with a ``Serves`` at each change: first of its instant if a disc was left, otherwise last.
 
         With a quality, events are read ``READ_AHEAD_S`` ahead.
         """
