@@ -25,18 +25,14 @@ class JointParticipation(Participation):
 
     When each has downloaded its model or has ended, the first that is left trains from the mean of the models while the
     others wait; then all upload.
-
-    Attributes:
-        arrived: whether its model has been downloaded.
-        trained: whether it has done the training.
-        turn: fires when this one is to train, or when another one has trained.
     """
 
     waiting_needs_energy: ClassVar[bool] = False  # another one's row has the energy of the time that it waits for
 
     together: list[JointParticipation]  # those that share ``work``, this one included, in order of invitation
-    arrived: bool = field(default=False, init=False)
-    trained: bool = field(default=False, init=False)
+    arrived: bool = field(default=False, init=False)  # whether its model has been downloaded
+    trained: bool = field(default=False, init=False)  # whether it has done the training
+    # fires when this one is to train, or when another one has trained
     turn: Signal = field(default_factory=Signal, init=False)
 
     def __post_init__(self) -> None:

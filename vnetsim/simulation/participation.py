@@ -68,40 +68,30 @@ class Participation:
     ``begin_exchange`` and, when the exchange is over, ``proceed``. When another RSU begins to serve the vehicle, or
     none does, the owner may ``move`` it: training goes on, and transfers go on over the next RSU. The owner may ``cut``
     it at any time.
-
-    Attributes:
-        stage: what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from
-            the RSU to the aggregator; the vehicle is done.
-        coverage: where it is served; None outside coverage.
-        base: the model that it downloaded first.
-        handover: models of other aggregators in its update so far; ``bases`` is empty.
-        arriving: the model being downloaded for mixing; None if there is none.
-        handovers: its handovers, in order of time.
-        segments: finished stages, in order.
-        peers: participations with which its exchange completed.
-        neighbours: number of vehicles with which it began an exchange.
-        exchange_bytes: bytes over the air in the exchanges that it sent (B).
-        worked_s: how long it computed for others in the exchange (s).
-        waiting_needs_energy: whether the time in ``waiting`` counts in the energy of this participation.
     """
 
+    # whether the time in ``waiting`` counts in the energy of this participation
     waiting_needs_energy: ClassVar[bool] = True
 
     env: simpy.Environment
     invitation: Invitation
     owner: Owner  # the aggregator that invited it; another one may take it over
     work: Work = field(default_factory=Work)  # its training; several participations of a vehicle may share one
-    coverage: Coverage | None = field(init=False)
+    coverage: Coverage | None = field(init=False)  # where it is served; None outside coverage
+    # what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from the RSU
+    # to the aggregator; the vehicle is done.
     stage: Stage = field(init=False)
-    base: ModelKey = field(init=False)
+    base: ModelKey = field(init=False)  # the model that it downloaded first
+    # models of other aggregators in its update so far; ``bases`` is empty
     handover: HandoverEffects = field(default_factory=HandoverEffects, init=False)
+    # the model being downloaded for mixing; None if there is none
     arriving: ModelKey | None = field(default=None, init=False)
-    handovers: list[HandoverStep] = field(default_factory=list, init=False)
-    segments: list[Segment] = field(default_factory=list, init=False)
-    peers: tuple[Participation, ...] = field(default=(), init=False)
-    neighbours: int = field(default=0, init=False)
-    exchange_bytes: float = field(default=0.0, init=False)
-    worked_s: float = field(default=0.0, init=False)
+    handovers: list[HandoverStep] = field(default_factory=list, init=False)  # its handovers, in order of time
+    segments: list[Segment] = field(default_factory=list, init=False)  # finished stages, in order
+    peers: tuple[Participation, ...] = field(default=(), init=False)  # participations with which its exchange completed
+    neighbours: int = field(default=0, init=False)  # number of vehicles with which it began an exchange
+    exchange_bytes: float = field(default=0.0, init=False)  # bytes over the air in the exchanges that it sent (B)
+    worked_s: float = field(default=0.0, init=False)  # how long it computed for others in the exchange (s)
     _stage_begin_s: float = field(init=False)
     _stage_rsu_id: str = field(init=False)
     _on_air: tuple[Channel, Transfer] | None = field(default=None, init=False)
