@@ -267,7 +267,7 @@ def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return measured declared series with a finite value, and the training loss by round unless a series is that."""
+    """Return the declared series with a finite value, and the training loss by round unless a series is that loss."""
     result = []
     names = set()
     for series in run.manifest.series:

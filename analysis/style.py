@@ -156,7 +156,7 @@ def panel(
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Context in the report's style without any ``matplotlibrc``: an untrusted folder's could make LaTeX set labels."""
+    """Context for figures in the report's style; ``matplotlibrc`` is ignored: an untrusted one could run LaTeX."""
     with rc_context():
         rc_file(_SETTINGS)  # resets all other settings to defaults
         rcParams.update({} if _PDFS.get() is None else _PRINT_SETTINGS)

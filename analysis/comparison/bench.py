@@ -35,7 +35,7 @@ CENSORED = "a run that never met it counts with all of its time, so that differe
 
 
 def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
-    """Return the benchmark values of a finished cell; ``target`` is in the metric's unit, None for no time to it.
+    """Return the benchmark values of a finished cell; ``target`` is in the metric's unit, None if there is none.
 
     InputError if the cell does not report the metric, or is damaged.
     """

@@ -51,7 +51,7 @@ def spread_over_speeds(data: ConditionData) -> Spread:
 
 
 def spread_over_directions(data: ConditionData) -> Spread:
-    """Return shares by the direction from which vehicles first came, of all that are planned or occur; at least one."""
+    """Return shares by the direction from which vehicles first came, for all that are planned or occur, at least 1."""
     planned = [int(cell.settings.get("silos.approaches", 0)) for cell in data.cells]
     seen = [int(cell.windows["approach"].max()) + 1 for cell in data.cells if cell.windows.height]  # type: ignore[arg-type]
     bins = max(*planned, *seen, 1)

@@ -212,7 +212,7 @@ class Target:
 
 
 def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float | None, ...]:
-    """Return rounds, simulated time (s), bytes and training time (s) until a cell first met the target; None if never.
+    """Return rounds, simulated time (s), bytes and training time (s) until a cell met the target; None if it never did.
 
     Resources are those of participations and exchanges that had ended by then.
     """

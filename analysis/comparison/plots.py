@@ -90,7 +90,7 @@ def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.i
 
 
 def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
-    """Draw a metric over rounds, time and bytes, if measured twice: a line per arm, mean over seeds, 95 % interval."""
+    """Draw a metric that was measured at least twice, over rounds, time and bytes: each arm's mean, 95 % interval."""
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")

@@ -39,7 +39,7 @@ _ROUNDING = 1e-12
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
-    """Return the table ``comparison``, a row per cell and metric; metrics equal for all arms if one value per run."""
+    """Return the table ``comparison`` by cell and metric, of equal metrics (``alike``) those with one value per run."""
     rows = [
         (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
          cell.final(metric), metric.last,
@@ -52,7 +52,7 @@ def cell_table(data: ComparisonData) -> pl.DataFrame:
 
 
 def difference_table(families: Sequence[Family]) -> pl.DataFrame:
-    """Return the table ``comparison_differences``, a row per pair and metric: null for NaN, "" if none is higher."""
+    """Return the table ``comparison_differences`` by pair and metric; what is not finite becomes null."""
     rows = [
         (compared, within, pair.first, pair.second, metric.name, metric.unit, metric.last, pair.found.count,
          pair.found.mean, pair.found.deviation, pair.found.method, pair.tests, pair.found.low, pair.found.high,

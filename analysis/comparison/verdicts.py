@@ -49,7 +49,7 @@ def p_words(p_value: float) -> str:
 
 
 def figures_of(pair: ComparedPair, metric: Metric) -> tuple[str, str, str, str]:
-    """Return difference, interval (perhaps "unbounded"), corrected p and smallest resolved, as shown; dash: unknown."""
+    """Return mean difference, interval (perhaps "unbounded"), corrected p and smallest resolved difference as texts."""
     found, interval = pair.found, "unbounded"
     if found.bounded:
         interval = f"{_short(found.low * metric.factor)} to {_short(found.high * metric.factor)}"
@@ -93,7 +93,7 @@ def spread_words(seeds: int) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str]:
-    """Return sentences on pairs, if any: up to three resolved, the numbers of others, a single unresolved by name."""
+    """Return sentences on up to three resolved pairs, the numbers of all others, and a single unresolved by name."""
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -127,7 +127,7 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
 
 
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare the arms under each condition with its metric: a family per item, without pairs if no seed changes it.
+    """Compare the arms under each condition in its metric: a family per item, empty if no seed changes the metric.
 
     P-values and intervals are corrected over the pairs of all families.
     """

@@ -116,7 +116,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw 40 windows as rows, with an invitation if there are any: coverage, outcome, and borders between phases."""
+    """Draw the first 40 windows, with an invitation if any has, as rows: coverage, outcome, borders between phases."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)

@@ -145,7 +145,7 @@ def commits_panel(run: RunData) -> Drawn:
 
 @panel("models-apart", "The RSUs' models over time", wide=True)
 def apart_panel(run: RunData) -> Drawn:
-    """Draw the main result of each RSU's model over time, if measured, and below their distance from their mean."""
+    """Draw the main result of each RSU's model over time, and below how far these models are from their mean."""
     series = sorted((one for one in run.manifest.series if one.result), key=lambda one: one.unit != "%")
     rows = run.measured.filter(pl.col("value").is_finite()).sort("time_s", maintain_order=True)
     known = set(rows.filter(pl.col("aggregator").is_in([rsu.id for rsu in run.rsus]))["name"])

@@ -92,7 +92,7 @@ def splits_of(count: int) -> int:
 
 
 def most_rejected(level: float, splits: int) -> int:
-    """Return how many splits may be as far out as the data if a test is to reject; 0: too few splits for any."""
+    """Return how many splits may be as far out as the data if a test at a level is to reject; 0: it never does."""
     return math.floor(level * splits * (1 + 1e-9))
 
 

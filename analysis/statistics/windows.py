@@ -218,7 +218,7 @@ def lasting(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell by Kaplan-Meier (1958), a cut window counts as longer; of ``lasting``, finite windows."""
+    """Return the median dwell by the Kaplan-Meier estimate (1958); a cut window counts as longer. See ``lasting``."""
     whole = lasting(windows.select("enter_s", "exit_s", "entry_cause", "exit_cause"))
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
