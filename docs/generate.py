@@ -1,25 +1,34 @@
-"""Pages of the documentation that are generated: command line, settings, learners, plug-ins, tables, benchmark rows.
+"""Pages of the documentation that are generated from code or rows.
 
 Each function returns a page in Markdown. Nothing here needs MkDocs, so that the tests run it.
 """
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import inspect
+import json
 import re
-from collections.abc import Sequence
+import runpy
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import vnetsim
 from vnetsim.cli.commands import app
 from vnetsim.cli.lookup import kinds, word
-from vnetsim.experiment import PLUGIN_TABLES, Experiment
+from vnetsim.experiment import DEFAULT_NAMES, PLUGIN_TABLES, Experiment
 from vnetsim.learning import Learner
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import Kind
+from vnetsim.radio.models import Tr37885
+from vnetsim.runs.assembly import assemble
 from vnetsim.setting_texts import MISSING, MOST_WANTED, SettingText, as_toml, description, setting_texts, tables_of
 from vnetsim.storage import tables
+from vnetsim.storage.structure import flat
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def cli_page() -> str:
@@ -188,10 +197,88 @@ def tables_page() -> str:
 
 def benchmark_page() -> str:
     """Return the tables of the shipped benchmark rows; takes some seconds, for their intervals."""
-    text, _ = vnetsim.bench_table(Path(__file__).resolve().parents[1] / "scenarios" / "bench" / "rows", shipped=False)
+    text, _ = vnetsim.bench_table(ROOT / "scenarios" / "bench" / "rows", shipped=False)
     head, rest = text.split("\n", 1)
     summary = "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints these rows."
     return "\n".join([head, "", summary, "", *_differences(text), rest])
+
+
+def results_page() -> str:
+    """Return the results of the studies, one row a study and size."""
+    rows = runpy.run_path(str(ROOT / "docs" / "results.py"))["results_table"](ROOT / "scenarios" / "studies")
+    words = (
+        "In words: [What was seen](../explanation/results.md). *Resolves*: the smallest true difference that these "
+        "seeds find with 80 % power. Points are percentage points of accuracy; RMSE is of the steering angle. The "
+        "study's file lists its *old defaults*."
+    )
+    return f"# Results of the studies\n\n{words}\n\n{rows}"
+
+
+def defaults_page() -> str:
+    """Return the defaults of the default run with certainty and source, from ``docs/explanation/sources.csv``."""
+    values = default_values()
+    lines = [
+        "# Defaults and their sources",
+        "",
+        (
+            "Values of `vnetsim run scenarios/intersection.sumocfg`; `none`: computed. Settings that are off, follow "
+            "another one, or only define a name or unit are not listed. What other values change: "
+            "[Defaults](../explanation/defaults.md). Meanings: [Settings](settings.md)."
+        ),
+        "",
+        "| certainty | meaning |",
+        "|---|---|",
+        *(f"| {word} | {meaning} |" for word, meaning in CERTAINTIES.items()),
+        "",
+        "| setting | default | certainty | source |",
+        "|---|---|---|---|",
+    ]
+    with (ROOT / "docs" / "explanation" / "sources.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            key = row["setting"]
+            lines.append(f"| `{key}` | {values[key]} | {row['certainty']} | {row['source']} |")
+    return "\n".join(lines) + "\n"
+
+
+CERTAINTIES = {
+    "standard": "transcriptions of a standard that agree with other simulators' code",
+    "one transcription": "of a standard, not compared",
+    "derived": "from standard values",
+    "memory": "not looked up again",
+    "paper": "the method's paper or code",
+    "measured": "chosen by runs of vnetsim",
+    "assumption": "no source: check it before you publish",
+}
+
+
+def default_values() -> dict[str, str]:
+    """Return every setting of the default run, and its value as the page shows it."""
+    experiment = assemble(vnetsim.Experiment(ROOT / "scenarios" / "intersection.sumocfg")).experiment
+    values = dict(_leaves(experiment)) | {f"radio.{key}": value for key, value in _leaves(Tr37885())}
+    return {key: _shown(value) for key, value in values.items()}
+
+
+def _leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{field.name}.")
+        elif field.name == "learning" and not prefix:
+            yield from flat(value, "learning.").items()
+        elif field.name in DEFAULT_NAMES and not prefix:
+            yield f"{field.name}.name", DEFAULT_NAMES[field.name]
+        elif field.name not in {"scenario", "source", "encoder", "own"}:
+            yield prefix + field.name, value
+
+
+def _shown(value: Any) -> str:
+    if value in (None, "", (), {}):
+        return "none"
+    if isinstance(value, tuple):
+        (value,) = value
+    if isinstance(value, bool):
+        return f"`{json.dumps(value)}`"
+    return f"`{value}`" if isinstance(value, str) else f"{value:.3g}".replace("e+0", "e")
 
 
 def _differences(text: str) -> list[str]:

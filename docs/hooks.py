@@ -38,6 +38,8 @@ GENERATED = {
     "reference/plugins.md": "plugins_page",
     "reference/tables.md": "tables_page",
     "reference/benchmark.md": "benchmark_page",
+    "reference/results.md": "results_page",
+    "reference/defaults.md": "defaults_page",
 }
 """Page of the site, and the function of ``generate.py`` that returns it."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/explanation/results.md", "scenarios/studies/README.md", "scenarios/studies/headline.md")
+PAGES = ("README.md", "scenarios/studies/README.md", "scenarios/studies/headline.md")
 BLOCK = re.compile(r"(?<=<!-- results\.py: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEADLINE = "headline"
 _METHOD = "another method: FedEFM (GTSRB), FedCo (CIFAR-10)"
@@ -67,7 +67,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def results_table(studies: Path) -> str:
-    """Return the results, for ``docs/explanation/results.md``; of a study with recorded images, only theirs.
+    """Return the results, for the generated page of results; of a study with recorded images, only theirs.
 
     Raises:
         ValueError: a study has neither a result nor a row file, or both.
@@ -136,7 +136,6 @@ def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    "results": results_table,
     "studies": studies_table,
     HEADLINE: headline_table,
     "finding": lambda studies: headline_table(studies, FINDING),

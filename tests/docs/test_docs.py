@@ -31,7 +31,10 @@ from vnetsim.storage.rows import OUTCOMES
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "scenarios").rglob("*.md")])
-GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "settings", "learners", "plugins", "tables", "benchmark")}
+GENERATED = {
+    f"docs/reference/{name}.md"
+    for name in ("cli", "settings", "learners", "plugins", "tables", "benchmark", "defaults", "results")
+}
 
 
 def generator() -> Any:

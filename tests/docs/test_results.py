@@ -51,7 +51,7 @@ def test_pages_show_the_tables_as_they_are_generated(name):
 
 def test_the_sentences_about_results_have_no_figures_that_could_drift():
     text = (ROOT / "docs" / "explanation" / "results.md").read_text(encoding="utf-8")
-    sentences = re.findall(r"^- (.*(?:\n  .*)*)", text.partition("<!--")[0], re.MULTILINE)
+    sentences = re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)
     assert 0 < len(sentences) <= 10
     assert not re.search(r"\d", " ".join(sentences).replace("CIFAR-10", ""))
 
