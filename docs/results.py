@@ -103,12 +103,8 @@ def _scale(row: Row) -> str:
 
 def studies_table(studies: Path) -> str:
     """Return what each study asks, for the page of the studies."""
-    rows: dict[str, tuple[str, ...]] = {}
-    for row in read(studies / "results.csv"):
-        name = row["study"]
-        link, asks, sizes = rows.get(name, (f"[`{name}.toml`]({name}.md)", row["asks"], ""))
-        rows[name] = (link, asks, f"{sizes}, {row['size']}".removeprefix(", "))
-    return table(("study", "asks", "sizes run"), list(rows.values()))
+    rows = {row["study"]: row["asks"] for row in reversed(read(studies / "results.csv")) if row["asks"]}
+    return table(("study", "asks"), [(f"[`{name}.toml`]({name}.md)", asks) for name, asks in reversed(rows.items())])
 
 
 def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str:

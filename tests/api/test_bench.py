@@ -423,6 +423,13 @@ FROZEN = {
 
 @pytest.mark.parametrize("name", track_names())
 def test_a_track_is_frozen(name):
+    """After a change of ``scenarios/bench/TRACK.toml``, or of a file it lists:
+
+    1. Raise its ``version``. Put the files' hashes (``sha256sum``) into it, and those of ten seeds of traffic:
+       ``windows_digest(vnetsim.mobility(SCENARIO, traffic__seed=s, traffic__end_s=END, out=f"traffic/{s}").windows)``
+       with ``END`` its ``settings.traffic.end_s``.
+    2. Run its rows again, and put its new hash above.
+    """
     track = load_track(name)
     assert FROZEN.get(f"{name} {track.version}") == track.sha256, (
         "something of this track changed: make a new version, and run its rows again"

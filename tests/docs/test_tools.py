@@ -19,7 +19,7 @@ IMPORTED = re.compile(r"^(?:import|from) (\w+)", flags=re.MULTILINE)
 
 
 def test_each_is_at_most_ten_lines_and_there_is_one_for_every_tool():
-    assert list(EXAMPLES) == ["pandas", "polars", "DuckDB", "Optuna", "Ray Tune", "MLflow"]
+    assert list(EXAMPLES) == ["pandas", "DuckDB", "Optuna", "Ray Tune", "MLflow"]
     for code in EXAMPLES.values():
         assert len([line for line in code.splitlines() if line]) <= 10
 
