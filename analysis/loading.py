@@ -35,13 +35,15 @@ MOST_WINDOWS = 1_000_000
 class Samples:
     """Example images: ``images`` (levels, count, H, W, C) uint8, ``kernels_px`` and ``speeds_mps`` (levels,).
 
-    ``paths`` has the arrays of ``vnetsim.learning.PathFrames`` by name; empty if vehicles did not take the images.
+    ``paths`` and ``places`` have the arrays of ``PathFrames`` and ``Sights`` of ``vnetsim.learning`` by name; they are
+    empty if vehicles did not take the images.
     """
 
     images: NDArray[np.uint8]
     kernels_px: NDArray[np.float64]
     speeds_mps: NDArray[np.float64]
     paths: Mapping[str, NDArray[Any]]
+    places: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -216,8 +218,11 @@ def load(run: Path) -> RunData:
 
 def _samples(arrays: Mapping[str, NDArray[Any]]) -> Samples:
     """Return the arrays of ``samples.npz``."""
-    paths = {name.removeprefix("path_"): array for name, array in arrays.items() if name.startswith("path_")}
-    return Samples(**{name: arrays[name] for name in arrays if not name.startswith("path_")}, paths=paths)
+    parts: dict[str, dict[str, NDArray[Any]]] = {"path": {}, "place": {}, "": {}}
+    for name, array in arrays.items():
+        kind, _, field = name.partition("_")
+        parts[kind if kind in parts else ""][field if kind in parts else name] = array
+    return Samples(**parts[""], paths=parts["path"], places=parts["place"])
 
 
 def _loaded_windows(rows: pl.LazyFrame, every: int) -> pl.LazyFrame:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
-from analysis.formatting import clean, count, duration, number, percent, quantity
+from analysis.formatting import count, number, percent, quantity
 from analysis.loading import RunData
 from analysis.plots.traffic import NO_TRAFFIC
 from analysis.statistics.windows import entries
@@ -60,7 +59,7 @@ class Strip:
     height: int
 
 
-def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
+def png_strip(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
     """Return images of shape (N, H, W, C), side by side, as a PNG data URI, with width and height (px)."""
     shown, height, width, channels = images.shape
     depth = 3 if channels == 3 else 1  # images that are not RGB are drawn grey, from their first channel
@@ -72,49 +71,6 @@ def _png(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, 
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), canvas.shape[1], height
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frame:
-    """A training image: ``uri`` is a PNG data URI; ``words`` say when it was taken, how fast, and its target."""
-
-    uri: str
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FramedPath:
-    """Training images along a vehicle's path."""
-
-    title: str
-    detail: str
-    frames: Sequence[Frame]
-
-
-def framed_paths(run: RunData) -> list[FramedPath]:
-    """Return training images along the paths of a slow, a median and a fast vehicle; empty without them."""
-    if run.samples is None or not run.samples.paths:
-        return []
-    of, begin_s = run.samples.paths, run.manifest.traffic.begin_s
-    names = dict(run.silos.select("class", "class_name").unique().iter_rows())
-    result = []
-    for path, title in enumerate(("slow", "median", "fast")):
-        rows = np.flatnonzero(of["path"] == path)
-        first_s = float(of["time_s"][rows[0]])
-        frames = []
-        for row in rows:
-            label = float(of["label"][row])
-            angle = f"steers {round(label, 2) + 0:.2f}".replace("-", "\u2212")  # no minus before zero
-            target = angle if run.has_angles else clean(names.get(int(label), int(label)), 40)
-            speed = f"{count(float(of['speed_mps'][row]) * 3.6)} km/h"
-            after = f"+{float(of['time_s'][row]) - first_s:.2f}".rstrip("0").rstrip(".") + " s"
-            frames.append(Frame(uri=_png(of["images"][[row]])[0], words=(after, speed, target)))
-        detail = (
-            f"{clean(of['vehicles'][path], 24)}: {quantity(float(of['mean_mps'][path]) * 3.6, 'km/h')} on average, "
-            f"first frame at {duration(first_s - begin_s)}"
-        )
-        result.append(FramedPath(title=title, detail=detail, frames=frames))
-    return result
-
-
 def sample_strips(run: RunData) -> list[Strip]:
     """Return one strip per level: sharp first, then the quartiles of the vehicles' speeds; empty without samples."""
     if run.samples is None:
@@ -123,7 +79,7 @@ def sample_strips(run: RunData) -> list[Strip]:
     shown = int(np.clip(_MAX_WIDTH_PX // run.samples.images.shape[3], _MIN_IMAGES, _MAX_IMAGES))
     strips = []
     for i, title in enumerate(("sharp", "first quartile", "median", "third quartile")[: len(run.samples.images)]):
-        uri, width, height = _png(run.samples.images[i, :shown])
+        uri, width, height = png_strip(run.samples.images[i, :shown])
         kernel, speed = float(run.samples.kernels_px[i]), float(run.samples.speeds_mps[i])
         detail = "as captured" if i == 0 else f"{quantity(speed * 3.6, 'km/h')}: motion kernel {quantity(kernel, 'px')}"
         if i and np.array_equal(run.samples.images[i, :shown], run.samples.images[0, :shown]):

@@ -16,11 +16,12 @@ from markupsafe import Markup
 
 from analysis.formatting import Table, clean, shortened, timestamp
 from analysis.loading import RunData, load
-from analysis.plots.blur import framed_paths, level_panel, sample_strips
+from analysis.plots.blur import level_panel, sample_strips
 from analysis.plots.exchanges import exchange_panels
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.place import map_panel
+from analysis.plots.seen import framed_paths, seen_panel, speed_table
 from analysis.plots.several_rsus import (
     apart_panel,
     commits_panel,
@@ -111,7 +112,12 @@ def sections(run: RunData) -> list[Section]:
         if not run.learning:
             return found
         found.append(Section(id="learning", title="Learning", panels=series_panels(run)))
-        found.append(Section(id="data", title="Data", panels=[silo_panel(run)]))
+        if run.samples is not None and run.samples.places:
+            table, words = speed_table(run)
+            panels = [silo_panel(run), seen_panel(run)]
+            found.append(Section(id="data", title="Data", panels=panels, tables=[table], below=words))
+        else:
+            found.append(Section(id="data", title="Data", panels=[silo_panel(run)]))
     return found
 
 

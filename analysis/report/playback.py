@@ -10,7 +10,7 @@ import base64
 import json
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from analysis.formatting import clean, count
 from analysis.loading import RunData, curves
 from analysis.plots.place import covered_extent
+from analysis.plots.seen import film
 from analysis.statistics.windows import with_parts
 
 TOLERANCE_M = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -56,6 +57,7 @@ class Playback:
         exchanges: whether vehicles exchange with each other.
         handovers: whether participations were handed over between RSUs.
         rounds: whether vehicles could be invited; False for traffic alone.
+        film: what ``film`` returns.
     """
 
     text: str
@@ -64,6 +66,7 @@ class Playback:
     exchanges: bool
     handovers: bool
     rounds: bool
+    film: list[list[Any]] = field(default_factory=list)
 
     @property
     def caption(self) -> str:
@@ -77,6 +80,11 @@ class Playback:
         if self.handovers:
             words += (
                 " Where a vehicle did one thing more than once in a participation, its seconds are shown in one piece."
+            )
+        if self.film:
+            words += (
+                f" Of {count(len(self.film))} vehicles frames are on this page, drawn as the training images are; not "
+                "each of them is one."
             )
         return words
 
@@ -107,6 +115,7 @@ def playback(run: RunData) -> Playback | None:
         exchanges=run.exchange_plan is not None,
         handovers=not run.handovers.is_empty(),
         rounds=run.takes_part,
+        film=film(run, paths.vehicles),
     )
 
 

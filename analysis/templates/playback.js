@@ -116,6 +116,9 @@ function extentOf(run) {
 class Player {
   constructor(root, run) {
     this.root = root; this.run = run;
+    const film = root.querySelector("script[type='application/json']");
+    this.film = new Map(); // frames by vehicle, of few
+    if (film) for (const [vehicle, uri, frames] of JSON.parse(film.textContent)) this.film.set(vehicle, { uri, frames });
     this.t = run.from; this.speed = 10; this.playing = false; this.chosen = -1; this.drawn = []; this.marks = [];
     this.view = null; this.idle = run.takes_part ? "not invited" : "in coverage";
     this.map = root.querySelector(".play-map"); this.strip = root.querySelector(".play-strip");
@@ -276,10 +279,17 @@ class Player {
 
   tell() {
     this.about.replaceChildren();
-    if (this.chosen < 0) { this.about.append(this.run.takes_part ? "Click a vehicle: its windows, its participations, and why it did not commit." : "Click a vehicle: when it is in coverage."); return; }
+    this.sees = null;
+    if (this.chosen < 0) {
+      this.about.append(this.run.takes_part ? "Click a vehicle: its windows, its participations, and why it did not commit." : "Click a vehicle: when it is in coverage.");
+      this.filmed("What these see is on this page too:");
+      return;
+    }
     const line = (tag, text) => { const made = document.createElement(tag); made.textContent = text; this.about.append(made); return made; };
     const s = (t) => `${t.toFixed(1)} s`;
     line("b", this.run.vehicles[this.chosen]);
+    if (this.film.has(this.chosen)) this.screen();
+    else this.filmed("No frames of this vehicle are on this page, but of these:");
     const list = document.createElement("ul");
     const items = this.run.windows[this.chosen].map((one) => [one.from, `${s(one.from)} to ${s(one.to)}: in coverage of RSU ${this.run.rsus[one.rsu][0]}, ${(one.to - one.from).toFixed(1)} s`, one.from]);
     for (const part of this.run.taken[this.chosen]) {
@@ -305,6 +315,53 @@ class Player {
       list.append(item);
     }
     this.about.append(list);
+  }
+
+  filmed(words) { // who has frames
+    if (!this.film.size) return;
+    const list = document.createElement("details"), head = document.createElement("summary");
+    head.textContent = `${words.slice(0, -1)} (${this.film.size} of ${this.run.vehicles.length})`;
+    list.append(head);
+    for (const [vehicle, { frames }] of this.film) {
+      const one = document.createElement("button");
+      one.type = "button"; one.textContent = this.run.vehicles[vehicle];
+      one.addEventListener("click", () => { this.chosen = vehicle; this.tell(); this.seek(frames[0][0]); });
+      list.append(one, " ");
+    }
+    this.about.append(list);
+  }
+
+  screen() { // what the chosen vehicle sees now, sharp and blurred
+    const { uri, frames } = this.film.get(this.chosen), made = document.createElement("figure");
+    made.className = "play-sees"; made.setAttribute("aria-live", "off");
+    const pictures = ["sharp", "blurred"].map((name, row) => { // one frame of the picture with all of them
+      const frame = document.createElement("div"), picture = document.createElement("img");
+      picture.src = uri; picture.alt = `What it sees, ${name}`; picture.title = name;
+      picture.style.width = `${100 * frames.length}%`; picture.style.top = `${-100 * row}%`;
+      frame.append(picture);
+      made.append(frame);
+      return picture;
+    });
+    const words = document.createElement("figcaption");
+    made.append(words);
+    this.about.append(made);
+    this.sees = { frames, pictures, words, place: null };
+    this.look();
+  }
+
+  look() { // the last frame since it came into coverage, or else the first one
+    if (!this.sees) return;
+    const { frames, pictures, words } = this.sees;
+    const here = this.run.windows[this.chosen].filter((one) => one.from <= this.t && this.t <= one.to);
+    const from = Math.min(...here.map((one) => one.from)), to = Math.max(...here.map((one) => one.to));
+    let place = frames.findIndex(([time]) => from <= time && time <= to);
+    while (place >= 0 && place + 1 < frames.length && frames[place + 1][0] <= this.t) place++;
+    if (place === this.sees.place) return;
+    this.sees.place = place;
+    for (const picture of pictures) { picture.hidden = place < 0; picture.style.left = `${-100 * place}%`; }
+    if (place < 0) { words.textContent = `It sees nothing now: its ${frames.length} frames are from ${frames[0][0]} s to ${frames[frames.length - 1][0]} s, in coverage.`; return; }
+    const [time, speed, kernel, target] = frames[place];
+    words.textContent = `${target}\n${time.toFixed(1)} s, ${speed.toFixed(0)} km/h\nleft sharp, right ${kernel > 1 ? `blurred by ${kernel.toFixed(1)} px` : "as trained on: too slow to blur"}`;
   }
 
   forth(x, y) { return [this.width / 2 + (x - this.view.x) * this.view.scale, this.height / 2 - (y - this.view.y) * this.view.scale]; }
@@ -348,10 +405,14 @@ class Player {
       pen.beginPath(); pen.moveTo(car.px, car.py); pen.lineTo(u, v); pen.stroke(); pen.setLineDash([]);
     }
     this.drawn.sort((a, b) => a.stage - b.stage);
-    for (const car of this.drawn) this.symbol(pen, car.px, car.py, car.stage, page);
+    for (const car of this.drawn) {
+      this.symbol(pen, car.px, car.py, car.stage, page);
+      if (this.film.has(car.vehicle)) { pen.strokeStyle = ink; pen.lineWidth = 1; pen.beginPath(); pen.arc(car.px, car.py, 8, 0, 7); pen.stroke(); }
+    }
     this.ends(pen, ink);
     const chosen = this.drawn.find((car) => car.vehicle === this.chosen);
     if (chosen) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.beginPath(); pen.arc(chosen.px, chosen.py, 11, 0, 7); pen.stroke(); }
+    this.look();
     this.drawStrip(ink, quiet, line, accent);
     const now = performance.now();
     if (playing && now < this.told_ms + TOLD_MS) return;

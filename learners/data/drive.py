@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.interpolate import CubicSpline
 from learners.data import sign_designs, streets, windscreen
 from learners.data.image_cache import cached
 from learners.data.road import FULL_LOCK_RAD, LOOK_AHEAD_M, WHEELBASE_M
-from learners.data.sets import ImageSet, Path, SteeringSet, channel_statistics
+from learners.data.sets import Film, ImageSet, SteeringSet, channel_statistics
 from learners.data.sign_designs import DESIGNS
 from learners.data.splits import renumber
 from learners.data.streets import Ground, Signs, hashed, place_signs, read_net
@@ -42,13 +43,15 @@ SIDE_PX = 32
 PARTS = 12
 """Parts of the recorded time; every HELD_OUT-th is held out for tests, and so is one in HELD_OUT places."""
 HELD_OUT = 6
-SHOWN = 8
-"""Most frames of a path that the report shows."""
+FILM_PX = 720 * 32 * 32
+"""Pixels of all frames of a film, about."""
 _KNOT_M = 3.0
 """Least distance between two points of a path through which the smooth curve goes."""
 _TURN_M = 4.0
 """The heading is that of the chord from as far behind to as far ahead."""
 _PLACE_M = 30.0
+_STANDING_MPS = 2.0
+"""A second in which a vehicle stands counts as so many metres where a film is thinned."""
 
 
 class Frames(NamedTuple):
@@ -82,6 +85,9 @@ class Frames(NamedTuple):
         return Poses(*self[:4])
 
 
+_NO_FRAMES = Frames._make([np.empty(0)] * 6 + [np.empty(0, dtype=np.int64)])
+
+
 def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
     """Return a drive's frames at the multiples of ``every_s``; none if it moved less than LOOK_AHEAD_M / 2.
 
@@ -96,8 +102,7 @@ def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
     first, last = np.ceil(drive.time_s[0] / every_s), np.ceil(drive.time_s[-1] / every_s)
     time_s = every_s * np.arange(first, last)
     if driven_m[-1] < LOOK_AHEAD_M / 2 or len(time_s) == 0:
-        empty = np.empty(0)
-        return Frames(empty, empty, empty, empty, empty, empty, np.empty(0, dtype=np.int64))
+        return _NO_FRAMES
     if driven_m[-1] > driven_m[knots[-1]]:
         knots[-1 if len(knots) > 1 else len(knots) :] = [len(driven_m) - 1]
     line = CubicSpline(driven_m[knots], np.column_stack([drive.x_m, drive.y_m])[knots])
@@ -157,6 +162,8 @@ class Drive:
         net = read_net(traffic.net)
         signs = place_signs(net, seed)
         frames = _all_frames(traffic.drives, self.frame_s)
+        if not len(frames.time_s):
+            raise InputError("data.name: 'drive': no vehicle moves in the RSUs' discs, so there is nothing to see.")
         seen = in_view(frames.poses, signs)[0][:, 0]
         usable = np.isfinite(frames.angle) if angles else seen >= 0
         what = "a steering angle" if angles else "a visible sign"
@@ -183,7 +190,8 @@ class Drive:
             "train_silos": torch.from_numpy(silos[train]),
             "train_speeds_mps": torch.from_numpy(frames.speed_mps[train].astype(np.float32)),
             "train_times_s": torch.from_numpy(frames.time_s[train]),
-            "paths": _paths_to_show(traffic.drives, frames.drive[train]),
+            "train_at_m": torch.from_numpy(np.column_stack([frames.x_m, frames.y_m])[train]),
+            "film": partial(self._film, net, signs, traffic.drives, side_px, streams, angles) if pictures else None,
             "facts": {
                 "Frames": f"every {self.frame_s:g} s on the paths of {len(np.unique(vehicle[train]))} vehicles inside "
                 f"the RSUs' discs, blurred by the speed at each; noon is at {self.noon_s:g} s",
@@ -191,10 +199,8 @@ class Drive:
                 "training frames are of other places and times",
             },
         }
+        train_angles, test_angles = (torch.from_numpy(frames.angle[rows].astype(np.float32)) for rows in (train, test))
         if angles:
-            train_angles, test_angles = (
-                torch.from_numpy(frames.angle[rows].astype(np.float32)) for rows in (train, test)
-            )
             return SteeringSet(
                 **given,
                 train_angles=train_angles,
@@ -213,6 +219,7 @@ class Drive:
             **given,
             train_labels=torch.from_numpy(labels[train]),
             test_labels=torch.from_numpy(labels[test]),
+            train_angles=train_angles,
             class_names=tuple(DESIGNS),
             mean=mean,
             std=std,
@@ -237,10 +244,7 @@ class Drive:
         poses = frames.take(rows).poses
 
         def draw() -> NDArray[np.uint8]:
-            ground = Ground(net, seed, np.column_stack([poses.x_m, poses.y_m]))
-            noise = streams.generator("drive", "noise")
-            images = render(poses, ground, signs, side_px=side_px, noon_s=self.noon_s, noise=noise)
-            return np.rint(images.mean(axis=1, keepdims=True)).astype(np.uint8) if angles else images
+            return self._render(net, signs, poses, side_px, streams, "noise", angles=angles)
 
         lanes = [(*lane[:3], lane.shape.tobytes(), *lane[4:]) for lane in net.lanes]
         key = seed, self.noon_s, angles, lanes, [column.tobytes() for column in (*poses, *signs)]
@@ -248,12 +252,63 @@ class Drive:
         images = cached(draw, (len(rows), 1 if angles else 3, side_px, side_px), key, code=code)
         return [torch.from_numpy(part.copy()) for part in np.split(images, [len(parts[0])])]
 
+    def _render(
+        self, net: streets.Net, signs: Signs, poses: Poses, side_px: int, streams: Streams, noise: str, *, angles: bool
+    ) -> NDArray[np.uint8]:
+        """Return the poses' frames; ``noise`` names the random stream of the sensor's noise."""
+        ground = Ground(net, streams.integer("drive", "places"), np.column_stack([poses.x_m, poses.y_m]))
+        drawn = streams.generator("drive", noise)
+        images = render(poses, ground, signs, side_px=side_px, noon_s=self.noon_s, noise=drawn)
+        return np.rint(images.mean(axis=1, keepdims=True)).astype(np.uint8) if angles else images
+
+    def _film(
+        self,
+        net: streets.Net,
+        signs: Signs,
+        drives: Sequence[RecordedDrive],
+        side_px: int,
+        streams: Streams,
+        angles: bool,
+        vehicles: Sequence[str],
+        until_s: float,
+    ) -> Film:
+        """Return frames of the vehicles, thinned to about FILM_PX pixels in all: few where a vehicle is slow."""
+        wanted = set(vehicles)
+        drives = [drive for drive in drives if drive.vehicle_id in wanted]
+        frames = _all_frames(drives, self.frame_s)
+        frames = frames.take(frames.time_s <= until_s)
+        order = {vehicle: place for place, vehicle in enumerate(dict.fromkeys(drive.vehicle_id for drive in drives))}
+        place = np.array([order[drives[one].vehicle_id] for one in frames.drive], dtype=np.int64)
+        rows = np.lexsort((frames.time_s, place))
+        frames, place = frames.take(rows), place[rows]
+        places, path, counts = np.unique(place, return_inverse=True, return_counts=True)
+        mean_mps = np.bincount(path, frames.speed_mps, len(places)) / counts
+        steps = np.hypot(np.diff(frames.x_m), np.diff(frames.y_m)) + _STANDING_MPS * np.diff(frames.time_s)
+        passed = np.concatenate([[0.0], np.cumsum(np.where(np.diff(path) == 0, steps, 0))])[: len(path)]
+        every = max(passed[-1:].sum() * side_px * side_px / FILM_PX, 1e-6)
+        rows = np.unique(np.column_stack([path, passed // every]), axis=0, return_index=True)[1]
+        frames, path = frames.take(rows), path[rows]
+        if len(places):
+            images = self._render(net, signs, frames.poses, side_px, streams, "film", angles=angles)
+        else:
+            images = np.zeros((0, 1 if angles else 3, side_px, side_px), dtype=np.uint8)
+        seen = in_view(frames.poses, signs)[0][:, 0]
+        return Film(
+            vehicles=[list(order)[one] for one in places],
+            mean_mps=mean_mps,
+            path=path,
+            images=torch.from_numpy(images),
+            time_s=frames.time_s,
+            speed_mps=frames.speed_mps,
+            label=frames.angle if angles else np.append(signs.label, -1)[seen].astype(np.float64),
+        )
+
 
 def _all_frames(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
     """Return the frames of all drives; what a vehicle sees in several discs at once belongs to the first drive."""
     each = [frames_of(drive, every_s, index) for index, drive in enumerate(drives)]
-    if not any(len(one.time_s) for one in each):
-        raise InputError("data.name: 'drive': no vehicle moves in the RSUs' discs, so there is nothing to see.")
+    if not each:
+        return _NO_FRAMES
     frames = Frames(*map(np.concatenate, zip(*each, strict=True)))
     vehicle = np.unique([drive.vehicle_id for drive in drives], return_inverse=True)[1][frames.drive]
     at = np.column_stack([vehicle, np.rint(frames.time_s / every_s).astype(np.int64)])
@@ -278,28 +333,6 @@ def _split(frames: Frames, seen: Integers, signs: Signs, seed: int) -> tuple[Int
     part = np.floor(PARTS * (frames.time_s - begin_s) / max(end_s - begin_s, 1e-9)).astype(np.int64)
     late = np.minimum(part, PARTS - 1) % HELD_OUT == HELD_OUT - 1
     return np.flatnonzero(~held_out[place] & ~late), np.flatnonzero(held_out[place] & late)
-
-
-def _paths_to_show(drives: Sequence[RecordedDrive], drive: Integers) -> Sequence[Path]:
-    """Return a slow, a median and a fast path, given each training frame's drive; see ``ImageSet``."""
-    # of the paths within 5 % of the ranks around 10, 50 and 90 % of the mean speeds, each is the one with most frames
-
-    def mean_mps(one: RecordedDrive) -> float:
-        return float(np.hypot(np.diff(one.x_m), np.diff(one.y_m)).sum() / (one.time_s[-1] - one.time_s[0]))
-
-    number, counts = np.unique(drive, return_counts=True)
-    ranked = sorted((mean_mps(drives[one]), count, one) for one, count in zip(number, counts, strict=True))
-    if len(ranked) < 3:
-        return ()
-    paths, around = [], len(ranked) // 20
-    for share in (0.1, 0.5, 0.9):
-        middle = round(share * (len(ranked) - 1))
-        near = ranked[max(0, middle - around) : middle + around + 1]
-        speed_mps, _, one = max(near, key=lambda path: path[1])
-        rows = np.flatnonzero(drive == one)
-        rows = rows[np.unique(np.linspace(0, len(rows) - 1, SHOWN).round().astype(np.int64))]
-        paths.append((drives[one].vehicle_id, speed_mps, rows))
-    return paths
 
 
 def _limited(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:

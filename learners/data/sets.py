@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,27 @@ from torch import Tensor
 
 from vnetsim.errors import InputError
 
-Path = tuple[str, float, NDArray[np.int64]]
+
+class Film(NamedTuple):
+    """Frames of some vehicles, to show: N in all, vehicle after vehicle in order of time.
+
+    Args:
+        vehicles: the vehicles that have frames, V.
+        mean_mps: mean speed of each (m/s), shape (V,).
+        path: index of each frame's vehicle, shape (N,).
+        images: uint8, not blurred, shape (N, C, H, W).
+        time_s: when each was taken (s), shape (N,).
+        speed_mps: the vehicle's speed then (m/s), shape (N,).
+        label: class, -1 for none, or steering angle, NaN for none, shape (N,).
+    """
+
+    vehicles: Sequence[str]
+    mean_mps: NDArray[np.float64]
+    path: NDArray[np.int64]
+    images: Tensor
+    time_s: NDArray[np.float64]
+    speed_mps: NDArray[np.float64]
+    label: NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,8 +59,10 @@ class ImageSet:
             speed of the vehicle that trains on it does.
         train_times_s: when each training image was taken (s); vehicles that train earlier do not have it. None if all
             are there from the beginning.
-        paths: a vehicle, its mean speed (m/s) and the training images on its path in order of time, for some vehicles
-            from slow to fast, to show; empty if vehicles did not take the images.
+        train_at_m: x and y of the vehicle at each training image (m), shape (N, 2); None if vehicles did not take them.
+        train_angles: the vehicle's steering angle at each training image, NaN if unknown, float32, shape (N,); None if
+            vehicles did not take them.
+        film: returns frames of given vehicles, up to a time (s); None if vehicles did not take the images.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -58,7 +80,9 @@ class ImageSet:
     train_silos: Tensor | None = None
     train_speeds_mps: Tensor | None = None
     train_times_s: Tensor | None = None
-    paths: Sequence[Path] = ()
+    train_at_m: Tensor | None = None
+    train_angles: Tensor | None = None
+    film: Callable[[Sequence[str], float], Film] | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -121,7 +145,8 @@ class SteeringSet:
         train_silos: as of ``ImageSet``.
         train_speeds_mps: as of ``ImageSet``.
         train_times_s: as of ``ImageSet``.
-        paths: as of ``ImageSet``.
+        train_at_m: as of ``ImageSet``.
+        film: as of ``ImageSet``.
         facts: further lines on the set for manifest and report, by title.
     """
 
@@ -135,7 +160,8 @@ class SteeringSet:
     train_silos: Tensor | None = None
     train_speeds_mps: Tensor | None = None
     train_times_s: Tensor | None = None
-    paths: Sequence[Path] = ()
+    train_at_m: Tensor | None = None
+    film: Callable[[Sequence[str], float], Film] | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from learners.mathematics.weights import Weights
 from learners.tasks.settings import TrainingSettings
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import NOT_READ
-from vnetsim.learning import Description, LearnerContext, Network, Participant, PathFrames, Series
+from vnetsim.learning import Description, LearnerContext, Network, Participant, PathFrames, Series, Sights
 from vnetsim.learning.conduct import is_hostile
 
 BACKWARD_FACTOR = 3
@@ -116,7 +116,7 @@ class Task(ABC):
             data.train,
             indices,
             device=self.device,
-            kernels_px=self._own_kernels_px(width),
+            kernels_px=self._own_kernels_px(width, getattr(data, "train_speeds_mps", None)),
             times_s=getattr(data, "train_times_s", None),
         )
         self.image_shape = (channels, height, width)
@@ -128,9 +128,9 @@ class Task(ABC):
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.engine: Engine = create_engine(settings.engine, self.device)
 
-    def _own_kernels_px(self, width_px: int) -> Tensor | None:
-        """Return the length of each training image's blur by the speed at which it was taken; None without speeds."""
-        speeds_mps, given = getattr(self._data, "train_speeds_mps", None), self._context.experiment
+    def _own_kernels_px(self, width_px: int, speeds_mps: Tensor | None) -> Tensor | None:
+        """Return the length of each image's blur by the speed at which it was taken; None without speeds."""
+        given = self._context.experiment
         if speeds_mps is None:
             return None
         lengths_px = given.camera.kernel_px(1.0, width_px) * speeds_mps
@@ -361,25 +361,40 @@ class Task(ABC):
             partition=partial(partition_csv, data, self.silos.rows)
             if isinstance(data, ImageSet) and NOT_READ not in data.facts
             else None,
-            path_frames=self._path_frames if getattr(data, "paths", ()) else None,
+            path_frames=None if getattr(data, "film", None) is None else self._path_frames,
+            sights=None if getattr(data, "train_at_m", None) is None else self._sights,
         )
 
-    def _path_frames(self) -> PathFrames:
-        """Return the images on the set's ``paths``, each with its own blur."""
-        data = self._data
-        vehicles, mean_mps, rows = zip(*data.paths, strict=True)
-        kept, own = np.concatenate(rows), self._own_kernels_px(self.image_shape[2])
-        kernel_px = torch.zeros(len(kept)) if own is None else own[kept]
-        targets = data.train_labels if isinstance(data, ImageSet) else data.train_angles
+    def _path_frames(self, vehicles: Sequence[str], until_s: float) -> PathFrames:
+        """Return the film of the vehicles, sharp and with each frame's own blur."""
+        film = self._data.film(vehicles, until_s)
+        kernel_px = self._own_kernels_px(self.image_shape[2], torch.from_numpy(film.speed_mps.astype(np.float32)))
+        assert kernel_px is not None
         return PathFrames(
-            vehicles=np.array(vehicles),
-            mean_mps=np.array(mean_mps),
-            path=np.repeat(np.arange(len(rows)), [len(one) for one in rows]),
-            images=_blurred(data.train[kept], kernel_px),
-            time_s=data.train_times_s[kept].to(torch.float64).numpy(),
-            speed_mps=data.train_speeds_mps[kept].to(torch.float64).numpy(),
+            vehicles=np.array(film.vehicles, dtype=np.str_),
+            mean_mps=film.mean_mps,
+            path=film.path,
+            images=_blurred(film.images, torch.zeros(len(kernel_px))),
+            blurred=_blurred(film.images, kernel_px),
+            time_s=film.time_s,
+            speed_mps=film.speed_mps,
             kernel_px=kernel_px.to(torch.float64).numpy(),
-            label=targets[kept].to(torch.float64).numpy(),
+            label=film.label,
+        )
+
+    def _sights(self) -> Sights:
+        """Return where the training images were taken, and what they show."""
+        data, kernel_px = self._data, self._own_kernels_px(self.image_shape[2], self._data.train_speeds_mps)
+        assert kernel_px is not None
+        labels = data.train_labels if isinstance(data, ImageSet) else torch.full((len(kernel_px),), -1)
+        return Sights(
+            x_m=data.train_at_m[:, 0].numpy(),
+            y_m=data.train_at_m[:, 1].numpy(),
+            time_s=data.train_times_s.to(torch.float64).numpy(),
+            speed_mps=data.train_speeds_mps.to(torch.float64).numpy(),
+            kernel_px=kernel_px.to(torch.float64).numpy(),
+            angle=data.train_angles.to(torch.float64).numpy(),
+            label=labels.numpy(),
         )
 
     def _describe_growth(self, picture: str) -> str:

@@ -316,3 +316,40 @@ def make_run():
         return write_run(path, Scenario(**fields))  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def seeing_run(tmp_path, make_run):
+    """A function that makes a run whose vehicles, with hostile names, took its images: three have frames."""
+
+    def make(task):
+        run = make_run(tmp_path / "run", vehicles=40, rounds=3, vehicle_name="</script><b>{}</b>")
+        directory = RunDirectory(run)
+        manifest = directory.manifest()
+        manifest["learner"] |= {"task": task}
+        manifest["traffic"] |= {"begin_s": 100.0}
+        directory.write_json("manifest.json", manifest)
+        silos = directory.read("silos").with_columns(class_name=pl.format("class {}", "class"))
+        write_table(directory, "silos", silos.rows())
+        rng, path = np.random.default_rng(0), np.repeat(np.arange(3), [9, 8, 2])
+        label = np.where(path == 2, -0.004 if task == "steering" else 7.0, 1.0)
+        label[0] = np.nan if task == "steering" else -1
+        images = np.repeat(np.repeat(rng.integers(0, 255, (19, 4, 4, 3)), 8, axis=1), 8, axis=2).astype(np.uint8)
+        frames = {
+            "vehicles": np.array([f"</script><b>{k}</b>" for k in (5, 0, 39)]), "path": path, "images": images,
+            "mean_mps": np.array([5.0, 10.0, 20.0]),
+            "blurred": images // 2, "time_s": 130 + 2.5 * np.arange(19), "speed_mps": 5.0 * 2.0**path,
+            "kernel_px": 1.0 * path, "label": label,
+        }  # fmt: skip
+        speed = np.linspace(2, 34, 400)
+        places = {
+            "x_m": np.where(speed < 18, 400.0, 600.0), "y_m": 500 + 0 * speed, "time_s": np.arange(400) % 240.0,
+            "speed_mps": speed, "kernel_px": speed / 14, "angle": 1 / speed, "label": np.where(speed < 18, 3, 5),
+        }  # fmt: skip
+        more = {f"path_{name}": array for name, array in frames.items()}
+        more |= {f"place_{name}": array for name, array in places.items()}
+        directory.write_arrays("samples.npz", **directory.read_arrays("samples.npz"), **more)
+        build_report(run)
+        return run, images
+
+    return make

@@ -1,5 +1,8 @@
 """Runs whose images are what their vehicles see: silos of live traffic and of its replay, and traffic without a net."""
 
+import json
+
+import numpy as np
 import polars as pl
 import pytest
 
@@ -30,13 +33,27 @@ def test_a_silo_is_what_the_vehicles_that_carry_it_saw(live):
     assert times.filter(pl.col("time_s").is_between("enter_s", "exit_s"))["image"].n_unique() == both.height
 
 
+def test_a_run_without_training_draws_nothing(live):
+    assert not (live / "samples.npz").exists()
+    assert 'type="application/json">' not in (live / "report.html").read_text()
+
+
 def test_a_replay_sees_the_same_and_trains(live, cli, small, tmp_path):
     options = (*small[: small.index("traffic.end_s=120") - 1], *DRIVE, "--set", "rounds=1", "--learner", "fedefm")
     options = (*options, "--set", "cost.model=trained", "--set", "compute.preset=ecu")
     done = cli("run", live, *options, "--out", tmp_path / "b")
     assert done.status == 0, done.err
     assert (tmp_path / "b" / "partition.csv").read_bytes() == (live / "partition.csv").read_bytes()
-    assert 'id="figure-paths"' in (tmp_path / "b" / "report.html").read_text()
+    text = (tmp_path / "b" / "report.html").read_text()
+    assert 'id="figure-paths"' in text
+    assert 'id="figure-seen"' in text
+    with np.load(tmp_path / "b" / "samples.npz") as arrays:
+        assert len(arrays["place_label"]) == 400
+        shown, times = set(arrays["path_vehicles"].tolist()), arrays["path_time_s"]
+    part = pl.read_parquet(tmp_path / "b" / "participations.parquet")
+    invited = part.filter(pl.col("outcome") != "not_selected")["vehicle_id"]
+    assert len(set(invited) & shown) >= min(len(set(invited)), 24) - 2 > 0, "but for those that hardly moved"
+    assert times.max() <= json.loads((tmp_path / "b" / "manifest.json").read_text())["time_s"]
 
 
 def test_traffic_without_a_net_is_refused_in_one_line(cli, small, scenarios, tmp_path):

@@ -196,27 +196,52 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathFrames:
-    """Training images that vehicles took along their paths, to show: N images, path after path, in order of time.
+    """What vehicles see on their paths, to show: N frames, vehicle after vehicle in order of time.
 
     Args:
-        vehicles: the vehicle of each path, slowest first, shape (paths,).
-        mean_mps: mean speed on each path (m/s), shape (paths,).
-        path: index of each image's path, shape (N,).
-        images: as trained on, blurred, uint8, shape (N, H, W, C).
+        vehicles: the vehicles that have frames, shape (V,).
+        mean_mps: mean speed of each (m/s), shape (V,).
+        path: index of each frame's vehicle, shape (N,).
+        images: uint8, shape (N, H, W, C).
+        blurred: the same, each with its own blur.
         time_s: when each was taken (s), shape (N,).
         speed_mps: the vehicle's speed then (m/s), shape (N,).
-        kernel_px: length of the image's blur (px), shape (N,).
-        label: class, or steering angle in [-1, 1], shape (N,).
+        kernel_px: length of the blur (px), shape (N,).
+        label: class, -1 for none, or steering angle in [-1, 1], NaN for none, shape (N,).
     """
 
     vehicles: np.ndarray[tuple[int], np.dtype[np.str_]]
     mean_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
     path: np.ndarray[tuple[int], np.dtype[np.int64]]
     images: np.ndarray[Any, np.dtype[np.uint8]]
+    blurred: np.ndarray[Any, np.dtype[np.uint8]]
     time_s: np.ndarray[tuple[int], np.dtype[np.float64]]
     speed_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
     kernel_px: np.ndarray[tuple[int], np.dtype[np.float64]]
     label: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sights:
+    """Where vehicles took the training images, and what they show; N images.
+
+    Args:
+        x_m: place of the vehicle, in the net's coordinates (m), shape (N,).
+        y_m: see ``x_m``.
+        time_s: when (s), shape (N,).
+        speed_mps: its speed then (m/s), shape (N,).
+        kernel_px: length of the image's blur (px), shape (N,).
+        angle: its steering angle in [-1, 1], NaN if unknown, shape (N,).
+        label: the image's class, shape (N,); -1 without classes.
+    """
+
+    x_m: np.ndarray[tuple[int], np.dtype[np.float64]]
+    y_m: np.ndarray[tuple[int], np.dtype[np.float64]]
+    time_s: np.ndarray[tuple[int], np.dtype[np.float64]]
+    speed_mps: np.ndarray[tuple[int], np.dtype[np.float64]]
+    kernel_px: np.ndarray[tuple[int], np.dtype[np.float64]]
+    angle: np.ndarray[tuple[int], np.dtype[np.float64]]
+    label: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -233,7 +258,8 @@ class Description:
         exchange: name and unit of the numbers in ``exchanges`` of updates and aggregations; None if there are none.
         network: metadata of the network for ``model.safetensors``; None stores the weights only.
         partition: returns ``partition.csv``, which lists the images of each silo; None if there is none.
-        path_frames: returns images along some vehicles' paths; None if vehicles did not take the images.
+        path_frames: returns frames of given vehicles, up to a time (s); None if vehicles did not take the images.
+        sights: returns where the training images were taken; None likewise.
     """
 
     encoder: str
@@ -245,7 +271,8 @@ class Description:
     exchange: Series | None = None
     network: Network | None = None
     partition: Callable[[], bytes] | None = None
-    path_frames: Callable[[], PathFrames] | None = None
+    path_frames: Callable[[Sequence[str], float], PathFrames] | None = None
+    sights: Callable[[], Sights] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,7 +174,8 @@ class Session:
             rows = schedule(self.run.read("participations"), self.run.read("rounds"), images)
             self.run.put({SCHEDULE: rows.write_csv().encode()})
         else:
-            write_samples(self.run, self.assembly.experiment, self.learner, self.tables.entry_speeds_mps)
+            speeds_mps, end_s = self.tables.entry_speeds_mps, result.time_s
+            write_samples(self.run, self.assembly.experiment, self.learner, speeds_mps, end_s)
             write_models(self.run, self.learner, training.closed)
         self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)

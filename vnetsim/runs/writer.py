@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+import polars as pl
 
 from vnetsim.errors import InputError, InUseError, RunError, VnetsimError
 from vnetsim.errors.bounds import require
@@ -28,6 +29,7 @@ from vnetsim.storage.run_directory import RunDirectory
 SUMO = "sumo"
 """Subfolder of SUMO's output files."""
 SAMPLES = 8  # example images a row of the report shows
+FILMED = 24  # vehicles whose frames the report shows
 QUARTILES = (0.25, 0.5, 0.75)
 BEGUN = ("manifest.json", "comparison.json")
 """Files that mark a folder as a run directory or a comparison."""
@@ -122,12 +124,12 @@ def open_lock(folder: Folder, name: str = LOCK, how: int = fcntl.LOCK_EX | fcntl
 
 
 def write_samples(
-    run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float]
+    run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float], end_s: float
 ) -> None:
     """Write ``samples.npz``: images without blur, then blurred for the quartiles of the speeds at entry (m/s).
 
-    The fields of ``PathFrames`` follow, if the learner has them, as ``path_images`` and so on. Nothing is written if no
-    vehicle entered coverage.
+    If vehicles took the images, the fields of ``PathFrames`` and ``Sights`` follow, as ``path_images``, ``place_x_m``
+    and so on; frames are up to ``end_s``. Nothing is written if no vehicle entered coverage.
     """
     if not entry_speeds_mps:
         return
@@ -135,14 +137,31 @@ def write_samples(
     described = learner.describe()
     side = described.image_shape[1]
     kernels = [experiment.camera.kernel_px(speed, side) for speed in speeds]
-    found = {} if described.path_frames is None else vars(described.path_frames())
+    taken: dict[str, object] = {}
+    if described.path_frames is not None:
+        taken["path"] = described.path_frames(vehicles_to_show(run.read("participations")), end_s)
+    if described.sights is not None:
+        taken["place"] = described.sights()
     run.write_arrays(
         "samples.npz",
         images=learner.sample_images(kernels, SAMPLES),
         kernels_px=np.array(kernels),
         speeds_mps=np.array(speeds),
-        **{f"path_{name}": array for name, array in found.items()},
+        **{f"{kind}_{name}": array for kind, one in taken.items() for name, array in vars(one).items()},
     )
+
+
+def vehicles_to_show(participations: pl.DataFrame) -> list[str]:
+    """Return up to FILMED vehicles, evenly spread over the order of invitation; if too few, also of the others."""
+    ordered = participations.sort("start_s", maintain_order=True)
+    never = pl.col("outcome") == "not_selected"
+    invited = ordered.filter(~never)["vehicle_id"].unique(maintain_order=True)
+    others = ordered.filter(never & ~pl.col("vehicle_id").is_in(invited.implode()))["vehicle_id"]
+    shown: list[str] = []
+    for names in (invited, others.unique(maintain_order=True)):
+        wanted = min(FILMED - len(shown), len(names))
+        shown += names.gather(np.linspace(0, len(names) - 1, wanted).round().astype(np.int64)).to_list()
+    return shown
 
 
 def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:

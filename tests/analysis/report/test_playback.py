@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import io
 import json
 import struct
 import zlib
@@ -10,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 import vnetsim
 from analysis import loading
@@ -208,3 +210,21 @@ def test_of_very_many_windows_the_report_looks_at_some_vehicles(make_run, tmp_pa
 def test_the_windows_of_a_run_with_rounds_are_loaded_whole(learning_run, monkeypatch):
     monkeypatch.setattr(loading, "MOST_WINDOWS", 3)
     assert load(learning_run).every == 1
+
+
+@pytest.mark.parametrize("task", ["classification", "steering"])
+def test_the_playback_has_the_frames_of_some_vehicles(task, seeing_run):
+    run, images = seeing_run(task)
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert text.count("</script>") == 3  # what is played, its frames, and the page's script
+    film = json.loads(text.split('<script type="application/json">')[1].split("</script>")[0])
+    header, _ = unpacked(text.split('<script type="application/octet-stream">')[1].split("</script>")[0])
+    assert [header["vehicles"][vehicle] for vehicle, _, _ in film] == [f"</script><b>{k}</b>" for k in (5, 0, 39)]
+    assert [len(frames) for _, _, frames in film] == [9, 8, 2]
+    nothing, last = film[0][2][0], film[2][2][-1]
+    assert nothing == [130.0, 18.0, 0.0, "no sign in view" if task == "classification" else "no angle: its path ends"]
+    assert last == [175.0, 72.0, 2.0, "class 7" if task == "classification" else "steers 0.00"]
+    sprite = np.asarray(Image.open(io.BytesIO(base64.b64decode(film[1][1].partition(",")[2]))), dtype=int)
+    rows = [np.concatenate(list(part[9:17]), axis=1) for part in (images, images // 2)]
+    assert np.abs(sprite - np.concatenate(rows).astype(int)).mean() < 3, "sharp above blurred"
+    assert "Of 3 vehicles frames are on this page" in text

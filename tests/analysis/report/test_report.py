@@ -325,31 +325,30 @@ def test_the_page_says_how_unlike_classes_of_silos_are_and_not_ranges_of_angles(
 
 
 @pytest.mark.parametrize(("task", "target"), [("classification", "class {}"), ("steering", "steers 0.00")])
-def test_frames_along_paths_say_when_how_fast_and_what(task, target, tmp_path, make_run):
-    run = make_run(tmp_path / "run", vehicles=40, rounds=3)
-    directory = RunDirectory(run)
-    manifest = directory.manifest()
-    manifest["learner"] |= {"task": task}
-    manifest["traffic"] |= {"begin_s": 100.0}
-    directory.write_json("manifest.json", manifest)
-    silos = directory.read("silos").with_columns(class_name=pl.format("class {}", "class"))
-    write_table(directory, "silos", silos.rows())
-    rng, path = np.random.default_rng(0), np.repeat(np.arange(3), [8, 8, 2])
-    label = np.where(path == 2, -0.004 if task == "steering" else 7.0, 1.0)
-    frames = {
-        "vehicles": np.array(["<b>slow</b>", "v1", "v2"]), "mean_mps": np.array([5.0, 10.0, 20.0]), "path": path,
-        "images": rng.integers(0, 255, (18, 32, 32, 3)).astype(np.uint8), "time_s": 130 + 2.5 * np.arange(18),
-        "speed_mps": 10.0 * path, "kernel_px": 1.0 * path, "label": label,
-    }  # fmt: skip
-    more = {f"path_{name}": array for name, array in frames.items()}
-    directory.write_arrays("samples.npz", **directory.read_arrays("samples.npz"), **more)
-    build_report(run)
-    text, page = read(run)
+def test_frames_along_paths_say_when_how_fast_and_what(task, target, seeing_run):
+    text, page = read(seeing_run(task)[0])
     assert page.drawn[-1] == "paths"
     figure = text.split('id="figure-paths">')[1].split("</figure>")[0].replace("\u202f", " ")
-    assert figure.count("<img") == 18
-    assert "&lt;b&gt;slow&lt;/b&gt;: 18.0 km/h on average, first frame at 30.0 s" in figure
+    assert figure.count("<img") == 18, "at most eight of a path"
+    assert "&lt;b&gt;5&lt;/b&gt;: 18.0 km/h on average, first frame at 30.0 s" in figure
     assert f"+2.5 s<br>72 km/h<br>{target.format(7)}</li>" in figure
+
+
+@pytest.mark.parametrize("task", ["classification", "steering"])
+def test_the_page_says_what_was_seen_where_and_how_fast(task, seeing_run):
+    text, page = read(seeing_run(task)[0])
+    assert "seen" in page.drawn
+    words = text.replace("\u202f", " ").replace("\u2212", "-")
+    figure = words.split('id="figure-seen">')[1].split("</figure>")[0]
+    if task == "classification":
+        assert "100 % of the images are of the class most often seen in the other images from their square;" in figure
+        assert "50 % are of class 3" in figure or "50 % are of class 5" in figure
+        assert ">class 3<" in figure, "legend"
+    else:
+        assert "Mean steering angle, right positive, of the 400 training images from each square of 30 m." in figure
+    assert "rank correlation -1.0 (Spearman)" in words, "fast is straight"
+    assert "place (squares) explains 75 %, time (minutes) " in words
+    assert ">7 to 36 km/h<" in words
 
 
 def test_a_learner_declares_its_own_series(tmp_path, make_run):

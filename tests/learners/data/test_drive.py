@@ -9,6 +9,7 @@ import torch
 
 from learners.data import load_images, load_steering
 from learners.data.drive import HELD_OUT, Drive, frames_of
+from learners.data.motion import motion_blur
 from learners.data.sign_designs import DESIGNS
 from learners.data.streets import Ground, hashed, place_signs, read_net
 from learners.data.windscreen import CAMERA_M, FOCAL, HORIZON, Poses, daylight, in_view, render
@@ -177,18 +178,62 @@ def test_each_frame_is_blurred_by_the_speed_at_its_instant(task, settings, new_c
     assert set(speeds.tolist()) == {9.0, 12.0, 15.0, 18.0}, "the vehicles of silo 1"
     expected = torch.where(speeds > 10, 32 * speeds * 0.01 / 4.5, 0.0)  # S v H / W
     assert drawn["kernel_px"].tolist() == pytest.approx(expected.tolist())
-    # and so are those that the report shows: along the paths of a slow, a median and a fast vehicle
-    shown = made.describe({}).path_frames()
-    speeds = [8.0 + int(vehicle[1:]) for vehicle in shown.vehicles]
-    assert speeds == [9, 13, 17] == pytest.approx(shown.mean_mps)
-    assert [speeds[path] for path in shown.path] == pytest.approx(shown.speed_mps)
+    # and so are those that the report shows, and what it says of all
+    data, where = made._data, made.describe({}).sights()
+    assert where.kernel_px == pytest.approx(np.where(where.speed_mps > 10, 32 * where.speed_mps * 0.01 / 4.5, 0))
+    assert where.speed_mps == pytest.approx(data.train_speeds_mps.numpy())
+    assert where.x_m == pytest.approx(5 + where.speed_mps * (where.time_s - 25 * (where.speed_mps - 8)), abs=0.2)
+    assert np.abs(where.y_m).max() < 0.1
+    if task is ClassificationTask:
+        assert where.label.tolist() == data.train_labels.tolist()
+    assert np.nanmax(np.abs(where.angle)) < 1e-3, "the road is straight"
+    shown = made.describe({}).path_frames(["v9", "v1", "v5", "no such"], 240.0)
+    assert shown.vehicles.tolist() == ["v1", "v5", "v9"], "in order of entry"
+    assert shown.mean_mps == pytest.approx([9.0, 13.0, 17.0])
+    assert shown.speed_mps == pytest.approx(shown.mean_mps[shown.path])
     assert shown.kernel_px == pytest.approx(np.where(shown.speed_mps > 10, 32 * shown.speed_mps * 0.01 / 4.5, 0))
-    taken = [int((made._data.train_speeds_mps == speed).sum()) for speed in speeds]
-    assert np.bincount(shown.path).tolist() == [min(8, count) for count in taken]
-    assert all((np.diff(shown.time_s[shown.path == path]) > 0).all() for path in range(3))
-    rows = torch.from_numpy(np.concatenate([rows for _, _, rows in made._data.paths]))
-    trained = made.silos.images({"rows": rows, "kernel_px": torch.from_numpy(shown.kernel_px)})
-    assert np.abs(trained.mul(255).permute(0, 2, 3, 1).numpy() - shown.images).max() <= 0.51
+    sharp = torch.from_numpy(shown.images).permute(0, 3, 1, 2) / 255
+    blurred = motion_blur(sharp, torch.from_numpy(shown.kernel_px)).mul(255).permute(0, 2, 3, 1)
+    assert np.abs(blurred.numpy() - shown.blurred).max() <= 0.51
+    for path, (begin_s, lasts_s) in enumerate([(25, 380 / 9), (125, 380 / 13), (225, 15)]):
+        times = shown.time_s[shown.path == path]
+        assert times[0] == begin_s
+        assert np.diff(times) == pytest.approx(0.5), "few vehicles, so all frames"
+        assert times[-1] == pytest.approx(begin_s + lasts_s, abs=1.1)
+    if task is SteeringTask:
+        return
+    names = {name: row for row, name in enumerate(data.train_names)}
+    of_frames = zip(shown.path, shown.time_s, strict=True)
+    pairs = [(names.get(f"{shown.vehicles[p]}@{t:g}"), i) for i, (p, t) in enumerate(of_frames)]
+    pairs = [(row, frame) for row, frame in pairs if row is not None]
+    assert len(pairs) > 10
+    for row, frame in pairs:
+        assert shown.label[frame] == data.train_labels[row]
+        trained = data.train[row].permute(1, 2, 0).numpy().astype(int)
+        assert np.abs(trained - shown.images[frame]).mean() < 10, "the same but for the noise"
+    assert -1 in shown.label, "no sign in view"
+
+
+def test_a_film_is_thinned_by_the_way_and_a_standing_vehicle_has_few_frames(traffic, monkeypatch):
+    time_s = np.arange(0, 400, 0.5)
+    at_m = 5 + 10.0 * np.clip(time_s, 0, 10) + 10.0 * np.clip(time_s - 380, 0, None)  # stands from 10 to 380 s
+    drive = RecordedDrive(
+        vehicle_id="v", silo=0, time_s=time_s, x_m=at_m, y_m=0 * at_m, speed_mps=np.gradient(at_m, time_s)
+    )
+    data = DataSettings(name="drive", partition="vehicle", train_images=150, test_images=1)
+    drives = [*traffic.drives, drive]
+    found = load_images(
+        data, streams=Streams(seed=0), settings=Drive(), traffic=RecordedTraffic(net=traffic.net, drives=drives)
+    )
+    whole = found.film(["v", "v3"], 1e9)
+    assert (whole.path == 0).sum() == 35
+    monkeypatch.setattr("learners.data.drive.FILM_PX", 100 * 32 * 32)
+    thin = found.film(["v", "v3"], 1e9)
+    assert 80 < len(thin.time_s) <= 102
+    standing = (thin.time_s > 10) & (thin.time_s < 380) & (thin.path == thin.vehicles.index("v"))
+    assert thin.mean_mps.tolist() == whole.mean_mps.tolist() == pytest.approx([11.0, 0.76], abs=0.03)
+    assert 45 < standing.sum() < 90 < 370, "370 m of 1,500"
+    assert len(found.film([], 1e9).time_s) == len(found.film(["v"], -1.0).time_s) == 0
 
 
 def test_what_cannot_be_seen_is_refused(traffic, new_context):
