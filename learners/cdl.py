@@ -27,6 +27,7 @@ from learners.engines.programs import (
     TrainingJob,
     add_prefix,
     copy_state,
+    draw_first,
     remove_prefix,
     to_host,
 )
@@ -276,7 +277,8 @@ class ContrastiveDivergence:
     def _products(self, job: TrainingJob) -> Tensor:
         """Return |grad L_cd|, |grad L_lr| and their dot product over the backbone, on the first batch, shape (3,)."""
         base = to_device(job.base, self._task.device)
-        batch = job.program.prepare(job.program.draw(job.training, torch.Generator().manual_seed(job.training.seed)))
+        generator = torch.Generator().manual_seed(job.training.seed)
+        batch = job.program.prepare(draw_first(job.program, job.training, generator))
         with self._copies.borrow() as networks:
             networks.load_state_dict(base)
             networks.train()

@@ -21,6 +21,7 @@ from learners.engines.programs import (
     TrainingJob,
     add_prefix,
     call_with_state,
+    draw_first,
     remove_prefix,
 )
 from learners.engines.side_by_side import Copies, run_each
@@ -355,7 +356,8 @@ class Overseas:
         who = start.participant
         seed = self._context.streams.integer("similarity", *who.started, who.vehicle_id)
         generator = torch.Generator().manual_seed(seed)
-        images = self._plain.prepare(self._plain.draw(self._task.local_training_of(who), generator))["images"]
+        drawn = draw_first(self._plain, self._task.local_training_of(who), generator)
+        images = self._plain.prepare(drawn)["images"]
         seen = []
         with self._copies.borrow() as network, torch.no_grad():
             network.train()  # normalises with the batch, as a student does: equal parameters give equal features

@@ -21,36 +21,48 @@ RATIO = (3 / 4, 4 / 3)
 """Range of a crop's width over height; torchvision's default."""
 HUE = 3
 """Number of the change of hue in the order of a colour jitter."""
+NUMBERS_ONE, NUMBERS_TWO = 42, 50
+"""Uniform numbers that the draws of an image's first and second view take."""
 _ATTEMPTS = 10
+_OF_BOX = 4 * _ATTEMPTS
 _LUMA = (0.2989, 0.587, 0.114)
 
 
-def draw_view_one(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+def first_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
     """Return the draws of first views: random resized crop, horizontal flip (p 0.5), greyscale (p 0.2).
 
-    Each tensor has one row per image and is on the CPU, like the generator; ``size`` is height and width.
+    Args:
+        numbers: independent and uniform in [0, 1), on the CPU, shape (batches, ``NUMBERS_ONE`` * images).
+        size: height and width of the images.
+
+    Returns:
+        Tensors of shape (batches, images, ...), the same for a batch with or without others.
     """
-    return {
-        "box": random_boxes(count, size, generator),
-        "flipped": torch.rand(count, generator=generator) < 0.5,
-        "grey": torch.rand(count, generator=generator) < 0.2,
-    }
+    crops, flipped, grey = _pieces(numbers, [_OF_BOX, 1, 1])
+    return {"box": random_boxes(crops, size), "flipped": flipped < 0.5, "grey": grey < 0.2}
 
 
-def draw_view_two(count: int, size: Sequence[int], generator: torch.Generator) -> dict[str, Tensor]:
+def second_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
     """Return the draws of second views: random resized crop, colour jitter (p 0.8), greyscale (p 0.4), no flip.
 
     The jitter has strengths (0.4, 0.4, 0.4, 0.1); the order of its four operations is drawn for each image.
-    Shapes, device and ``size`` (height, width) are those of ``draw_view_one``.
+    Arguments and shapes are those of ``first_view_draws``, with ``NUMBERS_TWO`` numbers an image.
     """
+    crops, jittered, factors, hue, order, grey = _pieces(numbers, [_OF_BOX, 1, 3, 1, 4, 1])
     return {
-        "box": random_boxes(count, size, generator),
-        "jittered": torch.rand(count, generator=generator) < 0.8,
-        "factors": _scaled(torch.rand(3, count, generator=generator), 0.6, 1.4).T,
-        "hue": _scaled(torch.rand(count, generator=generator), -0.1, 0.1),
-        "order": torch.rand(count, 4, generator=generator).argsort(dim=1),
-        "grey": torch.rand(count, generator=generator) < 0.4,
+        "box": random_boxes(crops, size),
+        "jittered": jittered < 0.8,
+        "factors": _scaled(factors.reshape(len(numbers), 3, -1), 0.6, 1.4).mT,
+        "hue": _scaled(hue, -0.1, 0.1),
+        "order": order.reshape(len(numbers), -1, 4).argsort(dim=2),
+        "grey": grey < 0.4,
     }
+
+
+def _pieces(numbers: Tensor, of_image: Sequence[int]) -> Sequence[Tensor]:
+    """Split the numbers of each batch into pieces of so many an image."""
+    count = numbers.shape[1] // sum(of_image)
+    return torch.split(numbers, [one * count for one in of_image], dim=1)
 
 
 Channels = Sequence[float] | Tensor
@@ -98,25 +110,27 @@ def _scaled(shares: Tensor, low: float, high: float) -> Tensor:
     return low + (high - low) * shares
 
 
-def random_boxes(count: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Draw one crop per image of ``size`` (height, width) as ``torchvision.transforms.RandomResizedCrop`` does.
+def random_boxes(numbers: Tensor, size: Sequence[int]) -> Tensor:
+    """Return one crop per image of ``size`` (height, width) as ``torchvision.transforms.RandomResizedCrop`` draws it.
 
     Area uniform in SCALE, log of the ratio uniform in RATIO, the first of ten attempts that fits, else the largest
-    centred crop. Returns top, left, height and width in whole pixels, shape (N, 4).
+    centred crop. Of ``numbers``, uniform in [0, 1), shape (batches, 40 * images), come top, left, height and width in
+    whole pixels, shape (batches, images, 4).
     """
     height, width = size
-    draws = torch.rand(4, count, _ATTEMPTS, generator=generator)
-    area = height * width * _scaled(draws[0], *SCALE)
-    ratio = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[1])
+    draws = numbers.reshape(len(numbers), 4, -1, _ATTEMPTS)
+    area = height * width * _scaled(draws[:, 0], *SCALE)
+    ratio = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[:, 1])
     # heights and widths together, in few operations: on small batches each takes longer than its arithmetic
-    sides, most = torch.stack([area / ratio, area * ratio]).sqrt_().round_(), draws.new_tensor(size)[:, None, None]
-    fits = ((sides >= 1) & (sides <= most)).all(dim=0)
-    corners = draws[2:].mul_(most - sides + 1).floor_()
-    first = fits.to(torch.uint8).argmax(dim=1)[:, None]
-    boxes = torch.cat([corners, sides]).gather(2, first.expand(4, -1, -1))[..., 0].T
+    sides, most = torch.stack([area / ratio, area * ratio], 1).sqrt_().round_(), draws.new_tensor(size)[:, None, None]
+    fits = ((sides >= 1) & (sides <= most)).all(dim=1)
+    first = fits.view(torch.uint8).argmax(dim=2)[:, None, :, None].expand(-1, 2, -1, -1)
+    sides, corners = sides.gather(3, first), draws[:, 2:].gather(3, first)
+    corners = corners.mul_(most - sides + 1).floor_()
+    boxes = torch.cat([corners, sides], dim=1)[..., 0].mT
     high_most, wide_most = min(height, round(width / RATIO[0])), min(width, round(height * RATIO[1]))
     central = boxes.new_tensor([(height - high_most) // 2, (width - wide_most) // 2, high_most, wide_most])
-    return torch.where(fits.any(dim=1)[:, None], boxes, central).to(torch.int64)
+    return torch.where(fits.any(dim=2)[..., None], boxes, central).to(torch.int64)
 
 
 def resized_crop(images: Tensor, boxes: Tensor, flipped: Tensor | None = None) -> Tensor:

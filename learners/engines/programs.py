@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -71,7 +71,7 @@ class Program:
     Args:
         network: the network to train, on the device; engines work on copies of it.
         count: returns the images per step at a silo.
-        draw: returns all random draws of one step, on the CPU: the first dimension of every tensor counts the images.
+        draw: yields all random draws of each step, on the CPU: the first dimension of every tensor counts the images.
         prepare: makes a batch of the draws, on the device. It treats each image by itself, since a batch may be that of
             many vehicles.
         loss: returns loss and metrics of a step, given the network, the batch with ``TrainingJob.given``, and
@@ -84,7 +84,7 @@ class Program:
 
     network: nn.Module
     count: Callable[[int], int]
-    draw: Callable[[LocalTraining, torch.Generator], Tensors]
+    draw: Callable[[LocalTraining, torch.Generator], Iterable[Tensors]]
     prepare: Callable[[Tensors], Tensors]
     loss: Loss
     optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer]
@@ -230,9 +230,9 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
     rows = []
     steps = job.training.steps
     due = [(round(share * steps), other) for share, other in job.mixed]
-    for step in range(steps):
+    for step, drawn in enumerate(program.draw(job.training, generator)):
         mix_into(network, [other for when, other in due if when == step])
-        batch = with_given(program.prepare(program.draw(job.training, generator)), job.given)
+        batch = with_given(program.prepare(drawn), job.given)
         loss, figures = program.loss(network, batch, base)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -243,6 +243,11 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
         optimizer=copy_state(optimizer.state()),
         figures={name: torch.stack([row[name].detach() for row in rows]) for name in rows[0]},
     )
+
+
+def draw_first(program: Program, training: LocalTraining, generator: torch.Generator) -> Tensors:
+    """Return the draws of a local training's first step."""
+    return next(iter(program.draw(replace(training, steps=1), generator)))
 
 
 def with_given(batch: Tensors, given: Tensors) -> Tensors:

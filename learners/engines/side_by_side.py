@@ -32,6 +32,7 @@ from learners.engines.programs import (
     Trained,
     TrainingJob,
     device_of,
+    draw_first,
     run_if_memory_suffices,
     summarise,
     train_alone,
@@ -201,7 +202,7 @@ def _kept_bytes(job: TrainingJob, network: nn.Module, images: int) -> int:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    drawn = program.draw(job.training, torch.Generator().manual_seed(0))
+    drawn = draw_first(program, job.training, torch.Generator().manual_seed(0))
     first = {name: tensor[:images] for name, tensor in drawn.items()}
     unchanged: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with saved_tensors_hooks(keep, unchanged):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -76,8 +76,8 @@ class SiloImages:
         counts = [torch.bincount(labels[rows], minlength=classes) for rows in self._indices]
         return torch.stack(counts).numpy()
 
-    def draw(self, training: LocalTraining, count: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return the images of a step: ``rows`` of the pool, int64, and ``kernel_px``, the length of each one's blur.
+    def draw(self, training: LocalTraining, count: int, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
+        """Yield the images of each step: ``rows`` of the pool, int64, and ``kernel_px``, the length of each one's blur.
 
         Both are on the CPU, of shape (min(count, size),), drawn without replacement from as many images as the silo
         has; ``kernel_px`` is 0 for an image that does not blur. Of each earlier silo the vehicle has the first images,
@@ -87,11 +87,12 @@ class SiloImages:
         earlier = [(self._taken(silo, training.until_s, count), share) for silo, share in training.earlier]
         parts = [rows[: round(share * len(own))] for rows, share in earlier]
         parts = [own[: max(0, len(own) - sum(map(len, parts)))], *parts]
-        positions = torch.randperm(len(own), generator=generator)[:count]
         blurs = torch.cat([torch.arange(len(part)) < training.blurred_fraction * len(part) for part in parts])
-        rows = torch.cat(parts)[positions]
-        lengths_px = training.kernel_px if self._kernels_px is None else self._kernels_px[rows]
-        return {"rows": rows, "kernel_px": torch.where(blurs[positions], lengths_px, 0.0)}
+        rows = torch.cat(parts)
+        lengths_px = torch.where(blurs, training.kernel_px if self._kernels_px is None else self._kernels_px[rows], 0.0)
+        for _ in range(training.steps):
+            positions = torch.randperm(len(own), generator=generator)[:count]
+            yield {"rows": rows[positions], "kernel_px": lengths_px[positions]}
 
     def _taken(self, silo: int, until_s: float, least: int) -> Tensor:
         """Return a silo's rows that were taken until a time (s), but at least its ``least`` first ones."""

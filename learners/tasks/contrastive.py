@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learners.data.augment import apply_view, draw_view_one, draw_view_two
+from learners.data.augment import NUMBERS_ONE, NUMBERS_TWO, apply_view, first_view_draws, second_view_draws
 from learners.encoders import Encoder, create_encoder
 from learners.engines.programs import State, Tensors, add_prefix, remove_prefix
 from learners.mathematics.losses import dual_temperature_loss
@@ -154,10 +154,19 @@ class ContrastiveTask(Task):
         return 3 if self._plain else 2
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return the random draws of both views of each image, named ``first.*`` and ``second.*``."""
-        size = self.image_shape[1:]
-        first = draw_view_one(count, size, generator)
-        return {**add_prefix(FIRST, first), **add_prefix(SECOND, draw_view_two(count, size, generator))}
+        """Return uniform numbers for both views, shape (``NUMBERS_ONE`` + ``NUMBERS_TWO``) * ``count``."""
+        return {"numbers": torch.rand((NUMBERS_ONE + NUMBERS_TWO) * count, generator=generator)}
+
+    def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
+        """Return the draws of both views of each image, named ``first.*`` and ``second.*``, for each step."""
+        numbers, size = torch.stack([one["numbers"] for one in drawn]), self.image_shape[1:]
+        count = numbers.shape[1] // (NUMBERS_ONE + NUMBERS_TWO)
+        one, two = torch.split(numbers, [NUMBERS_ONE * count, NUMBERS_TWO * count], dim=1)
+        views = {
+            **add_prefix(FIRST, first_view_draws(one, size)),
+            **add_prefix(SECOND, second_view_draws(two, size)),
+        }
+        return [dict(zip(views, step, strict=True)) for step in zip(*views.values(), strict=True)]
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
         """Return the views ``first`` and ``second``, normalised, shape (B, C, H, W).

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +37,8 @@ from vnetsim.learning.conduct import is_hostile
 
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass, in forward passes: the backward pass computes two products for each one."""
+DRAWN_AT_ONCE = 4096
+"""Images whose draws are computed at a time; more need much memory, fewer leave an operation too little to do."""
 LEARNING_RATE = Series(
     name="learning_rate",
     result=False,
@@ -218,6 +221,13 @@ class Task(ABC):
         """Return a step's random draws beyond the choice of its ``count`` images, on the CPU, a row each; here none."""
         return {}
 
+    def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
+        """Return what ``prepare`` needs of the results of ``draw`` for several steps, by step; here these themselves.
+
+        A task that draws much can compute here for all steps at once, with ``draw`` returning plain random numbers.
+        """
+        return drawn
+
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:  # noqa: ARG002
         """Return an optimizer continued from ``state`` (empty: a new one); here SGD, new at each local training."""
         settings = self.settings
@@ -243,12 +253,15 @@ class Task(ABC):
         """
         network = network or self.network
 
-        def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
-            """Return the random draws of a step: the images, their blur, and the task's own."""
+        def draw(training: LocalTraining, generator: torch.Generator) -> Iterator[Tensors]:
+            """Yield the random draws of each step: the images, their blur, and the task's own."""
             images = self.silos.draw(training, self.settings.batch, generator)
-            count = len(images["rows"])
-            flipped = {"flipped": torch.full((count,), training.flips_labels)} if self._flips_labels else {}
-            return {**images, **flipped, **self.draw(count, generator)}
+            steps = ((one, self.draw(len(one["rows"]), generator)) for one in images)
+            while block := list(islice(steps, max(1, DRAWN_AT_ONCE // self.settings.batch))):
+                for (one, _), own in zip(block, self.finish_draws([own for _, own in block]), strict=True):
+                    count = len(one["rows"])
+                    flipped = {"flipped": torch.full((count,), training.flips_labels)} if self._flips_labels else {}
+                    yield {**one, **flipped, **own}
 
         def compute(drawn: Tensors) -> Tensors:
             """Return the task's batch, images in the memory layout of the networks."""

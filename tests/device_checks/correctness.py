@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from device_checks.rows import CheckSetup, Row
+from device_checks.tiny_data import draw_view_one, draw_view_two
 from device_checks.tiny_rounds import Altered, AlteredEngine, Disturbed, Doubled, jobs_of, play, results, tiny_learner
 from device_checks.transport_work import highs, problems
-from learners.data.augment import apply_view, draw_view_one, draw_view_two
+from learners.data.augment import apply_view
 from learners.data.motion import motion_blur
 from learners.engines.programs import SequentialEngine
 from learners.engines.side_by_side import create_engine

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Generator, Tensor
 
-from learners.data.augment import apply_view, draw_view_one, draw_view_two
+from learners.data.augment import NUMBERS_ONE, NUMBERS_TWO, apply_view, first_view_draws, second_view_draws
 from learners.data.sets import ImageSet, SteeringSet, channel_statistics
 
 SILOS = 6
@@ -47,6 +49,18 @@ def tiny_roads(train: int = 96, test: int = 24) -> SteeringSet:
         test=frames[train:],
         test_angles=angles[train:],
     )
+
+
+def draw_view_one(count: int, size: Sequence[int], generator: Generator) -> dict[str, Tensor]:
+    """Return the draws of first views of a batch."""
+    numbers = torch.rand(1, NUMBERS_ONE * count, generator=generator)
+    return {name: one[0] for name, one in first_view_draws(numbers, size).items()}
+
+
+def draw_view_two(count: int, size: Sequence[int], generator: Generator) -> dict[str, Tensor]:
+    """Return the draws of second views of a batch."""
+    numbers = torch.rand(1, NUMBERS_TWO * count, generator=generator)
+    return {name: one[0] for name, one in second_view_draws(numbers, size).items()}
 
 
 def view_one(images: Tensor, generator: Generator, mean: Channel = (0.0,) * 3, std: Channel = (1.0,) * 3) -> Tensor:

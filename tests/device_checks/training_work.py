@@ -164,7 +164,7 @@ class Centralised:
             self.step(*self.views(generator), optimizer)
 
     def views(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        pool = self._silos.images(self._silos.draw(self._training, self._batch, generator))
+        pool = self._silos.images(next(self._silos.draw(self._training, self._batch, generator)))
         return view_one(pool, generator, MEAN, STD), view_two(pool, generator, MEAN, STD)
 
     def step(self, first: Tensor, second: Tensor, optimizer: Sgd) -> None:

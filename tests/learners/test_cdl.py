@@ -97,7 +97,7 @@ def test_the_first_step_of_a_visit_by_hand(
     update = learner.train([vehicle])[0]
     generator = torch.Generator().manual_seed(context.streams.integer("training", 1, vehicle.vehicle_id))
     silos = learner._task.silos
-    drawn = silos.draw(learner._task.local_training_of(vehicle), 8, generator)
+    drawn = next(silos.draw(learner._task.local_training_of(vehicle), 8, generator))
     images, angles = silos.images(drawn), roads.train_angles[drawn["rows"]]
     z_b, z_s = backbone.train().features(images), sub.train().features(images)
     log_b, log_s = (z_b / 0.5).log_softmax(dim=1), (z_s / 0.5).log_softmax(dim=1)
@@ -137,7 +137,7 @@ def test_a_visit_under_adam_by_hand(
     optimizer = torch.optim.Adam(both, lr=3e-3, weight_decay=1e-5)
     generator = torch.Generator().manual_seed(jobs[0].training.seed)
     for _ in range(3):
-        drawn = learner._task.silos.draw(jobs[0].training, 8, generator)
+        drawn = next(learner._task.silos.draw(jobs[0].training, 8, generator))
         images, angles = learner._task.silos.images(drawn).double(), roads.train_angles[drawn["rows"]].double()
         z_b, z_s = backbone.train().features(images), sub.train().features(images)
         log_b, log_s = ((z / 0.5).log_softmax(dim=1) for z in (z_b, z_s))

@@ -41,7 +41,7 @@ def test_gradients_are_compared_as_by_hand(
     backbone.load_state_dict(of(state, "silo.1.shared."))
     sub.load_state_dict(of(state, "silo.1.own.sub."))
     generator = torch.Generator().manual_seed(context.streams.integer("training", 1, vehicles[1].vehicle_id))
-    drawn = learner._task.silos.draw(learner._task.local_training_of(vehicles[1]), 8, generator)
+    drawn = next(learner._task.silos.draw(learner._task.local_training_of(vehicles[1]), 8, generator))
     z_b = backbone.train().features(learner._task.silos.images(drawn))
     z_s = sub.train().features(learner._task.silos.images(drawn)).detach()
     error = (backbone.head(z_b) - roads.train_angles[drawn["rows"]]).square().mean()

@@ -59,7 +59,7 @@ def descended(
     mean, std = (torch.tensor(channel).view(1, 3, 1, 1) for channel in (images.mean, images.std))
     losses = []
     for _ in range(steps):
-        drawn = learner._task.silos.draw(training, given["batch"], generator)
+        drawn = next(learner._task.silos.draw(training, given["batch"], generator))
         assert len(drawn["rows"]) == given["batch"]
         shown = (learner._task.silos.images(drawn) - mean) / std
         logits = network(shown)

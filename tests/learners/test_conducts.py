@@ -29,6 +29,7 @@ from learners.conducts import (
     SignFlip,
     alie_deviations,
 )
+from learners.engines.programs import draw_first
 from learners.flsimco import FLSimCo
 from vnetsim.errors import InputError, NotFiniteError, RunError
 from vnetsim.experiment import HostileSettings
@@ -146,7 +147,7 @@ def test_flipped_labels_are_mirrored(new_context: MakeContext, participant: Make
         task = learner._task
         program = task.training(lambda *_: None)
         training = task.local_training_of(participant(0, 1))
-        drawn = program.draw(training, torch.Generator().manual_seed(0))
+        drawn = draw_first(program, training, torch.Generator().manual_seed(0))
         found[conduct is None] = program.prepare(drawn)["labels"]
     assert torch.equal(found[False], 2 - found[True])
 

@@ -216,7 +216,7 @@ def test_a_visit_is_sgd_on_eq_6_to_8(
     )
     losses = []
     for _ in range(given["steps"]):
-        images = learner._task.silos.images(learner._task.silos.draw(training, given["batch"], generator))
+        images = learner._task.silos.images(next(learner._task.silos.draw(training, given["batch"], generator)))
         q = network(view_one(images, generator, tiny.mean, tiny.std))
         k = network(view_two(images, generator, tiny.mean, tiny.std))
         rows = []

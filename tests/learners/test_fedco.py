@@ -137,7 +137,7 @@ def test_a_visit_equals_momentum_contrast_step_by_step(
     silos = learner._task.silos
     keys, losses = [], []
     for _ in range(3):
-        images = silos.images(silos.draw(training, 8, generator))
+        images = silos.images(next(silos.draw(training, 8, generator)))
         q = f_q(view_one(images, generator, tiny.mean, tiny.std))
         k = f_k(view_two(images, generator, tiny.mean, tiny.std)).detach()
         logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ queue.T], dim=1) / t

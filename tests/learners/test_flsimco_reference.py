@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from device_checks.tiny_data import draw_view_one, draw_view_two
 from torch import Tensor
 
-from learners.data.augment import apply_view, draw_view_one, draw_view_two
+from learners.data.augment import apply_view
 from learners.data.sets import ImageSet
 from learners.encoders import create_encoder
 from learners.engines.silo_images import SiloImages
@@ -50,8 +51,8 @@ def test_the_learner_trains_the_models_of_the_reference(
     def batches(who: Participant) -> Iterator[tuple[Tensor, Tensor]]:
         training = task.local_training_of(who)
         generator = torch.Generator().manual_seed(training.seed)
-        for _ in range(2):
-            images = task.silos.images(task.silos.draw(training, 8, generator))
+        for drawn in task.silos.draw(training, 8, generator):
+            images = task.silos.images(drawn)
             yield tuple(  # type: ignore[misc]
                 apply_view(images, draw(8, (16, 16), generator), tiny.mean, tiny.std)
                 for draw in (draw_view_one, draw_view_two)

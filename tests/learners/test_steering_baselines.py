@@ -15,7 +15,7 @@ from torch import nn
 
 from learners.data.sets import SteeringSet
 from learners.encoders import ResNet8
-from learners.engines.programs import SequentialEngine, Trained, TrainingJob
+from learners.engines.programs import SequentialEngine, Trained, TrainingJob, draw_first
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from vnetsim.experiment import BlurSettings
 from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
@@ -159,7 +159,7 @@ def batches(learner: Any, participant: Participant) -> Iterator[tuple[torch.Tens
     task, training = learner._task, learner._task.local_training_of(participant)
     generator = torch.Generator().manual_seed(training.seed)
     for _ in range(task.settings.steps):
-        drawn = task.silos.draw(training, task.batch_size(training.silo), generator)
+        drawn = next(task.silos.draw(training, task.batch_size(training.silo), generator))
         yield task.silos.images(drawn), task._data.train_angles[drawn["rows"]]
 
 
@@ -301,7 +301,7 @@ def test_dropout_keeps_the_expectation(new: New, participant: MakeParticipant) -
     training = task.local_training_of(participant(0, 1))
     program = learner._local._program
     generator = torch.Generator().manual_seed(0)
-    drawn = [program.prepare(program.draw(training, generator)) for _ in range(50)]
+    drawn = [program.prepare(draw_first(program, training, generator)) for _ in range(50)]
     dropped = torch.cat([task.dropout(torch.ones(16, task.network.width), batch) for batch in drawn])
     assert dropped.numel() >= 100_000
     assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)]

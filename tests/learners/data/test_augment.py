@@ -2,11 +2,20 @@
 
 import pytest
 import torch
-from device_checks.tiny_data import view_one, view_two
+from device_checks.tiny_data import draw_view_one, draw_view_two, view_one, view_two
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms import functional as reference
 
-from learners.data.augment import apply_view, draw_view_one, draw_view_two, random_boxes, resized_crop, rotate_hue
+from learners.data.augment import (
+    NUMBERS_ONE,
+    NUMBERS_TWO,
+    apply_view,
+    first_view_draws,
+    random_boxes,
+    resized_crop,
+    rotate_hue,
+    second_view_draws,
+)
 
 DRAWS = pytest.mark.parametrize("draw", [draw_view_one, draw_view_two])
 JITTER = (reference.adjust_brightness, reference.adjust_contrast, reference.adjust_saturation)
@@ -70,7 +79,7 @@ def test_boxes_are_distributed_as_torchvision_draws_them(size):
         expected = torch.tensor(
             [RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(count)]
         )
-    drawn = random_boxes(count, size, generator(6))
+    drawn = random_boxes(torch.rand(1, 40 * count, generator=generator(6)), size)[0]
     values = torch.arange(33)
     for side in range(4):
         ours = (drawn[:, side, None] <= values).double().mean(dim=0)
@@ -81,8 +90,8 @@ def test_boxes_are_distributed_as_torchvision_draws_them(size):
 @pytest.mark.parametrize("shape", [(4, 200), (200, 4)])
 def test_where_no_attempt_fits_the_crop_is_torchvisions_central_one(shape):
     expected = RandomResizedCrop.get_params(torch.zeros(3, *shape), (0.08, 1.0), (3 / 4, 4 / 3))
-    boxes = random_boxes(3, shape, generator())
-    assert boxes.tolist() == [list(expected)] * 3
+    boxes = random_boxes(torch.rand(1, 120, generator=generator()), shape)
+    assert boxes.tolist() == [[list(expected)] * 3]
 
 
 def test_shares_and_ranges_of_the_draws():
@@ -122,3 +131,29 @@ def test_a_generator_on_the_cpu_draws_the_same_views_for_every_device(view):
     on_device = view(images.cuda(), generator(4))
     assert on_device.is_cuda
     torch.testing.assert_close(on_device.cpu(), view(images, generator(4)), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, (8, 8)), (13, (20, 100)), (64, (32, 32)), (129, (60, 80))])
+def test_draws_of_several_batches_are_those_of_each_alone(count, size):
+    """To the bit: results do not depend on how many steps are drawn at once."""
+    for draw, each in ((first_view_draws, NUMBERS_ONE), (second_view_draws, NUMBERS_TWO)):
+        numbers = torch.rand(9, each * count, generator=generator(count))
+        together = draw(numbers, size)
+        for i in range(9):
+            alone = draw(numbers[i : i + 1].clone(), size)
+            assert all(torch.equal(together[name][i], alone[name][0]) for name in alone)
+
+
+def test_draws_are_those_of_one_tensor_after_the_other():
+    count, one_by_one = 13, generator(5)
+    drawn = draw_view_two(count, (32, 32), generator(5))
+    shapes = (40, count), (count,), (3, count), (count,), (count, 4), (count,)
+    _, jittered, factors, hue, order, grey = (torch.rand(*shape, generator=one_by_one) for shape in shapes)
+    expected = {
+        "jittered": jittered < 0.8,
+        "factors": 0.6 + (1.4 - 0.6) * factors.T,
+        "hue": -0.1 + 0.2 * hue,
+        "order": order.argsort(dim=1),
+        "grey": grey < 0.4,
+    }
+    assert all(torch.equal(drawn[name], one) for name, one in expected.items())

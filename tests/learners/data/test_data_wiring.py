@@ -100,7 +100,7 @@ def observe(tmp_path, new_context, monkeypatch) -> Callable[..., Found]:
             task = ClassificationTask(context, ClassificationSettings())
             targets = task._data.train_labels
         training = task.local_training(0, speed_mps=30.0, learning_rate=0.1, seed=0, steps=1)
-        blurred = task.silos.draw(training, 10**6, torch.Generator().manual_seed(0))["kernel_px"]
+        blurred = next(task.silos.draw(training, 10**6, torch.Generator().manual_seed(0)))["kernel_px"]
         return {
             TRAIN: task._data.train.numpy(),
             LABELS: targets.tolist(),
@@ -163,7 +163,7 @@ def test_images_blur_by_what_blur_and_camera_say(name, blur, camera, kernels_px,
     """A vehicle of 108 km/h blurs the first so many images of its silo, all alike."""
     task = ClassificationTask(new_context(data=SIGNS, blur=blur, camera=camera), ClassificationSettings())
     training = task.local_training(0, speed_mps=30.0, learning_rate=0.1, seed=0, steps=1)
-    drawn = task.silos.draw(training, 10**6, torch.Generator().manual_seed(0))
+    drawn = next(task.silos.draw(training, 10**6, torch.Generator().manual_seed(0)))
     blurred = drawn["kernel_px"] > 0
     assert drawn["kernel_px"][blurred].unique().tolist() == pytest.approx(kernels_px)
     first = set(task.silos._indices[0][: round(share * 20)].tolist())

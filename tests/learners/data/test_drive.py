@@ -173,7 +173,7 @@ def test_each_frame_is_blurred_by_the_speed_at_its_instant(task, settings, new_c
         settings(),
     )
     training = made.local_training(1, speed_mps=30.0, learning_rate=0.1, seed=0, steps=1)
-    drawn = made.silos.draw(training, 10**6, torch.Generator().manual_seed(0))
+    drawn = next(made.silos.draw(training, 10**6, torch.Generator().manual_seed(0)))
     speeds = made._data.train_speeds_mps[drawn["rows"]]
     assert set(speeds.tolist()) == {9.0, 12.0, 15.0, 18.0}, "the vehicles of silo 1"
     expected = torch.where(speeds > 10, 32 * speeds * 0.01 / 4.5, 0.0)  # S v H / W
@@ -264,9 +264,9 @@ def test_a_vehicle_has_what_its_silo_saw_until_it_trains_but_at_least_a_batch(ne
     def drawn(start_s: float, earlier: tuple[tuple[int, float], ...] = ()) -> torch.Tensor:
         one = replace(participant(0, 1), start_s=start_s, download_s=20.0, silo=1, earlier=earlier)
         training = task.local_training_of(one)
-        rows = task.silos.draw(training, 8, torch.Generator().manual_seed(0))["rows"]
+        rows = next(task.silos.draw(training, 8, torch.Generator().manual_seed(0)))["rows"]
         assert len(rows) == 8
-        more = [task.silos.draw(training, 8, torch.Generator().manual_seed(seed))["rows"] for seed in range(60)]
+        more = [next(task.silos.draw(training, 8, torch.Generator().manual_seed(seed)))["rows"] for seed in range(60)]
         return task._data.train_times_s[torch.cat(more).unique()].sort().values
 
     assert (times_s <= 150).sum() > 8

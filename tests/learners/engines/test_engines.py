@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -187,9 +187,10 @@ def toy_jobs(*sizes: int, fails: Callable[[int], None] = lambda _silo: None) -> 
     rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
     silos = SiloImages(images, rows, device=torch.device("cpu"))
 
-    def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
-        fails(training.silo)
-        return silos.draw(training, 4, generator)
+    def draw(training: LocalTraining, generator: torch.Generator) -> Iterator[Tensors]:
+        for drawn in silos.draw(training, 4, generator):
+            fails(training.silo)
+            yield drawn
 
     def loss(network: nn.Module, batch: Tensors, _: Tensors) -> tuple[torch.Tensor, Tensors]:
         value = ((network(batch["images"]) - 1) ** 2).mean()
@@ -316,12 +317,12 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(caplog: pytest.LogCapt
         assert equal(engine, [job for pair in zip(recorded, reads, strict=True) for job in pair])
     assert engine.remark.startswith("recorded steps, 2 at a time; one after the other: RuntimeError: called a sync")
     assert len(caplog.messages) == 1
-    [job], sizes = toy_jobs(5), itertools.cycle((4, 4, 3))
+    [job] = toy_jobs(5)
     draw = job.program.draw
 
-    def fewer(*given: Any) -> Tensors:
-        count = next(sizes)
-        return {name: tensor[:count] for name, tensor in draw(*given).items()}
+    def fewer(*given: Any) -> Iterator[Tensors]:
+        for drawn, count in zip(draw(*given), itertools.cycle((4, 4, 3)), strict=False):
+            yield {name: tensor[:count] for name, tensor in drawn.items()}
 
     program = replace(job.program, draw=fewer)
     assert equal(RecordedEngine(OperationsLane), [replace(job, program=program)])

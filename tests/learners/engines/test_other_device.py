@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from learners.data.moving import to_device
+from learners.engines.programs import draw_first
 from learners.engines.recorded import RecordedEngine
 from learners.tasks.evaluation import as_floats
 from vnetsim.learning.faults import train_checked
@@ -107,7 +108,7 @@ def test_networks_and_batches_are_laid_out_channels_last(name: str) -> None:
     learner = tiny_learner(name, "cpu", encoder="small") if name != "dsgd" else tiny_learner(name, "cpu")
     program, task = learner._local._program, learner._task
     training = task.local_training(0, speed_mps=20.0, learning_rate=0.1, seed=0, steps=1)
-    batch = program.prepare(program.draw(training, torch.Generator().manual_seed(0)))
+    batch = program.prepare(draw_first(program, training, torch.Generator().manual_seed(0)))
     parts = [part for part in (*batch.values(), *program.network.parameters()) if part.ndim == 4]
     if name != "dsgd":
         parts.append(as_floats(task.silos.pool[:4]))

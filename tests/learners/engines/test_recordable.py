@@ -14,12 +14,12 @@ import pytest
 import torch
 from device_checks import learner_class, registered
 from device_checks.recorder import Operations, OperationsLane
-from device_checks.tiny_data import SILOS
+from device_checks.tiny_data import SILOS, draw_view_one, draw_view_two
 from device_checks.tiny_rounds import SETTINGS, jobs_of, tiny_data
 from device_checks.training_work import context
 from torch import Tensor, nn
 
-from learners.data.augment import apply_view, draw_view_one, draw_view_two
+from learners.data.augment import apply_view
 from learners.data.moving import fixed_shapes
 from learners.engines.programs import SequentialEngine, Tensors
 from learners.engines.recorded import RecordedEngine

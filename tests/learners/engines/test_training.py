@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +45,7 @@ def silos(*sizes: int) -> SiloImages:
 def draw(silo: int, count: int, *, seed: int = 0, kernel_px: float = 0.0, fraction: float = 1.0) -> torch.Tensor:
     dealt = silos(5, 10)
     training = replace(TRAINING, silo=silo, kernel_px=kernel_px, blurred_fraction=fraction)
-    return dealt.images(dealt.draw(training, count, torch.Generator().manual_seed(seed)))
+    return dealt.images(next(dealt.draw(training, count, torch.Generator().manual_seed(seed))))
 
 
 def indices(images: torch.Tensor) -> list[int]:
@@ -63,12 +63,12 @@ def test_a_vehicle_that_was_elsewhere_holds_a_part_of_that():
     """As many images as its silo has; of each silo the first, the first share of which blurs."""
     dealt = silos(5, 10, 5)
     training = replace(TRAINING, silo=1, kernel_px=3.0, blurred_fraction=0.5, earlier=((0, 0.4), (2, 0.2)))
-    drawn = dealt.draw(training, 100, torch.Generator().manual_seed(0))
+    drawn = next(dealt.draw(training, 100, torch.Generator().manual_seed(0)))
     held = dict(zip(drawn["rows"].tolist(), drawn["kernel_px"].tolist(), strict=True))
     assert sorted(held) == [0, 1, 2, 3, 5, 6, 7, 8, 15, 16]
     assert sorted(row for row, kernel_px in held.items() if kernel_px) == [0, 1, 5, 6, 15]
     for earlier, others in ((((2, 0.7),), range(5, 10)), (((0, 0.7), (2, 0.7)), range(5))):
-        more = dealt.draw(replace(training, earlier=earlier), 100, torch.Generator().manual_seed(0))
+        more = next(dealt.draw(replace(training, earlier=earlier), 100, torch.Generator().manual_seed(0)))
         assert sorted(more["rows"].tolist()) == [*others, *range(15, 20)], "no silo gives more than it has"
 
 
@@ -113,9 +113,9 @@ def program(model: nn.Module, *, loss: Loss = square, optimizer: Any = sgd) -> P
     """Return the training of ``model`` on batches of 4 images and a random number for each."""
     dealt = silos(5, 10)
 
-    def draw(training: LocalTraining, generator: torch.Generator) -> Tensors:
-        images = dealt.draw(training, 4, generator)
-        return {**images, "noise": torch.rand(len(images["rows"]), generator=generator)}
+    def draw(training: LocalTraining, generator: torch.Generator) -> Iterator[Tensors]:
+        for images in dealt.draw(training, 4, generator):
+            yield {**images, "noise": torch.rand(len(images["rows"]), generator=generator)}
 
     def prepare(drawn: Tensors) -> Tensors:
         return {"images": dealt.images(drawn), "noise": drawn["noise"]}
