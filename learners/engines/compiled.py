@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
@@ -48,12 +50,21 @@ def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
 
     @wraps(call)
     def run(*arguments: Given.args, **named: Given.kwargs) -> Result:
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own
-                return fast(*arguments, **named)
-        except dynamo.exc.TorchDynamoException as error:
-            said = " ".join(str(error).strip().partition("\n\n")[0].split())
-            raise RunError(f"learning.engine = {COMPILED}: torch.compile failed ({said}); take auto.") from error
+        with compilation_checked(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own
+            return fast(*arguments, **named)
 
     return run
+
+
+@contextmanager
+def compilation_checked() -> Iterator[None]:
+    """Turn a failed compilation in the ``with`` block, such as a first backward pass's, into a RunError."""
+    try:
+        yield
+    except Exception as error:
+        dynamo = sys.modules.get("torch._dynamo")  # not loaded: nothing was compiled
+        if dynamo is None or not isinstance(error, dynamo.exc.TorchDynamoException):
+            raise
+        said = " ".join(str(error).strip().partition("\n\n")[0].split())
+        raise RunError(f"learning.engine = {COMPILED}: torch.compile failed ({said}); take auto.") from error

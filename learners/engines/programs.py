@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from learners.data.moving import to_device
+from learners.engines.compiled import compilation_checked
 from learners.engines.optimizers import Optimizer, Rate
 from learners.mathematics.mixing import mix_on_board
 from vnetsim.errors import RunError
@@ -234,7 +235,8 @@ def train_one(job: TrainingJob, network: nn.Module) -> Trained:
         mix_into(network, [other for when, other in due if when == step])
         batch = with_given(program.prepare(drawn), job.given)
         loss, figures = program.loss(network, batch, base)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with compilation_checked():
+            loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rows.append(figures)
     mix_into(network, [other for when, other in due if when == steps])

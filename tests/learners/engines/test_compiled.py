@@ -7,6 +7,8 @@ import torch
 from device_checks.correctness import apart
 from device_checks.tiny_rounds import jobs_of, results, tiny_learner
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.exc import InductorError
 
 from learners.data.moving import fixed_shapes
 from learners.engines import compiled
@@ -51,3 +53,13 @@ def test_a_failed_compilation_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(RunError, match=r"torch.compile failed \(.*no compiler here.*take auto"):
         compiled.compile_call(double)(torch.ones(2))
+
+
+def test_a_failed_compilation_of_a_backward_pass_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise InductorError(ValueError("no backward here"), None)
+
+    monkeypatch.setattr(compiled, "BACKEND", aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=fails))
+    monkeypatch.setattr("learners.tasks.task.require_compiler", lambda _: None)
+    with fixed_shapes(), pytest.raises(RunError, match=r"torch.compile failed \(.*no backward here.*take auto"):
+        jobs_of(tiny_learner("fedavg-classification", "cpu", engine="compiled"), rounds=1)
