@@ -115,6 +115,7 @@ def build_comparison(folder: Path) -> ComparisonResult:
             one_traffic_each=all(len({cell.traffic.sha256 for cell in one.cells}) < 2 for one in data.conditions),
             cells=count(len(data.cells)),
             command=clean(" ".join(record.command), 2000),
+            workers=record.chosen_workers,
             level=f"{LEVEL:g}",
             resolves=RESOLVES,
             spread=spread_words(len(data.seeds)),

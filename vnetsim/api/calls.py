@@ -16,6 +16,7 @@ from vnetsim.api.settings import (
     chosen_by_name,
     experiment_of,
     folder_of,
+    given_classes,
     learners_of,
     overrides_of,
     path_of,
@@ -215,7 +216,7 @@ def compare(
     scale: str = LAPTOP,
     device: str | None = None,
     rsu: Rsus = None,
-    workers: int = 1,
+    workers: int | None = None,
     engine: Engine = "local",
     address: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -231,8 +232,8 @@ def compare(
 ) -> Study:
     """Compare learners, or the arms of a study, over seeds on the same recorded traffic: ``vnetsim compare``.
 
-    A second call with the same ``out`` runs only missing cells. With ``workers`` above 1, cells run in processes of
-    their own.
+    A second call with the same ``out`` runs only missing cells. With ``workers`` above 1, or on CUDA, cells run in
+    processes of their own.
 
     Args:
         scenario: a study file, or a scenario as for ``vnetsim.run`` together with ``learners``.
@@ -247,7 +248,8 @@ def compare(
         scale: see ``vnetsim.run``; the same for all arms.
         device: see ``vnetsim.run``.
         rsu: see ``vnetsim.run``.
-        workers: cells to run at once.
+        workers: cells to run at once; by default 1, but on CUDA up to 8, as its free memory (8 GiB each) and the cores
+            allow, unless a class of this process takes part.
         engine: ``"local"``, or ``"ray"`` for a Ray cluster.
         address: of the Ray cluster.
         out: folder of the comparison; default ``runs/SCENARIO-compare`` or ``runs/STUDY-SIZE``.
@@ -285,7 +287,7 @@ def compare(
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """
     deadline_s = _deadline(time_limit_s)
-    if isinstance(workers, bool) or not isinstance(workers, int):
+    if isinstance(workers, bool) or not isinstance(workers, int | None):
         raise InputError(f"workers: expected a whole number, got {workers!r}.")
     with display_of(progress) as display:
         display.stage("loading")
@@ -303,8 +305,11 @@ def compare(
             trust=trust,
             timing_only=timing_only,
         )
-        if workers != 1 or engine != "local":
-            refuse_given_classes(cell.experiment for cell in plan.cells)
+        experiments = [cell.experiment for cell in plan.cells]
+        if workers is None and any(given_classes(experiments)):
+            workers = 1
+        if workers not in {None, 1} or engine != "local":
+            refuse_given_classes(experiments)
         folder = folder_of(out) or Path("runs") / name
         faults = run_comparison(
             plan,

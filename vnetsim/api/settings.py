@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -264,10 +264,14 @@ def refuse_given_classes(experiments: Iterable[Settings]) -> None:
     Raises:
         InputError: names the first one.
     """
+    for key, name in given_classes(experiments):
+        raise InputError(
+            f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
+            "file and name it as path/to/file.py:CLASS, or leave workers at 1."
+        )
+
+
+def given_classes(experiments: Iterable[Settings]) -> Iterator[tuple[str, str]]:
+    """Yield setting and name of each plug-in that is a class of this process."""
     for experiment in experiments:
-        for key, name in experiment.plugins().items():
-            if is_given(name):
-                raise InputError(
-                    f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
-                    "file and name it as path/to/file.py:CLASS, or leave workers at 1."
-                )
+        yield from ((key, name) for key, name in experiment.plugins().items() if is_given(name))

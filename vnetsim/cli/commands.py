@@ -258,7 +258,7 @@ def compare(
     trust: Trust = False,
     time_limit_s: TimeLimit = None,
     part: Annotated[str | None, Parameter(group=WORKERS)] = None,
-    workers: Annotated[int, Parameter(group=WORKERS)] = 1,
+    workers: Annotated[int | None, Parameter(group=WORKERS)] = None,
     engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local",
     address: Annotated[str | None, Parameter(group=WORKERS)] = None,
     out: OutputPath = None,
@@ -276,7 +276,8 @@ def compare(
         sharp_control: Run each arm a second time with a camera that blurs no image: what blur alone costs.
         part: K/N: run only every N-th cell, from the K-th on; other processes, also on other machines that share the
             folder, run the other parts. Without it, what is missing is run, and the page written.
-        workers: Cells to run at once, each in a process of its own.
+        workers: Cells to run at once, each in a process of its own. Default: 1; on CUDA up to 8, as its free memory
+            (8 GiB each) and the cores allow.
         engine: Where cells run: here, or on a Ray cluster.
         address: Address of the Ray cluster; default: a cluster of this machine.
         timing_only: Train nobody: compare who could take part over all of the traffic; one learner is enough.

@@ -211,6 +211,7 @@ class ComparisonRecord:
     last_evaluations_before: list[int] = field(default_factory=list)
     skipped: list[SkippedEntry] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    chosen_workers: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,15 +20,16 @@ PATIENCE_S, JOIN_S = 5.0, 60.0
 """Time limits (s) for a machine to answer, and for joining a cluster."""
 
 
-def cluster_of(workers: int, engine: str, address: str | None) -> Cluster | None:
+def cluster_of(workers: int | None, engine: str, address: str | None) -> Cluster | None:
     """Return the cluster that the options describe, None for this machine without Ray; InputError if there is none.
 
-    ``workers`` are CPUs of a new cluster; 1 with an ``address``, HOST:PORT of the cluster's head or ``auto``.
+    ``workers`` are CPUs of a new cluster, by default 1; 1 with an ``address``, HOST:PORT of the head or ``auto``.
     """
     if engine == "ray":
         _import_ray()
     elif address is not None:
         raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
+    workers = 1 if workers is None else workers
     if workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1.")
     if engine != "ray":

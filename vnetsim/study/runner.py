@@ -46,7 +46,7 @@ from vnetsim.study.parts import Changing, Part, change_in_turn, in_part, share_d
 from vnetsim.study.plan import Cell, Plan
 from vnetsim.study.ray_cluster import cluster_of
 from vnetsim.study.traffic import NotesOnce, record_all, with_one_rsu
-from vnetsim.study.workers import MOST_SHOWN, StudyProgress, run_here, run_in_processes
+from vnetsim.study.workers import MOST_SHOWN, StudyProgress, choose_workers, run_here, run_in_processes
 from vnetsim.study.workers_ray import run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
@@ -59,7 +59,7 @@ def compare(
     *,
     command: Sequence[str],
     progress: ProgressDisplay,
-    workers: int = 1,
+    workers: int | None = 1,
     engine: str = "local",
     address: str | None = None,
     deadline_s: float = math.inf,
@@ -92,8 +92,7 @@ def compare(
     require(engine == "local" or deadline_s == math.inf, "--time-limit: not with --engine ray.")
     require(engine == "local" or part is None, "--part: not with --engine ray, which shares out the cells itself.")
     cluster = cluster_of(workers, engine, address)
-    here: Engine = run_here if workers == 1 else partial(run_in_processes, workers=workers)
-    chosen = here if cluster is None else partial(run_on_ray, cluster=cluster)
+    chosen = _engine_of(workers) if cluster is None else partial(run_on_ray, cluster=cluster)
     _refuse_unlike_exchanges(plan)
     run = RunDirectory(folder)
     existed = folder.exists()
@@ -131,6 +130,13 @@ def compare(
         except KeyboardInterrupt as interrupt:
             place = str(interrupt) or "while the traffic was recorded"
             raise KeyboardInterrupt(_go_on(f"interrupted {place}.", command)) from None
+
+
+def _engine_of(workers: int | None) -> Engine | None:
+    """Return where cells run on this machine; None if the number of workers is still to be chosen."""
+    if workers is None:
+        return None
+    return run_here if workers == 1 else partial(run_in_processes, workers=workers)
 
 
 def _begun(changing: Changing) -> bool:
@@ -234,7 +240,7 @@ class _Study:
         mine = in_part(self.plan.cells, self.part or (1, 1))
         self.mine = {name for name, is_mine in zip(self.cells, mine, strict=True) if is_mine}
 
-    def play(self, engine: Engine) -> Mapping[str, str]:
+    def play(self, engine: Engine | None) -> Mapping[str, str]:
         """Run the cells that are not finished; return errors of failed ones by cell name. Raises like ``compare``."""
         for name in self.cells:
             self.run.path_of(f"cells/{name}/manifest.json")  # refuses links before any cell runs
@@ -248,6 +254,7 @@ class _Study:
             words = ", ".join(f"({job.words})" for job in list(missing.values())[:MOST_SHOWN])
             more = ", ..." if len(missing) > MOST_SHOWN else ""
             self.progress.note(f"{len(missing)} of {len(jobs)} cells are missing and run now: {words}{more}.")
+        engine = engine or self._choose_engine(list(missing.values()))
         unfinished: list[str] = []
         display = StudyProgress(self.progress, total=len(jobs), done=len(jobs) - len(missing))
         try:
@@ -267,6 +274,16 @@ class _Study:
             done = len(jobs) - len(unfinished) - len(self.failed)
             raise UnfinishedError(f"{unfinished[0]} after {done} of {len(jobs)} cells.")
         return self.failed
+
+    def _choose_engine(self, jobs: Sequence[CellJob]) -> Engine:
+        """Return where cells run if the user does not say; name several workers on the terminal and in the record."""
+        workers = 1 if self.plan.timing_only else choose_workers(jobs)
+        if workers == 1:
+            return run_here
+        self.progress.note(f"{workers} cells run at a time on the GPU; --workers N runs N.")
+        with self.changing() as run:
+            run.write_json(COMPARISON, {**run.comparison(), "chosen_workers": workers})
+        return partial(run_in_processes, workers=workers)
 
     def _fail(self, job: CellJob, reason: str) -> None:
         """Record a cell as failed, show the reason, and write ``comparison.json``."""

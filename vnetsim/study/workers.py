@@ -23,7 +23,8 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from vnetsim.learning.device import CORES
+from vnetsim.errors import InputError
+from vnetsim.learning.device import CORES, cores, resolve_device
 from vnetsim.process import prepare_process
 from vnetsim.progress import ProgressDisplay
 from vnetsim.study.cells import CellJob, CellResult, play
@@ -31,6 +32,9 @@ from vnetsim.study.cells import CellJob, CellResult, play
 MOST_SHOWN = 8
 """Largest number of running cells that are shown, one line each."""
 REPORT_EVERY_S = 0.2
+MOST_SHARING, SHARE_BYTES = 8, 8 * 2**30
+"""Most cells that choose_workers lets share a GPU, as many as were measured, and the free memory it wants for each:
+a round of FLSimCo at its paper's size takes 5.4 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +116,21 @@ class CellProgress:
         if total:
             self._news = replace(self._news, stage=f"round {done:.0f} of {total:.0f}", share=min(done / total, 1.0))
         self._send(self._news)
+
+
+def choose_workers(jobs: Sequence[CellJob]) -> int:
+    """Return how many cells should run at once: several if all train on a GPU, by its free memory and cores; else 1."""
+    import torch  # noqa: PLC0415 - loaded already, by the learners
+
+    try:
+        devices = {resolve_device(job.experiment.device) for job in jobs}
+        if not all(device.startswith("cuda") for device in devices):
+            return 1
+        gpus = range(torch.cuda.device_count()) if devices == {"cuda"} else sorted(devices)
+        fitting = [min(MOST_SHARING, torch.cuda.mem_get_info(gpu)[0] // SHARE_BYTES) for gpu in gpus]
+    except (InputError, RuntimeError):  # of a GPU that is not there or fails; each cell says so
+        return 1
+    return max(1, min(len(jobs), cores(), sum(fitting)))
 
 
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
