@@ -52,7 +52,7 @@ class SiloImages:
                     f"silo {silo} holds {len(rows)} images and needs at least 2: "
                     "raise data.min_images or data.train_images, or lower silos.count."
                 )
-        self.device, self.rows, self._kernels_px, self._times_s = device, indices, kernels_px, times_s
+        self.device, self.rows, self._kernels_px = device, indices, kernels_px
         try:
             self.pool = images.to(device)
         except torch.OutOfMemoryError as error:
@@ -61,6 +61,9 @@ class SiloImages:
                 f"out of memory: the images ({size:.3g} GB) do not fit on {device}; lower data.train_images."
             ) from error
         self._indices = [torch.as_tensor(rows, dtype=torch.int64) for rows in indices]
+        self._times_s = None if times_s is None else [times_s[rows] for rows in self._indices]
+        # of each silo's rows, how many were taken before
+        self._ranks = [torch.argsort(torch.argsort(times, stable=True)) for times in self._times_s or ()]
 
     def size(self, silo: int) -> int:
         """Return the number of images of ``silo``."""
@@ -99,9 +102,8 @@ class SiloImages:
         rows = self._indices[silo]
         if self._times_s is None or until_s == math.inf:
             return rows
-        taken = int((self._times_s[rows] <= until_s).sum())
-        first = torch.argsort(self._times_s[rows], stable=True)[: max(taken, least)]
-        return rows[first.sort().values]
+        taken = int((self._times_s[silo] <= until_s).sum())
+        return rows[self._ranks[silo] < max(taken, least)]
 
     def images(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Return drawn images with their blur, float in [0, 1] on the device, shape (B, C, H, W)."""
