@@ -149,13 +149,10 @@ class Assembly:
     def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
         """Make the learner, and return it with costs by silo; they are empty if they are the learner's own.
 
-        Only payload and work decide which vehicles commit, never weights. So the schedule's learner is made only to
-        get its costs, and trains nothing. The model of ``cost.model`` is not made at all.
-
-        Raises:
-            InputError: data and settings do not match, the two learners exchange in different ways, or the learner does
-                not declare the model of its costs.
-            RunError: a learner cannot be made.
+        Only payload and work decide which vehicles commit, so the schedule's learner is made for its costs and trains
+        nothing; the model of ``cost.model`` is not made at all. InputError if data and settings do not match, the two
+        learners exchange in different ways, or the learner does not declare the model of its costs; RunError if a
+        learner cannot be made.
         """
         learner = _make_learner(self.learner, context)
         reference, model = learner, self.experiment.cost.on_the_clock
@@ -201,12 +198,8 @@ def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
 def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> Assembly:
     """Find all plug-ins that an experiment names, and check their settings; ``learner`` is its class, if known.
 
-    The paths in the result are absolute.
-
-    Raises:
-        InputError: a plug-in does not exist, its file or one of a SUMO scenario is faulty, settings are wrong or
-            contradict each other, or the schedule's learner has another task.
-        RunError: an installed plug-in is faulty.
+    Paths in the result are absolute. InputError if a plug-in does not exist, a file is faulty, settings are wrong or
+    contradict each other, or the schedule's learner has another task; RunError for a faulty installed plug-in.
     """
     experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
@@ -286,11 +279,7 @@ def plugin_files(experiment: Experiment) -> dict[str, str]:
 
 
 def with_absolute_paths(experiment: Experiment) -> Experiment:
-    """Return the experiment with absolute paths.
-
-    Raises:
-        InputError: a path is impossible; a missing file is reported only when it is opened.
-    """
+    """Return the experiment with absolute paths; InputError for impossible ones. Missing files show when opened."""
     found: dict[str, Any] = {"scenario": scenario_anywhere(experiment.scenario)}
     for path in sorted(FILES):
         key = ".".join(path)

@@ -33,7 +33,7 @@ _CURE = "the run cannot be resumed; start it again with `vnetsim run`."
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRound:
-    """The results of one round, or of one average of several aggregators' models.
+    """The results of one round, or of one average of several aggregators' models (``mixing``).
 
     Args:
         participants: digest of the participants, to check that a resumed simulation has the same ones.
@@ -43,7 +43,7 @@ class FinishedRound:
         metrics: metrics of aggregation and evaluation.
         exchanges: sender, receiver and the learner's value of exchanges between vehicles.
         mixing: whether it is an average of models.
-        figures: the value of each update that the selection policy requested; empty if it requested none.
+        figures: of each update, the value that the selection policy requested; empty if it requested none.
     """
 
     participants: str
@@ -67,12 +67,7 @@ def digest(participants: Sequence[Participant]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingHistory:
-    """The content of a checkpoint, without the learner's state.
-
-    Args:
-        initial: metrics of the untrained model.
-        rounds: the finished rounds, in order.
-    """
+    """The content of a checkpoint but the learner's state: the untrained model's metrics, and finished rounds."""
 
     initial: Mapping[str, float]
     rounds: tuple[FinishedRound, ...] = ()
@@ -104,10 +99,9 @@ class Checkpoint:
     """The newest saved round, in the folder ``checkpoint`` of a run directory.
 
     ``progress.json`` has the results of rounds until they fill a file ``rounds-000000.json`` and so on. New state files
-    are written before ``progress.json`` names them, so the checkpoint is consistent whenever the run is killed. The
-    tensors of a silo (``silo.N.*``), or of one of several aggregators (``NAME/*``), have their own file, named by its
-    content. It is written only if a tensor is a different object than at the last call, because a round changes only a
-    few silos and one aggregator.
+    are written before ``progress.json`` names them, so a run may be killed at any time. The tensors of a silo
+    (``silo.N.*``), or of one of several aggregators (``NAME/*``), have a file named by its content, which is written
+    only if a tensor is another object than at the last call: a round changes only a few silos and one aggregator.
     """
 
     def __init__(self, run: Folder) -> None:
@@ -121,11 +115,7 @@ class Checkpoint:
         return self._run.holds(_PROGRESS)
 
     def save(self, progress: TrainingHistory, state: Mapping[str, Any]) -> None:
-        """Write learner state and progress.
-
-        Raises:
-            RunError: disk full or folder not writable; the previous checkpoint stays.
-        """
+        """Write learner state and progress; RunError if the disk is full, and the previous checkpoint stays."""
         shared: dict[str, Any] = {}
         parts: dict[str, dict[str, Any]] = {}
         for name, tensor in state.items():
@@ -164,8 +154,7 @@ class Checkpoint:
     def load(self) -> tuple[TrainingHistory, dict[str, Any]]:
         """Return the history and the learner's state that ``save`` wrote; remove state files that it does not name.
 
-        Raises:
-            InputError: a file is missing, damaged or altered.
+        InputError if a file is missing, damaged or altered.
         """
         from safetensors import SafetensorError  # noqa: PLC0415
         from safetensors.torch import load  # noqa: PLC0415 - loads torch, which the traffic commands never need

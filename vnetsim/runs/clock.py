@@ -28,7 +28,7 @@ class Clock:
 
     @contextmanager
     def part(self, stage: str) -> Iterator[None]:
-        """Count the time of a block as a separate stage; times of the same stage add up. Parts must not be nested."""
+        """Count the time of a block as a separate stage; times of a stage add up. Parts must not be nested."""
         begin = time.perf_counter()
         try:
             yield

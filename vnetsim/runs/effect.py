@@ -18,16 +18,10 @@ OF_DATA_SET = ("data.root", "data.download", "data.image_px")
 
 
 def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Override]) -> Assembly:
-    """Return the assembly with the settings of the call in ``given``; refuse settings without effect.
+    """Return the assembly with the settings of the call in ``given``; refuse settings without effect (InputError).
 
-    Args:
-        assembly: the plug-ins and settings of the run.
-        scenario: the experiment file or other scenario; None for an experiment that was checked before.
-        overrides: the call's settings.
-
-    Raises:
-        InputError: a setting of the call, or of the file, has no effect. A setting of the file is allowed if it has an
-            effect without the call's settings.
+    ``scenario`` is the experiment file or other scenario; None for an experiment that was checked before. A setting of
+    the file is allowed if it has an effect without the call's settings.
     """
     given = {".".join(path) for path, value in overrides if value is not None and value != {}}
     refuse_idle(find_idle(assembly, given, {}))
@@ -39,7 +33,7 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
     """Return the settings of a file that have no effect, neither with the settings of a call nor without, and why.
 
-    Nothing is returned for a file that is no complete experiment without the call's settings.
+    Empty for a file that is no complete experiment without the call's settings.
     """
     lacking = find_idle(assembly, keys_in_file(scenario).difference(given), {})
     if not lacking or not given:
@@ -52,10 +46,9 @@ def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> d
 
 
 def idle_everywhere(cases: Iterable[tuple[Collection[str], Mapping[str, str]]]) -> dict[str, str]:
-    """Return settings without effect in all runs that set them, and why.
+    """Return settings without effect in all runs that set them, and why (the last run's reason).
 
-    Each case is a run: the keys that it sets, and those of them without effect, with the reasons. If reasons of runs
-    differ, the last run's is returned.
+    Each case is a run: the keys that it sets, and those of them without effect, with the reasons.
     """
     seen = list(cases)
     acting = {key for keys, lacking in seen for key in keys if key not in lacking}
@@ -67,12 +60,7 @@ def facts_of(
 ) -> dict[str, bool]:
     """Return the facts of a run that do not follow from its settings alone, by ``Acts.key``; unknown ones are left out.
 
-    Args:
-        experiment: its settings.
-        timing_only: whether the run trains nothing.
-        rsus: number of RSUs; None before the traffic is open.
-        exchanges: whether vehicles exchange with each other; None before the learner is made. With the exchange
-            topology ``star`` both True and False count as True.
+    ``rsus``, their number, and ``exchanges``, whether vehicles exchange with each other, are None while unknown.
     """
     facts = {TRAINS.key: not timing_only}
     if rsus is not None:
@@ -83,13 +71,7 @@ def facts_of(
 
 
 def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, bool]) -> dict[str, str]:
-    """Return the settings among ``keys`` that have no effect, and why.
-
-    Args:
-        assembly: the plug-ins and settings of the run.
-        keys: dotted keys of settings.
-        facts: known facts of the run by ``Acts.key``; unknown ones count as true.
-    """
+    """Return the settings among dotted ``keys`` that have no effect, and why; unknown ``facts`` count as true."""
     known = {**_facts(assembly), **facts}
     values = leaves(to_plain(assembly.experiment))
     for table, plugin in assembly.chosen.items():
@@ -108,11 +90,7 @@ def find_idle(assembly: Assembly, keys: Collection[str], facts: Mapping[str, boo
 
 
 def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
-    """Refuse the first setting that has no effect; ``where`` precedes its key in the message.
-
-    Raises:
-        InputError: names the setting, and what it needs.
-    """
+    """Refuse (InputError) the first setting that has no effect; ``where`` precedes its key in the message."""
     for key, why in lacking.items():
         raise InputError(f"{where}{key}: {why}")
 

@@ -75,11 +75,7 @@ def environment() -> dict[str, Any]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Return the SHA-256 of a file; InputError if it cannot be read."""
     try:
         return file_sha256(path)
     except OSError as error:
@@ -111,10 +107,7 @@ def traffic_record(info: TrafficInfo, equipped: float) -> dict[str, Any]:
 
 
 def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
-    """Return the manifest's entry on data rates; empty if there is no cap.
-
-    It has the cap (bit/s), and for links and sidelinks how many rates were looked up, reached the cap, and by state.
-    """
+    """Return the manifest's entry on data rates: the cap (bit/s), and how many rates reached it; {} without a cap."""
     if links.cap_bps is None:
         return {}
 
@@ -131,16 +124,10 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
 
 
 class Manifest:
-    """The manifest of a run; written when it is made, and at the end of the run.
+    """The manifest of a run; written when it is made, with ``experiment.toml``, and at the end of the run.
 
-    Args:
-        run: the run directory.
-        experiment: all settings; also written, as ``experiment.toml``.
-        traffic: the opened traffic.
-        command: the command line.
-        kind: ``"run"``, ``"timing"`` or ``"mobility"``.
-        more: further entries.
-        others: files by name to write before the manifest; must be in ``FIRST``.
+    ``kind`` is ``"run"``, ``"timing"`` or ``"mobility"``; ``more`` are further entries; ``others`` are files by name to
+    write before it, which must be in ``FIRST``.
     """
 
     def __init__(

@@ -37,24 +37,23 @@ class _Newest(NamedTuple):
 
 
 class Training:
-    """A ``RoundHandler`` around a learner.
+    """A ``RoundHandler`` around a learner, whose state is loaded from ``checkpoint`` if that exists.
 
-    Without a checkpoint, the untrained model is evaluated and saved at once.
+    Otherwise the untrained model is evaluated and saved at once.
 
     Args:
-        learner: a new learner; its state is loaded from ``checkpoint`` if that exists.
+        learner: a new learner.
         checkpoint: read once, then written by ``save``.
         evaluate_every: rounds between evaluations.
         begin_s: simulated time of the untrained model's evaluation (s).
-        clock: measures the time of training, evaluation and checkpoints.
         costs: payload and work by silo if they are not the learner's own; else empty.
+        clock: measures the time of training, evaluation and checkpoints.
         aggregators: names of all aggregators with a model.
-        streams: seed the global random generators before each training and evaluation.
-        device: the device with one of these generators.
+        streams: seed the global random generators of the CPU and ``device`` before each training and evaluation.
+        device: see ``streams``.
 
     Attributes:
         metric_rows: rows of the table ``metrics`` so far.
-        finished: number of rounds whose results are known.
         closed: number of rounds closed so far, by aggregator.
 
     Raises:
@@ -125,9 +124,7 @@ class Training:
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         """Return the round's results: recorded ones if it was finished before, otherwise by training.
 
-        Raises:
-            InputError: a resumed run has other participants than recorded.
-            RunError: the learner failed, or the disk is full.
+        InputError if a resumed run has other participants than recorded; RunError if the learner or the disk failed.
         """
         who = digest(participants)
         finished = self._next_recorded(who, f"round {summary.round}")
@@ -147,12 +144,7 @@ class Training:
         )
 
     def mix(self, mixing: Mixing) -> None:
-        """Average models of several aggregators and evaluate them, unless the results are recorded.
-
-        Raises:
-            InputError: a resumed run has another average than recorded.
-            RunError: the learner failed, or the disk is full.
-        """
+        """Average several aggregators' models and evaluate them, unless that is recorded; errors as ``close_round``."""
         who = hashlib.sha256(repr([(into, [*sources.items()]) for into, sources in mixing.means]).encode()).hexdigest()
         finished = self._next_recorded(who, f"average {mixing.round} of {mixing.aggregator}")
         if finished is None:
@@ -176,9 +168,6 @@ class Training:
         """Evaluate the last models of a run that ended between two rounds, unless that is already done.
 
         With a cloud, only the cloud's model is evaluated: the RSUs now have it too.
-
-        Raises:
-            RunError: the learner failed.
         """
         for name, newest in self._newest.items():
             if newest.final or (self._cloud and name != CLOUD):
@@ -202,11 +191,7 @@ class Training:
         return finished
 
     def save(self) -> None:
-        """Write a checkpoint of the newest round; may be called while a later one is being trained.
-
-        Raises:
-            RunError: the disk is full or the folder not writable; the previous checkpoint stays.
-        """
+        """Write a checkpoint of the newest round, perhaps while a later one trains; RunError as ``Checkpoint.save``."""
         if self._unsaved is not None:
             with self._clock.part("checkpoints"):
                 self._checkpoint.save(*self._unsaved)

@@ -54,26 +54,23 @@ def start_run(
     timing_only: bool = False,
     deadline_s: float = math.inf,
 ) -> None:
-    """Simulate and train, from the beginning or, with ``began``, from the last checkpoint.
+    """Simulate and train, from the beginning or, with ``began``, from the last checkpoint; see also ``vnetsim.run``.
 
     Args:
         assembly: plug-ins and settings.
         folder: must be empty or missing, unless the run is resumed.
-        command: the command line, for the manifest.
+        command: for the manifest.
         progress: shows progress.
         portable: whether to record paths of replayed traffic and plug-ins relative to ``folder``, to move all together.
         began: when resuming, the entries of the old manifest to keep.
         fetch: whether downloads are allowed.
         on_round: see ``vnetsim.run``.
         timing_only: see ``vnetsim.run``.
-        deadline_s: ``time.monotonic()`` from which on the run stops at the end of a round, but not before it has
-            finished a new one; ignored with ``timing_only``.
+        deadline_s: ``time.monotonic()`` at which the run stops after a new round; ignored with ``timing_only``.
 
     Raises:
         InputError: the input is wrong; nothing was written, unless a round had already finished.
-        RunError: the run failed; finished rounds are saved, and the message says how to resume.
-        UnfinishedError: the deadline was reached; the message says how to resume.
-        KeyboardInterrupt: the message says how to resume.
+        RunError, UnfinishedError, KeyboardInterrupt: finished rounds are saved; the message says how to resume.
     """
     from vnetsim.learning.device import resolve_device  # noqa: PLC0415 - brings torch, which the traffic command does without
 
@@ -169,10 +166,7 @@ def start_or_resume(
 ) -> None:
     """Start a run; if ``folder`` contains one with the same settings, resume it, or do nothing if it has finished.
 
-    Arguments and errors are those of ``start_run`` and ``resume_run``.
-
-    Raises:
-        InputError: also if the run in ``folder`` has other settings.
+    Arguments and errors are those of ``start_run``; InputError also if the run in ``folder`` has other settings.
     """
     run = RunDirectory(folder)
     more: dict[str, Any] = {"on_round": on_round, "deadline_s": deadline_s}
@@ -209,22 +203,10 @@ def resume_run(
 ) -> None:
     """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
-    Args:
-        folder: the run directory.
-        command: the command line, for the manifest.
-        progress: shows progress.
-        learner: the learner that the user names; see ``vnetsim.scenario.trust``.
-        trust: whether the folder may name code and SUMO scenarios, and downloads are allowed.
-        accept_changed_plugin: whether files of plug-ins may have changed; the manifest then lists them.
-        experiment: the settings, if not those of the folder.
-        on_round: see ``vnetsim.run``.
-        deadline_s: see ``start_run``.
-
-    Raises:
-        InputError: not a run directory, changed input files, a missing or unreadable checkpoint, or code that only the
-            folder names; or a deadline for what has no checkpoint.
-        RunError: the run failed.
-        UnfinishedError: see ``start_run``.
+    ``learner`` is the one that the user names, see ``vnetsim.scenario.trust``; ``trust`` allows code and SUMO scenarios
+    that the folder names, and downloads; ``experiment`` has the settings, if not those of the folder. If
+    ``accept_changed_plugin``, files of plug-ins may have changed, and the manifest lists them. See ``start_run`` for
+    the others, and for errors; InputError also for changed inputs, an unreadable checkpoint, or nothing to resume.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()

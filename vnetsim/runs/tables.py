@@ -30,11 +30,7 @@ WHERE_ANY = ("exchanges", "handovers", "merges")
 
 
 class RunTables:
-    """The tables that grow during a run: windows, participations, exchanges, handovers, merges, metrics and rounds.
-
-    Attributes:
-        entry_speeds_mps: speed at entry of each coverage window (m/s), in order of exit.
-    """
+    """The tables that grow during a run; ``entry_speeds_mps`` has the windows' speeds at entry (m/s), by exit."""
 
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
         self._run = run
@@ -52,15 +48,8 @@ class RunTables:
     def append(self, log: SimulationLog, metrics: Sequence[MetricRow], *, last: bool = False) -> None:
         """Append all new rows, and let the log forget them, so that memory does not grow with the traffic.
 
-        Participations, exchanges and handovers of a round that is still open are appended once it has closed.
-
-        Args:
-            log: the simulation's log.
-            metrics: all rows of the table ``metrics`` so far.
-            last: whether to append the rows of open rounds too, at the end of the run.
-
-        Raises:
-            RunError: the disk is full or the folder not writable.
+        Participations, exchanges and handovers of an open round wait until it has closed, or for the ``last`` call.
+        ``metrics`` are all rows so far. Errors as ``save``.
         """
         finished = Counter(closed.aggregator for closed in log.rounds)
         for name, rows in (("rounds", log.rounds), ("merges", log.merges), ("metrics", metrics)):
@@ -80,22 +69,14 @@ class RunTables:
             growing.forget(table.rows)
 
     def save(self) -> None:
-        """Save all appended rows.
-
-        Raises:
-            RunError: the disk is full or the folder not writable.
-        """
+        """Save all appended rows; RunError if the disk is full or the folder not writable."""
         files: dict[str, Content] = {}
         for table in self._tables:
             files |= table.unsaved()
         self._run.put(files)
 
     def join(self) -> None:
-        """Replace the pieces of every table by one file.
-
-        Raises:
-            RunError: the disk is full or the folder not writable.
-        """
+        """Replace the pieces of every table by one file; errors as ``save``."""
         files: dict[str, Content] = {}
         replaced: list[str] = []
         for table in self._tables:

@@ -27,11 +27,7 @@ the weight is that of FedAvg: the silo's share of the round's images."""
 
 
 def refuse_losses(assembly: Assembly) -> None:
-    """Refuse a selection policy that needs training losses or updates.
-
-    Raises:
-        InputError: names the policy.
-    """
+    """Refuse (InputError) a selection policy that needs training losses or updates."""
     selection = assembly.simulation.selection
     if getattr(selection, "uses_losses", False):
         what = "updates" if getattr(selection, "figure", "") else "training losses"
@@ -42,11 +38,7 @@ def refuse_losses(assembly: Assembly) -> None:
 
 
 def refuse_losses_in_private(assembly: Assembly) -> None:
-    """Refuse a selection policy that needs training losses with ``learning.dp``, which counts models alone.
-
-    Raises:
-        InputError: names the policy.
-    """
+    """Refuse (InputError) a policy that needs training losses with ``learning.dp``, which counts models alone."""
     selection, dp = assembly.simulation.selection, assembly.experiment.learning.get("dp") or {}
     if dp.get("clip") and getattr(selection, "uses_losses", False):
         raise InputError(
@@ -58,8 +50,7 @@ def refuse_losses_in_private(assembly: Assembly) -> None:
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
     """Return the committed participations with ``COLUMNS``, sorted by the closing of their round, then by their end.
 
-    ``images`` is the number of images by silo; if it is empty, all weights of a round are equal. Recorded weights of a
-    run with training are kept.
+    Recorded weights are kept. ``images`` is the number of images by silo; if empty, all weights of a round are equal.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = (
@@ -73,17 +64,7 @@ def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping
 
 
 class Untrained:
-    """A ``RoundHandler`` that returns costs and trains nothing.
-
-    Args:
-        learner: the run's learner.
-        costs: costs by silo of the schedule's learner, if there is one; else empty.
-
-    Attributes:
-        metric_rows: empty: nothing is measured.
-        finished: 0: no round is trained.
-        replaying: False: no round is trained.
-    """
+    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo: the schedule's learner's, else empty."""
 
     metric_rows: Sequence[MetricRow] = ()
     finished = 0

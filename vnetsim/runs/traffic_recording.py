@@ -40,18 +40,8 @@ def record_mobility(
 ) -> Path:
     """Write the coverage windows of one pass of the traffic into a folder, and return the folder. Imports no torch.
 
-    Args:
-        experiment: the settings.
-        folder: must be empty or missing, unless the recording is resumed.
-        command: the command line, for the manifest.
-        progress: shows progress.
-        began: when resuming, the entries of the old manifest to keep; the traffic is played again from the start.
-        go_on: the command that continues after a failure; None for ``vnetsim resume``.
-
-    Raises:
-        InputError: the input is wrong or has changed.
-        RunError: SUMO failed, or the disk is full; the windows so far are saved.
-        KeyboardInterrupt: the message says how to continue.
+    ``folder`` must be empty or missing, unless the recording is resumed. ``began`` are then the old manifest's entries
+    to keep, and the traffic is played again from the start. See ``saved_on_failure`` for ``go_on`` and errors.
     """
     experiment = with_absolute_paths(experiment.with_values({"traffic.repeat": False}))
     clock, run = Clock(), RunDirectory(folder)
@@ -101,10 +91,7 @@ def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 def open_run_traffic(
     experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
-    """Open the traffic of a run for the block, then close it; see ``vnetsim.traffic.open_traffic``.
-
-    Notes on the traffic are shown; of a replay only new ones.
-    """
+    """Open the traffic of a run for the block, then close it; show its notes, of a replay only new ones."""
     traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress, source=source)
     try:
         shown = traffic.info.notes
@@ -128,19 +115,9 @@ def saved_on_failure(
 ) -> Iterator[None]:
     """Save a run or recording that fails or is interrupted inside the block, and say how to continue.
 
-    Exceptions other than those below are raised again unchanged, after the results are saved.
-
-    Args:
-        run: the run directory.
-        experiment: the settings.
-        close: saves all results; its argument is ``interrupted`` or ``failed``.
-        how_far: returns in words how far the run got.
-        go_on: the command that continues; None for ``vnetsim resume``.
-
-    Raises:
-        RunError: the failure, with the command that continues.
-        UnfinishedError: the time limit, with the command that continues.
-        KeyboardInterrupt: the message has the command that continues.
+    ``close`` saves all results, given ``interrupted`` or ``failed``; ``how_far`` returns in words how far the run got.
+    ``go_on`` is the command that continues, None for ``vnetsim resume``; RunError, UnfinishedError and
+    KeyboardInterrupt are raised again with it in their message, other exceptions unchanged.
     """
     try:
         yield

@@ -51,10 +51,7 @@ def lock_directory(run: RunDirectory, *, fresh: bool) -> Iterator[None]:
 
     For a new run (``fresh``) the directory must be empty, or contain only what a run killed at its start leaves. If the
     block fails before the manifest is written, or with an InputError before a round has finished, all that was made is
-    removed again.
-
-    Raises:
-        InputError: it cannot be made, another process has locked it, or it is not empty.
+    removed again. InputError if it is locked, not empty, or cannot be made.
     """
     refuse_forked()
     file, new_lock = open_lock(run)
@@ -91,11 +88,8 @@ _NO_LOCK = {
 def open_lock(folder: Folder, name: str = LOCK, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> tuple[IO[str], bool]:
     """Make a folder and lock a file in it, as ``how`` says to flock; return the file and whether it is new.
 
-    The kernel releases the lock when the file is closed or the process has ended, by whatever signal.
-
-    Raises:
-        InUseError: another process has locked it.
-        InputError: the folder or the file cannot be made or locked.
+    The kernel releases the lock when the file is closed or the process has ended, by whatever signal. InUseError if
+    another process has locked it, InputError if folder or file cannot be made.
     """
     resolve_path(folder.path)
     path = folder.path / name
@@ -165,13 +159,10 @@ def vehicles_to_show(participations: pl.DataFrame) -> list[str]:
 
 
 def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int]) -> None:
-    """Write the single or the cloud's model as ``model.safetensors``, otherwise one model for each RSU.
+    """Write the single or the cloud's model as ``model.safetensors`` with metadata, otherwise one model for each RSU.
 
-    The metadata of a file describe its model. ``rounds`` is the number of aggregated rounds by aggregator, with the
-    cloud last.
-
-    Raises:
-        RunError: the learner's state has no tensors under ``model.``.
+    ``rounds`` is the number of aggregated rounds by aggregator, the cloud last. RunError if the learner's state has no
+    tensors under ``model.``.
     """
     from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
@@ -198,8 +189,7 @@ PAGES = ("report.html", "beside.html", "figures")
 def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
     """Return ``folder``, None for None; with ``overwrite``, remove an existing run's files and pages from it first.
 
-    Raises:
-        InputError: the folder is not a run directory, contains other files, or another process writes to it.
+    InputError if it is not a run directory, contains other files, or another process writes to it.
     """
     if not overwrite or folder is None or not folder.is_dir() or Folder(folder).has_not_begun():
         return folder
