@@ -49,12 +49,7 @@ _ARMS = {"row": "arm", "baseline": "baseline"}
 
 @dataclass(frozen=True)
 class BenchRow:
-    """Result of an arm on a track, compared with the baseline.
-
-    Attributes:
-        path: the file to send.
-        table: the result as text, one line per measure.
-    """
+    """Result of an arm on a track, compared with the baseline: the file to send, and a text with a line per measure."""
 
     path: Path
     table: TableText
@@ -62,11 +57,9 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchCheck:
-    """Comparison of a row with a second run of it.
+    """Comparison of a row with a second run of it: whether they agree, and one line per seed.
 
-    Attributes:
-        agrees: whether the second run agrees with the row.
-        lines: one line per seed; if the metric differs, the means over the seeds follow.
+    If the metric differs, its means over the seeds follow.
     """
 
     agrees: bool

@@ -179,15 +179,7 @@ def mobility(
 ) -> Traffic:
     """Record only coverage windows, without a learner and without torch: ``vnetsim mobility``.
 
-    The arguments are those of ``vnetsim.run``.
-
-    Returns:
-        The traffic, which ``vnetsim.run(traffic.path)`` replays.
-
-    Raises:
-        InputError: see ``vnetsim.run``.
-        RunError: the simulator failed; the windows so far are kept.
-        KeyboardInterrupt: the recording was interrupted; ``vnetsim.resume`` continues it.
+    Arguments and errors are those of ``vnetsim.run``. The result can be replayed: ``vnetsim.run(traffic.path)``.
 
     Examples:
         >>> import vnetsim
@@ -343,7 +335,7 @@ def resume(
     time_limit_s: float | None = None,
     command: Sequence[str] | None = None,
 ) -> Run | Traffic:
-    """Continue an interrupted run or recording to the result it would have had: ``vnetsim resume``.
+    """Continue an interrupted run or recording to the result it would have had, and return it: ``vnetsim resume``.
 
     Args:
         path: the run directory; a finished one is not changed.
@@ -354,14 +346,8 @@ def resume(
         time_limit_s: see ``vnetsim.run``; refused for a recording and for a run without training.
         command: see ``vnetsim.run``.
 
-    Returns:
-        The run, or the traffic.
-
     Raises:
-        InputError: the path is no run directory, or its inputs have changed.
-        RunError: the run failed.
-        UnfinishedError: see ``vnetsim.run``.
-        KeyboardInterrupt: the run was interrupted again.
+        InputError: the path is no run directory, or its inputs have changed. Other errors are those of ``vnetsim.run``.
 
     Examples:
         >>> import vnetsim
@@ -390,9 +376,6 @@ def resume(
 def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
     """Return a run, recorded traffic or a comparison from its folder, finished or not; nothing in it is run.
 
-    Args:
-        path: the folder.
-
     Raises:
         InputError: the folder is none of these, or its record is damaged.
 
@@ -412,10 +395,9 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
 @contextmanager
 def display_of(progress: Show) -> Iterator[ProgressDisplay]:
-    """Yield the caller's display; for a bool or None one for a notebook or terminal, or one that shows nothing.
+    """Yield the caller's display; for a bool or None one for notebook or terminal, or one that shows nothing.
 
-    Raises:
-        InputError: ``progress`` is neither a bool nor a display.
+    InputError if ``progress`` is neither a bool nor a display.
     """
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:

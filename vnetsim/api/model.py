@@ -26,10 +26,6 @@ class TrainedModel(nn.Module):
 
     It starts in evaluation mode, with gradients, on the CPU; ``to`` and ``train`` work as for any module.
 
-    Args:
-        record: the metadata of ``model.safetensors``.
-        network: the network, with its tensors.
-
     Attributes:
         encoder: name of the encoder.
         image_shape: (C, H, W) of the images it was trained on.
@@ -61,19 +57,11 @@ class TrainedModel(nn.Module):
         self.eval()
 
     def forward(self, images: Tensor) -> Any:
-        """Return the network's output for images; see the attribute ``returns``.
-
-        Args:
-            images: shape (N, C, H, W), uint8, or floating-point in [0, 1].
-        """
+        """Return the network's output for images (N, C, H, W), uint8 or in [0, 1]; see the attribute ``returns``."""
         return self.network(self._normalise(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last linear layer, shape (N, features): the features that a run's kNN compares.
-
-        Args:
-            images: see ``forward``.
-        """
+        """Return the input of the last linear layer, (N, features), which a run's kNN compares; see ``forward``."""
         network: Any = self.network
         found: Tensor = network.features(self._normalise(images))
         return found
@@ -85,15 +73,9 @@ class TrainedModel(nn.Module):
 
 
 def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE) -> TrainedModel:
-    """Return the trained network of a run, on the CPU; see ``TrainedModel``.
+    """Return the trained network of a run from the file ``name``; for ``network`` see ``vnetsim.Run.model``.
 
-    Args:
-        run: the run.
-        network: see ``vnetsim.Run.model``.
-        name: name of its file.
-
-    Raises:
-        InputError: the run has no model, its file is damaged, or ``network`` has a different architecture.
+    InputError if the run has no model, its file is damaged, or ``network`` has a different architecture.
     """
     if not run.holds(name):
         several = (run.path / MODEL_FOLDER).is_dir()

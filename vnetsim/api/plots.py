@@ -23,9 +23,6 @@ class Plots:
     Each method draws on ``ax``, or on axes of a new figure of pyplot, which a notebook shows, and returns the axes. It
     raises InputError if there is nothing to draw or ``ax`` is not an ``Axes``.
 
-    Attributes:
-        path: the run directory.
-
     Examples:
         >>> import vnetsim
         >>> traffic = vnetsim.mobility("gaussian", traffic__end_s=30, out="traffic")

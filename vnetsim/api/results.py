@@ -58,11 +58,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that vnetsim made.
-
-    Attributes:
-        path: the folder; it may be moved or sent.
-    """
+    """A folder that vnetsim made; it may be moved or sent."""
 
     path: Path
 
@@ -97,9 +93,6 @@ class Traffic(Folder):
     """Recorded traffic: coverage windows with speeds and blur levels. ``vnetsim.run(traffic.path)`` replays it.
 
     The tables are polars frames; ``to_pandas()`` turns one into a pandas frame if pandas and pyarrow are installed.
-
-    Attributes:
-        path: the run directory.
 
     Examples:
         >>> import vnetsim
@@ -180,10 +173,9 @@ class Traffic(Folder):
         return Page(self.path / "report.html", headline=headline(data), notes=notices(data))
 
     def report(self) -> Page:
-        """Write ``report.html`` and its plots, replacing earlier ones, and return the page; a notebook shows it.
+        """Write ``report.html`` and its plots again, and return the page, which a notebook shows.
 
-        Raises:
-            RunError: the folder cannot be written.
+        RunError if the folder cannot be written.
         """
         claim("analysis")
         from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only for a page
@@ -194,9 +186,7 @@ class Traffic(Folder):
     def beside(self, other: Traffic) -> Page:
         """Write ``beside.html`` into this run's folder: a page that plays this run and another one side by side.
 
-        Raises:
-            InputError: one of the runs had no vehicle in coverage.
-            RunError: the folder cannot be written.
+        InputError if one of the runs had no vehicle in coverage; RunError if the folder cannot be written.
         """
         claim("analysis")
         from analysis.report.side_by_side import build_side_by_side  # noqa: PLC0415 - matplotlib only for a page
@@ -206,13 +196,7 @@ class Traffic(Folder):
 
 @dataclass(frozen=True)
 class Run(Traffic):
-    """A run: its traffic, participations and metrics.
-
-    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame if pandas and pyarrow are installed.
-
-    Attributes:
-        path: the run directory.
-    """
+    """A run: its traffic, participations and metrics, with tables as of ``Traffic``."""
 
     @property
     def _title(self) -> str:
@@ -293,13 +277,13 @@ class Run(Traffic):
         Args:
             network: None for encoders and tasks that come with vnetsim: no code in the run directory is ever run. For
                 your own encoder, its class or ``"path/to/file.py:CLASS"``; for your own task, a network as its
-                ``model`` returns it, which then gets the trained tensors.
+                ``model`` returns it.
             rsu: id of the RSU, if RSUs keep their own models to the end (``topology.kind`` is ``per-rsu`` or
                 ``peers``).
 
         Raises:
-            InputError: the run has not finished or has no model of that RSU, or the network is missing or has a
-                different architecture.
+            InputError: the run has not finished or has no such model, or the network is missing or has another
+                architecture.
 
         Examples:
             >>> import torch, vnetsim

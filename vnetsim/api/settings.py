@@ -53,11 +53,7 @@ SettingTree = Mapping[str, Any]
 
 
 def path_of(scenario: object, what: str = "scenario") -> str:
-    """Return a scenario or another path as text; ``what`` names it in messages.
-
-    Raises:
-        InputError: the value is neither text nor a path.
-    """
+    """Return a scenario or another path as text; InputError, which names ``what``, if it is neither text nor a path."""
     if isinstance(scenario, str | os.PathLike):
         text = os.fspath(scenario)
         if isinstance(text, str):
@@ -66,11 +62,7 @@ def path_of(scenario: object, what: str = "scenario") -> str:
 
 
 def text_of(value: object, what: str) -> str:
-    """Return a text that can be a name: without NUL and lone surrogates; ``what`` names it in messages.
-
-    Raises:
-        InputError: the value is no such text.
-    """
+    """Return a text that can be a name, without NUL and lone surrogates; InputError, naming ``what``, for others."""
     if not isinstance(value, str):
         raise InputError(f"{what}: expected a text, got {value!r}.")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -79,20 +71,12 @@ def text_of(value: object, what: str) -> str:
 
 
 def folder_of(out: object) -> Path | None:
-    """Return the folder ``out``, None for None.
-
-    Raises:
-        InputError: the value is no path.
-    """
+    """Return the folder ``out``, None for None; InputError if it is no path."""
     return None if out is None else Path(path_of(out, "out"))
 
 
 def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
-    """Return learners, given by name or as classes, in the form of the option ``--learners``; None for None.
-
-    Raises:
-        InputError: the value is not a list of names and classes.
-    """
+    """Return names and classes as the option ``--learners`` has them, None for None; InputError for other values."""
     if learners is None or isinstance(learners, str):
         return learners
     if not isinstance(learners, Iterable):
@@ -102,11 +86,7 @@ def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
 
 
 def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
-    """Return seeds in the form of the option ``--seeds``; None for None.
-
-    Raises:
-        InputError: the value is not a list of numbers.
-    """
+    """Return seeds in the form of the option ``--seeds``, None for None; InputError if they are no list of numbers."""
     if seeds is None or isinstance(seeds, str):
         return seeds
     if isinstance(seeds, int):
@@ -119,10 +99,7 @@ def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
 def overrides_of(settings: SettingTree | None, **given: object) -> list[Override]:
     """Return settings as pairs of path and value: first those of ``settings``, then keywords that are not None.
 
-    A keyword joins table and key with a dot or two underscores.
-
-    Raises:
-        InputError: ``settings`` is no mapping, or a key is not text.
+    A keyword joins table and key with a dot or two underscores. InputError for no mapping, or a key that is not text.
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
@@ -181,9 +158,9 @@ class Experiment(Settings):
     """Everything that decides a run's result, complete and checked, as the command line would make it.
 
     Settings come, in increasing priority, from general defaults, the learner's defaults, the file if ``scenario`` is a
-    TOML file, and the arguments. Its attributes are the keys of an ``experiment.toml``: ``rounds``, ``learner``,
-    ``round.quorum``, ``learning["lr"]``. It cannot be changed; ``dataclasses.replace`` makes a new one, in which all
-    settings count as set explicitly.
+    TOML file, and the arguments. Its attributes are the keys of an ``experiment.toml``: ``rounds``, ``round.quorum``,
+    ``learning["lr"]``. It cannot be changed; ``dataclasses.replace`` makes a new one, in which all settings count as
+    set.
 
     Args:
         scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml`` or a run directory.
@@ -231,17 +208,9 @@ def experiment_of(
 ) -> tuple[Settings, type[Learner] | None]:
     """Return the experiment for a caller's arguments, and the class of its learner.
 
-    The class is None if ``learns`` is False or ``scenario`` is an experiment.
-
-    Args:
-        scenario: see ``Experiment``; or an experiment, to which ``overrides`` are applied.
-        overrides: paths and values.
-        learns: whether to load the learner and its defaults.
-        trust: see ``Experiment``.
-        scale: see ``vnetsim.run``.
-
-    Raises:
-        InputError: see ``Experiment``; or ``scenario`` is an experiment and a different learner or a scale was given.
+    ``scenario`` is one of ``Experiment``, or an experiment, to which ``overrides`` (paths and values) are applied. The
+    class is None for an experiment, and without ``learns``, which loads the learner and its defaults. Raises InputError
+    as ``Experiment``, and if ``scenario`` is an experiment and another learner or a scale was given.
     """
     if not isinstance(scenario, Settings):
         text = path_of(scenario)

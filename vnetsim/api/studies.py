@@ -24,9 +24,6 @@ class Study(Folder):
     """A comparison: arms (such as learners with settings) under conditions, at seeds.
 
     Its tables are polars frames; reading one raises InputError if no cell has finished.
-
-    Attributes:
-        path: its folder.
     """
 
     @cached_property
@@ -113,10 +110,9 @@ class Study(Folder):
         return _page_of(comparison_result(self.path), headline)
 
     def report(self) -> Page:
-        """Write ``comparison.html`` and its plots, replacing earlier ones, and return the page; a notebook shows it.
+        """Write ``comparison.html`` and its plots again, and return the page, which a notebook shows.
 
-        Raises:
-            RunError: the folder cannot be written.
+        RunError if the folder cannot be written.
         """
         claim("analysis")
         from analysis.comparison.page import build_comparison  # noqa: PLC0415 - matplotlib only for a page

@@ -78,11 +78,7 @@ CODECS = Kind(
 
 
 def bytes_by(codec: Codec, values: int) -> float:
-    """Return the checked bytes of ``values`` values.
-
-    Raises:
-        RunError: the codec failed, or returned no finite size of at least 0.
-    """
+    """Return the bytes of ``values`` values; RunError if the codec failed, or returned no finite size of at least 0."""
     with plugin_errors(CODECS.name, codec.name, "in bytes_of"):
         return number_of(codec.bytes_of(values), NOT_NEGATIVE, CODECS, codec, "bytes_of")
 
@@ -91,12 +87,8 @@ def coded(cost: Cost, values: int | None, *, upload: Codec | None, download: Cod
     """Return ``cost`` with the bytes that codecs give its copies of the model; None leaves a direction as it is.
 
     Each copy of the model has as many bytes as its codec takes for ``values`` values, or, if that is None, for a
-    quarter of ``cost.model.bytes``. What is sent besides the model, such as keys, keeps its bytes, and so do exchanges
-    between vehicles.
-
-    Raises:
-        InputError: the learner does not declare the model of its cost, also if both codecs are None.
-        RunError: a codec's ``bytes_of`` failed.
+    quarter of ``cost.model.bytes``. What is sent besides, such as keys and exchanges between vehicles, keeps its bytes.
+    InputError if the learner does not declare the model of its cost; RunError if a codec failed.
     """
     model = cost.model
     if model is None:

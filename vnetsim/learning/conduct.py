@@ -110,11 +110,7 @@ def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> b
 
 
 def refuse_hostile_without_conduct(experiment: Experiment) -> None:
-    """Refuse hostile vehicles if no conduct says what they do.
-
-    Raises:
-        InputError: names the setting.
-    """
+    """Refuse (InputError) hostile vehicles if no conduct says what they do."""
     hostile, conduct = experiment.hostile, experiment.conduct.get("name", HONEST)
     if conduct == HONEST and (hostile.share > 0 or hostile.vehicles):
         key = "hostile.share" if hostile.share > 0 else "hostile.vehicles"

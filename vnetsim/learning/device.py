@@ -18,8 +18,7 @@ CORES = "VNETSIM_CORES"
 def resolve_device(name: str) -> str:
     """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for the user's choice; ``auto`` is CUDA if there is a device.
 
-    Raises:
-        InputError: an unknown device, or CUDA that is not available.
+    InputError for an unknown device, or CUDA that is not available.
     """
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 

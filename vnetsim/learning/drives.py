@@ -14,15 +14,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedDrive:
-    """A vehicle's path inside an RSU's disc.
+    """A vehicle's path inside an RSU's disc, and the silo to which its images belong.
 
-    Args:
-        vehicle_id: the vehicle.
-        silo: the silo to which its images belong.
-        time_s: times of the path's points, ascending, shape (N,), N >= 2.
-        x_m: positions in the net's coordinates (m), shape (N,).
-        y_m: see ``x_m``.
-        speed_mps: speeds (m/s), shape (N,).
+    Times of the points (s, ascending), positions in the net's coordinates (m) and speeds (m/s) have the shape (N,), N
+    >= 2.
     """
 
     vehicle_id: str

@@ -33,12 +33,9 @@ def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def train_checked(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
     """Let the learner train, and return its checked updates; ``finite`` is False if any value is not finite.
 
-    All updates must have the same tensors. Tensors of the model must have its shape; other tensors must agree between
-    updates in all but the first dimension.
-
-    Raises:
-        RunError: naming round and vehicle. If training several participants in one call fails, other than for lack of
-            memory, they are trained one at a time, to name the first that fails alone.
+    All updates must have the same tensors, those of the model in its shape, others of shapes that agree in all but the
+    first dimension. RunError names round and vehicle: if training several in one call fails, other than for lack of
+    memory, they are trained one at a time, to name the first that fails alone.
     """
     when = f"in train in round {participants[0].round}"
     try:
@@ -106,11 +103,7 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
 
 
 def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
-    """Let the learner aggregate finite updates, and return its checked result.
-
-    Raises:
-        RunError: naming the round, and the vehicle of a wrong weight.
-    """
+    """Let the learner aggregate finite updates, and return its checked result; RunError names round and vehicle."""
     result = learner.aggregate(updates) if into == AGGREGATOR else learner.aggregate(updates, into)
     if not isinstance(result, Aggregation):
         raise _fault(learner, when, f"it returned {result!r:.80}, expected an Aggregation")

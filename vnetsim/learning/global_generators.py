@@ -15,11 +15,9 @@ import numpy as np
 
 @contextmanager
 def seeded(seed: int, device: Any = "cpu") -> Iterator[None]:
-    """Seed the global generators for a block, and restore them afterwards.
+    """Seed the global generators (also the one of torch's ``device``) for a block, and restore them afterwards.
 
-    Args:
-        seed: in [0, 2**63); NumPy takes its last 32 bits.
-        device: name of torch's device, or the device itself; its generator is seeded besides the CPU's.
+    ``seed`` is in [0, 2**63); NumPy takes its last 32 bits.
     """
     before = GlobalGenerators(device)
     for generator in before.of_torch:

@@ -115,11 +115,7 @@ LEARNERS = Kind(
 
 
 def require_several_models(learner: type[Learner], setting: str) -> None:
-    """Refuse a learner with a single model if ``setting`` needs several; ``create`` checks the learner's own settings.
-
-    Raises:
-        InputError: it is not ``KeepsModels``.
-    """
+    """Refuse (InputError) a learner that is not ``KeepsModels`` if ``setting`` needs several models."""
     if not issubclass(learner, KeepsModels):
         raise InputError(
             f"{setting} needs a learner with a model for each aggregator, and {learner.name} has one for all; see "

@@ -20,18 +20,11 @@ MODEL_ENTRY = "vnetsim"
 class ModelRecord:
     """Metadata needed, with the tensors, to use a trained network; a file with it may come from anybody.
 
+    Fields not listed here are those of ``vnetsim.api.model.TrainedModel``.
+
     Args:
-        encoder: name of the encoder, ``"resnet18"``, for a class of a file ``"file.py:Class"``; or the name of a
-            network without separate encoder.
+        encoder: name of the encoder, for a class of a file ``"file.py:Class"``; or of a network without encoder.
         network: class of the network on the encoder, ``"Classifier"``; empty if the learner does not say.
-        image_shape: (C, H, W) of the images it was trained on.
-        classes: labels in the order of the logits; for steering, names of ranges of the angle.
-        round: number of aggregated rounds.
-        returns: what it returns for images, in words; empty if the learner does not say.
-        mean: of each channel; the input is (images in [0, 1] - ``mean``) / ``std``.
-        std: of each channel.
-        batchnorm: ``carried`` if the model has the BatchNorm statistics that evaluation used; otherwise says that they
-            are to be estimated.
     """
 
     encoder: str

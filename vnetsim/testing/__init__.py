@@ -95,11 +95,7 @@ def check_plugin(plugin: str | type, settings: Mapping[str, Any] | None = None) 
 
 
 def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -> Conformance:
-    """Return which laws a plug-in keeps and breaks; see ``check_plugin``.
-
-    Raises:
-        InputError: it is not a plug-in, or a setting is wrong.
-    """
+    """Return which laws a plug-in keeps and breaks, see ``check_plugin``; InputError for no plug-in, or a setting."""
     from vnetsim.testing import laws  # noqa: PLC0415 - imports what runs a simulation
 
     kind, found = _find(plugin)

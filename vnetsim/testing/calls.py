@@ -27,16 +27,10 @@ class BrokenLaw(VnetsimError):  # noqa: N818 - no error of the checker
 
 
 class StrictPlugin:
-    """A plug-in that counts its calls; it must not change what it is given.
+    """A plug-in (or its class) whose ``calls`` of each method are counted; it must not change what it is given.
 
-    Args:
-        plugin: the plug-in, or its class.
-        kind: its kind.
-        pure: methods that are called twice, and must give the same answer for the same arguments.
-        may_change: names of arguments, and of their fields, that the plug-in may change, besides random streams.
-
-    Attributes:
-        calls: number of calls of each method.
+    Methods in ``pure`` are called twice, and must give the same answer for the same arguments. ``may_change`` names
+    arguments, and fields of them, that it may change besides random streams.
     """
 
     def __init__(
