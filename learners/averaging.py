@@ -37,11 +37,7 @@ def weights_of(task: Task, settings: Any) -> WeightFunction:
 
 
 def refuse_several_servers(context: LearnerContext, state: str) -> None:
-    """Refuse several aggregators for a method whose server keeps ``state`` (in words), since each would have a part.
-
-    Raises:
-        InputError: names the setting.
-    """
+    """Refuse (InputError) several aggregators: each would have a part of ``state``, in words, of one server."""
     if len(context.aggregators) > 1:
         raise InputError(
             f"topology.kind: {state} belongs to one server, and with several aggregators each would have a part of it; "
@@ -63,11 +59,8 @@ def averaging_server(
 
     ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
     the model; without ``sent`` each prefix counts as a copy of the model, down and up. ``more`` are arguments of
-    ``Server``; they replace ``parameters`` and ``sent``.
-
-    Raises:
-        InputError: ``learning.dp`` is set, and vehicles upload more than the model.
-        ValueError: ``initial`` has a tensor that is neither the network's nor covered by ``not_of_model``.
+    ``Server``; they replace ``parameters`` and ``sent``. InputError if ``learning.dp`` is set, and vehicles upload more
+    than the model; ValueError if ``initial`` has a tensor that is neither the network's nor of ``not_of_model``.
     """
     unknown = [name for name in initial.keys() - task.network.state_dict().keys() if not name.startswith(not_of_model)]
     if unknown:

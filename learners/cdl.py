@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -116,7 +116,7 @@ def contrastive_divergence(
 ) -> Tensor:
     """Return the divergence term of both networks' loss, the mean over the frames, shape ().
 
-    The features of the backbone, ``z_b``, and of the sub-network, ``z_s``, have the shape (B, d), d > 1. ``influence``
+    Features ``z_b`` of the backbone and ``z_s`` of the sub-network have the shape (B, d), d > 1. ``influence``
     multiplies the backbone's term; with the coupling ``joint`` both.
     """
     beta, tau = settings.beta, settings.temperature
@@ -136,25 +136,20 @@ class Cdl(FederatedLearner):
     a copy. From the second on both train: the mixed backbone against the silo's sub-network.
     """
 
-    task: ClassVar[str] = "steering"
-    defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
-    name: ClassVar[str] = "cdl"
-    paper: ClassVar[str] = (
+    name, task, Settings = "cdl", "steering", CdlSettings
+    paper = (
         "Do, Nguyen, Tran et al. (2023): Reducing non-IID effects in federated autonomous driving with contrastive "
         "divergence loss, arXiv:2303.06305"
     )
-    Settings: ClassVar[type] = CdlSettings
-    payload: ClassVar[str] = (
-        "the backbone to every neighbour, never the sub-network; under the topology star the backbone down and up"
-    )
-    equations: ClassVar[tuple[str, ...]] = (
+    payload = "the backbone to every neighbour, never the sub-network; under the topology star the backbone down and up"
+    equations = (
         "b = softmax(z_b / tau), s = softmax(z_s / tau): features of backbone and sub-network on the same frames",
         "theta_b descends (y_b - y)^2 + beta_b KL(b || stopgrad s); theta_s descends beta_s KL(s || stopgrad b)",
         "theta_b_i <- sum_j A_ij theta_b_j over the neighbours whose exchange completed, all at once, after u steps",
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
         "first local training of a silo: no divergence; theta_s <- theta_b at its end",
     )
+    defaults, scales = STEERING_DEFAULTS, STEERING_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: CdlSettings) -> Parts:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from learners.averaging import WeightSettings
 from learners.federated import FederatedLearner, Parts, federated_averaging
@@ -20,20 +18,17 @@ class ClassificationAveragingSettings(WeightSettings, ClassificationSettings):
 class ClassificationFedAvg(FederatedLearner):
     """Local SGD on the cross-entropy; uploads weigh by their silos' images."""
 
-    name: ClassVar[str] = "fedavg-classification"
-    task: ClassVar[str] = "classification"
-    paper: ClassVar[str] = (
+    name, task, Settings = "fedavg-classification", "classification", ClassificationAveragingSettings
+    paper = (
         "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
         "as baseline of FedEFM"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "loss: L_i = CE(Q, y) over the union of labels, steps of SGD from Theta",
         "average: Theta = sum_i n_i / n theta_i, n_i images in silo i, n = sum_i n_i  (McMahan et al., Algorithm 1)",
         "with learning.weights = equal: Theta = 1 / N sum_i theta_i, as in FedEFM",
     )
-    defaults: ClassVar[Mapping[str, object]] = DEFAULTS
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = SCALES
-    Settings: ClassVar[type] = ClassificationAveragingSettings
+    defaults, scales = DEFAULTS, SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: ClassificationAveragingSettings) -> Parts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from learners.averaging import WeightSettings
 from learners.federated import FederatedLearner, Parts, federated_averaging
@@ -49,19 +49,17 @@ class FedAvgSettings(WeightSettings, ContrastiveSettings):
 class FedAvg(FederatedLearner):
     """Every committed vehicle has the same weight, unless ``learning.weights`` is ``images``."""
 
-    name: ClassVar[str] = "fedavg"
-    task: ClassVar[str] = "contrastive"
-    paper: ClassVar[str] = (
+    name, task, Settings = "fedavg", "contrastive", FedAvgSettings
+    paper = (
         "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
         "as baseline of FLSimCo"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         *DUAL_TEMPERATURE,
         "average: theta^(r+1) = 1 / N sum_n theta_n  (McMahan et al., Algorithm 1, with silos of one size)",
         "with learning.weights = images: sum_k n_k / n theta_k, n_k images in silo k, n = sum_k n_k  (Algorithm 1)",
     )
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
-    Settings: ClassVar[type] = FedAvgSettings
+    scales = CONTRASTIVE_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedAvgSettings) -> Parts:
@@ -83,17 +81,13 @@ class DiscardSettings(ContrastiveSettings):
 class Discard(FederatedLearner):
     """FedAvg over the vehicles at or below a speed limit; if all are faster, the global model stays as it is."""
 
-    name: ClassVar[str] = "discard"
-    task: ClassVar[str] = "contrastive"
-    paper: ClassVar[str] = (
-        "Gu, Wu, Fan, Fan (2024), arXiv:2408.00256: FLSimCo's baseline without vehicles above 100 km/h"
-    )
-    equations: ClassVar[tuple[str, ...]] = (
+    name, task, Settings = "discard", "contrastive", DiscardSettings
+    paper = "Gu, Wu, Fan, Fan (2024), arXiv:2408.00256: FLSimCo's baseline without vehicles above 100 km/h"
+    equations = (
         *DUAL_TEMPERATURE,
         "average: theta^(r+1) = 1 / |K| sum_(n in K) theta_n, K = {n: v_n <= limit_kmh}; theta^r where K is empty",
     )
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
-    Settings: ClassVar[type] = DiscardSettings
+    scales = CONTRASTIVE_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: DiscardSettings) -> Parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -126,33 +126,28 @@ class FedCo(FederatedLearner):
     queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then enqueues the
     keys in the order of the uploads.
 
-    MoCo's key encoder follows the model slowly over the whole training, so keys of different rounds are comparable.
-    FLSimCo's paper does not say which key encoder a vehicle uses; see ``FedCoSettings.key_encoder``. By default each
-    silo has its own. It changes only when an update of its silo is aggregated, so it is behind the model by the rounds
-    that the silo missed. If two vehicles carry one silo in a round, both start from the same key encoder, and the silo
-    keeps that of the later upload. A stale vehicle uses the model and queue that it downloaded, and the silo's present
-    key encoder. Each key encoder takes as much memory, in the run and in its checkpoint, as the encoder's parameters:
-    45 MB with ResNet-18.
+    MoCo's key encoder follows the model slowly, so keys of different rounds are comparable. FLSimCo's paper does not
+    say which one a vehicle uses; see ``FedCoSettings.key_encoder``. By default each silo has its own, which changes
+    only when an update of its silo is aggregated. If two vehicles carry one silo in a round, both start from the same
+    key encoder, and the silo keeps that of the later upload. A stale vehicle uses the model and queue that it
+    downloaded, and the silo's present key encoder. Each takes, in the run and in its checkpoint, as much memory as the
+    encoder's parameters: 45 MB with ResNet-18.
     """
 
-    name: ClassVar[str] = "fedco"
-    task: ClassVar[str] = "contrastive"
-    paper: ClassVar[str] = (
+    name, task, Settings = "fedco", "contrastive", FedCoSettings
+    paper = (
         "He et al. (2020): Momentum contrast for unsupervised visual representation learning, arXiv:1911.05722; "
         "federated with a global queue (FedCo, Wei et al., HPCC 2022) as baseline of FLSimCo, arXiv:2408.00256"
     )
-    payload: ClassVar[str] = (
-        "the model and the queue down, the model and its newest keys up; a key encoder of the RSU both ways"
-    )
-    equations: ClassVar[tuple[str, ...]] = (
+    payload = "the model and the queue down, the model and its newest keys up; a key encoder of the RSU both ways"
+    equations = (
         "loss: L_i = -log( exp(q_i . k_i / t) / (exp(q_i . k_i / t) + sum_j exp(q_i . u_j / t)) )  (Eq. 1)",
         "negatives: the u_j are the queue's keys, as downloaded",
         "key encoder, after every step: theta_k <- m theta_k + (1 - m) theta_q  (Eq. 2)",
         "average: theta^(r+1) = 1 / N sum_n theta_n",
         "queue: the round's keys replace the oldest, in the order of the uploads",
     )
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
-    Settings: ClassVar[type] = FedCoSettings
+    scales = CONTRASTIVE_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedCoSettings) -> Parts:
@@ -203,15 +198,10 @@ class FedCo(FederatedLearner):
 class MomentumContrast:
     """Local training of queries against the vehicle's own keys and the frozen queue.
 
-    An update's ``state`` has the model's tensors, and the uploaded keys as ``keys``; ``kept`` has the key encoder's
-    parameters if the silo keeps it, and is otherwise empty.
-
-    The loss of the query encoder is InfoNCE of Eq. 1, or ``loss``. Its batch has the views ``first`` and ``second``,
-    ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients, and ``queue``, the queue's keys
-    as downloaded, shape (K, D).
-
-    ``timed_images`` is the number of images per local training that the simulated time assumes; None for the trained
-    ones.
+    An update's ``state`` has the model's tensors, and the uploaded keys as ``keys``; ``kept`` the key encoder's
+    parameters if the silo keeps it. The loss is InfoNCE of Eq. 1, or ``loss``. Its batch has the views ``first`` and
+    ``second``, ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients, and ``queue``, shape
+    (K, D). ``timed_images`` per local training are assumed by the simulated time; None for the trained ones.
     """
 
     def __init__(
@@ -330,8 +320,7 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
     """Return a queue of random keys, independent and uniform on the sphere.
 
     A queue has the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
-    (length, 128), and ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,); here
-    INITIAL_ROUND.
+    (length, 128), and ``queue.rounds``, the round of each, int64 of shape (length,); here INITIAL_ROUND.
     """
     vectors = torch.from_numpy(generator.standard_normal((length, PROJECTION)))
     keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
@@ -339,10 +328,7 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
 
 
 def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
-    """Return the queue with the ``uploads`` appended in order and the oldest keys removed; its length stays the same.
-
-    Uploads are keys of shape (n, D), n >= 0; of uploads longer than the queue only the last keys stay.
-    """
+    """Return the queue with ``uploads``, keys of shape (n, D), appended, and without as many of the oldest keys."""
     length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
     rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
     return {KEYS: torch.cat([queue[KEYS], *uploads])[-length:], ROUNDS: rounds[-length:]}
@@ -352,7 +338,7 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
     """Return metrics of a queue in round ``round_``.
 
     ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random ones, ``queue_age`` the
-    mean number of rounds since a vehicle's key was enqueued; it is missing if there are no keys from vehicles.
+    mean age in rounds of a vehicle's key, which is missing if there are none.
     """
     rounds = queue[ROUNDS].tolist()  # one wait for the device
     received = [one for one in rounds if one != INITIAL_ROUND]
@@ -365,8 +351,7 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
 class Trailing:
     """An optimizer of the query encoder that moves the key encoder after each step.
 
-    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters only. ``parameters`` are those of both
-    encoders.
+    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters only. ``parameters`` are those of both.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> None:

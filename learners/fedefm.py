@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -146,24 +146,20 @@ class FedEFM(FederatedLearner):
     Before its own training, vehicle i sends a copy of its model to its neighbours. Neighbour j trains the copy on its
     images and sends it back; copies that return in time teach vehicle i while it trains on its own images. Each copy
     has its own random stream (round, host, guest) and a new optimizer, so it changes nothing for its host or other
-    guests. With a server all guests of a host start from one model, and differ by the images they draw.
+    guests.
 
     If teachers start from the student's model, EMD_ij depends on the length of training overseas: .76 to 1.00 in the
     study ``fedefm-full-contact``, size small; without a server, where silos' models differ, .59 to .88. Round 0, and
-    without a server a silo's first round, is plain local training: copies are exchanged, but an untrained model does
-    not teach.
+    without a server a silo's first round, is plain local training: an untrained model does not teach.
     """
 
-    name: ClassVar[str] = "fedefm"
-    task: ClassVar[str] = "classification"
-    paper: ClassVar[str] = (
-        "Do et al. (2025): FedEFM: Federated Endovascular Foundation Model with Unseen Data, arXiv:2501.16992"
-    )
-    payload: ClassVar[str] = (
+    name, task, Settings = "fedefm", "classification", FedEFMSettings
+    paper = "Do et al. (2025): FedEFM: Federated Endovascular Foundation Model with Unseen Data, arXiv:2501.16992"
+    payload = (
         "the model down, the model up (neither without a server); with every neighbour the model out and its trained "
         "copy back"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "overseas: theta_(i->j) = theta_i after steps of SGD on CE(Q, y) at silo j's images  (Eq. 1)",
         "similarity: EMD_ij = sum_pq (1 - c_pq) x_pq, c_pq = 1 - cos(u_p, v_q), x the optimal transport plan  (Eq. 3)",
         "marginals of x, which the paper does not give: DeepEMD's, relu(u_p . mean_q v_q) + 1e-3, scaled to total 1",
@@ -173,9 +169,7 @@ class FedEFM(FederatedLearner):
         "average: Theta = sum_i vartheta_i theta_i / sum_i vartheta_i, vartheta_i = 1 where the upload arrived, else 0",
         "without a server: theta_i <- sum_j A_ij theta_j before training, A_ij = 1 / (1 + max(d_i, d_j)) for peers",
     )
-    defaults: ClassVar[Mapping[str, object]] = DEFAULTS
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = SCALES
-    Settings: ClassVar[type] = FedEFMSettings
+    defaults, scales = DEFAULTS, SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: FedEFMSettings) -> Parts:
@@ -255,8 +249,8 @@ class Overseas:
     def cost(self, silo: int) -> Cost:
         """Return the work of local training plus the teachers' forward passes; sent models are not in it.
 
-        The teachers label every step's batch. Similarity ``visit`` takes one more batch, through them and the vehicle's
-        own model; similarity ``step`` uses features that exist anyway. Transport plans are not counted.
+        The teachers label every step's batch. Similarity ``visit`` takes one more, through them and the vehicle's own
+        model; ``step`` uses features that exist anyway. Transport plans are not counted.
         """
         settings, task = self._settings, self._task
         passes = settings.max_teachers * settings.steps

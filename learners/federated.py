@@ -117,11 +117,7 @@ class FederatedLearner(ABC):
     @staticmethod
     @abstractmethod
     def parts(context: LearnerContext, settings: Any) -> Parts:
-        """Return the parts of the learner.
-
-        Raises:
-            InputError: data and settings do not fit.
-        """
+        """Return the parts of the learner; InputError if data and settings do not fit."""
 
     @final
     def __init__(self, parts: Parts, transmission: Transmission | None = None) -> None:
@@ -135,9 +131,8 @@ class FederatedLearner(ABC):
     def create(cls, context: LearnerContext, settings: Any) -> Self:
         """Build the learner; see ``vnetsim.learning.Learner``.
 
-        Raises:
-            InputError: data and settings do not fit, or the learner does not support the run's selection policy or
-                handover.
+        InputError if data and settings do not fit, or the learner does not support the run's selection policy or
+        handover.
         """
         parts = cls.parts(context, settings)
         made = cls(parts, cls._transmission_of(context, parts))
@@ -301,20 +296,12 @@ class FederatedLearner(ABC):
 
     @final
     def state_dict(self) -> dict[str, Any]:
-        """Return the models, and the state of server and silos.
-
-        Random draws need no state: they follow from seed, round and vehicle.
-        """
+        """Return the models, and the state of server and silos; random draws follow from seed, round and vehicle."""
         return {**self._server.state_dict(), **self._silos.state_dict()}
 
     @final
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned.
-
-        Raises:
-            KeyError: something is missing.
-            ValueError: something belongs to another learner.
-        """
+        """Restore what ``state_dict`` returned; KeyError for missing tensors, ValueError for another learner's."""
         silos = {name: tensor for name, tensor in state.items() if name.startswith(SILO)}
         # 0.1.0 kept measured times of its engines
         rest = {name: tensor for name, tensor in state.items() if not name.startswith((SILO, "engine."))}
@@ -371,9 +358,8 @@ def federated_averaging(
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
     ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default see
-    ``averaging_server``.
-    ``loss`` is the loss of a local step, by default the task's; ``facts`` are further lines of the run's record, by
-    title.
+    ``averaging_server``. ``loss`` is that of a local step, by default the task's; ``facts`` are lines of the run's
+    record.
     """
     server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
     return Parts(

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 from learners.fedavg import DUAL_TEMPERATURE, contrastive_averaging
 from learners.federated import FederatedLearner, Parts
@@ -27,20 +26,18 @@ class FLSimCo(FederatedLearner):
     theta_n; the RSU averages.
     """
 
-    name: ClassVar[str] = "flsimco"
-    task: ClassVar[str] = "contrastive"
-    paper: ClassVar[str] = (
+    name, task, Settings = "flsimco", "contrastive", ContrastiveSettings
+    paper = (
         "Gu, Wu, Fan, Fan (2024): Mobility-aware federated self-supervised learning in vehicular network, "
         "arXiv:2408.00256"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         *DUAL_TEMPERATURE,
         "blur level: L_n = H s v_n / Q  (Eq. 2)",
         "weights: w_n = (S - L_n) / ((N - 1) S), S = sum_n L_n  (Eq. 11); 1 / N where N = 1 or S = 0",
         "average: theta^(r+1) = sum_n w_n theta_n",
     )
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = CONTRASTIVE_SCALES
-    Settings: ClassVar[type] = ContrastiveSettings
+    scales = CONTRASTIVE_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:

@@ -58,7 +58,7 @@ class Local(Protocol):
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
         """Return metrics of a round by name; the caller drops those that ``Parts.series`` does not declare.
 
-        Arguments are the finite updates, the server's result, and the version of the model at the start of the round.
+        Arguments are the finite updates, the server's result, and the model's version at the start of the round.
         """
         ...
 
@@ -237,8 +237,8 @@ def on_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
 def step_of(loss: StepLoss) -> Loss:
     """Wrap a loss as a training step, which returns the value to minimise and the metric ``loss``.
 
-    The step raises TypeError if the loss is neither a tensor of shape () nor a pair of them; the message says what it
-    is, and where the user's loss is defined.
+    The step raises TypeError, with the place of the user's loss, if that is neither a tensor of shape () nor a pair of
+    them.
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:

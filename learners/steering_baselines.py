@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from learners.averaging import WeightSettings, averaging_server
 from learners.federated import FederatedLearner, Parts
@@ -49,13 +49,10 @@ def steering_parts(
     series: Sequence[Series] = (),
     facts: Mapping[str, str] | None = None,
 ) -> Parts:
-    """Return the parts of a method on the steering task.
+    """Return the parts of a method on the steering task: with ``star`` an RSU averages, otherwise neighbours mix.
 
-    With the topology ``star`` an RSU averages; otherwise neighbours mix. ``own`` says whether silos keep state between
-    their local trainings; ``series`` and ``facts`` are added to the common ones.
-
-    Raises:
-        InputError: an aggregation rule, or several aggregators, without an RSU that averages.
+    ``own`` says whether silos keep state between their local trainings; ``series`` and ``facts`` are added to the
+    common ones. InputError for an aggregation rule, or several aggregators, without an RSU that averages.
     """
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star:
@@ -105,21 +102,18 @@ def plain_steering(context: LearnerContext, settings: SteeringSettings, name: st
 class DecentralisedSgd(FederatedLearner):
     """Every silo trains its own model; neighbours mix theirs. This is CDL without divergence and second network."""
 
-    name: ClassVar[str] = "dsgd"
-    task: ClassVar[str] = "steering"
-    paper: ClassVar[str] = (
+    name, task, Settings = "dsgd", "steering", SteeringSettings
+    paper = (
         "Lian et al. (2017): Can decentralized algorithms outperform centralized algorithms? A case study for "
         "decentralized parallel stochastic gradient descent, arXiv:1705.09056; as baseline of CDL"
     )
-    payload: ClassVar[str] = "the model to every neighbour; under the topology star the model down and up"
-    equations: ClassVar[tuple[str, ...]] = (
+    payload = "the model to every neighbour; under the topology star the model down and up"
+    equations = (
         "u local steps of Adam on the steering error of theta_i",
         "theta_i <- sum_j A_ij theta_j over the neighbours whose exchange completed, all at once",
         "A_ij = 1 / (1 + max(d_i, d_j)), A_ii = 1 - sum_j A_ij  (Metropolis-Hastings; d: number of neighbours)",
     )
-    defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
-    Settings: ClassVar[type] = SteeringSettings
+    defaults, scales = STEERING_DEFAULTS, STEERING_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: SteeringSettings) -> Parts:
@@ -135,21 +129,18 @@ class SteeringAveragingSettings(WeightSettings, SteeringSettings):
 class FedAvgSteering(FederatedLearner):
     """The RSU sends its model and averages the uploads by their silos' frames, whatever the topology."""
 
-    name: ClassVar[str] = "fedavg-steering"
-    task: ClassVar[str] = "steering"
-    paper: ClassVar[str] = (
+    name, task, Settings = "fedavg-steering", "steering", SteeringAveragingSettings
+    paper = (
         "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data; "
         "as baseline of CDL"
     )
-    payload: ClassVar[str] = "the model down and up"
-    equations: ClassVar[tuple[str, ...]] = (
+    payload = "the model down and up"
+    equations = (
         "theta_n <- u local steps of Adam on the steering error from theta",
         "theta <- sum_k n_k / n theta_k at the RSU, n_k frames in silo k, n = sum_k n_k  (McMahan et al., Algorithm 1)",
         "with learning.weights = equal: theta <- (1 / N) sum_k theta_k",
     )
-    defaults: ClassVar[Mapping[str, object]] = STEERING_DEFAULTS
-    scales: ClassVar[Mapping[str, Mapping[str, object]]] = STEERING_SCALES
-    Settings: ClassVar[type] = SteeringAveragingSettings
+    defaults, scales = STEERING_DEFAULTS, STEERING_SCALES
 
     @staticmethod
     def parts(context: LearnerContext, settings: SteeringAveragingSettings) -> Parts:

@@ -26,14 +26,10 @@ CODEC, CONDUCT = "codec.", "conduct."
 
 
 class Transmission:
-    """The codecs of a run, and the conduct of its hostile vehicles.
+    """The codecs of a run, and the conduct of its hostile vehicles; ``names`` are the tensors that are encoded.
 
-    Args:
-        context: has codecs, conduct, hostile vehicles and random streams.
-        names: the tensors that are encoded: those that are sent, without BatchNorm's statistics and counters.
-
-    Raises:
-        InputError: the codec keeps memory, and one training may go to several aggregators.
+    These are all that are sent, without BatchNorm's statistics and counters. InputError if one training may go to
+    several aggregators, for which codec or conduct would change it.
     """
 
     def __init__(self, context: LearnerContext, names: Collection[str]) -> None:
@@ -73,10 +69,7 @@ class Transmission:
             updates: all updates of a round, as trained.
             known: returns the model that a vehicle downloaded, before its codec.
             own: returns the silo's kept tensors, those of codec and conduct included.
-            model_alone: whether only the model may be sent; otherwise what is sent besides passes unchanged.
-
-        Raises:
-            RunError: a plug-in broke its protocol, or updates have tensors that the model lacks.
+            model_alone: whether to refuse (RunError) tensors beside the model's, which otherwise pass unchanged.
         """
         fine = [place for place, update in enumerate(updates) if update.finite]
         models = {place: known(updates[place].participant) for place in fine}

@@ -34,11 +34,8 @@ def load_images(
     """Return the set of images with classes that ``data.name`` names.
 
     Generated sets draw from ``streams``. ``settings`` are the set with its settings; None for its defaults. Without
-    ``pictures``, the images may be black, and the files of a set, or the traffic that it is made of, may be missing.
-
-    Raises:
-        InputError: the set is unknown or has no classes, or its files are missing or damaged.
-        RunError: a plug-in's set fails, or returns something else.
+    ``pictures``, images may be black, and a set's files or traffic may be missing. InputError if the set is unknown,
+    has no classes, or its files are missing or damaged; RunError if a plug-in's set fails, or returns something else.
     """
     return _load(data, streams, settings, "classes", ImageSet, pictures, traffic)
 

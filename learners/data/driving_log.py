@@ -54,10 +54,9 @@ class DrivingLog:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the frames of the log ``data.root``, or of the log in that folder, split by time (``split_by_time``).
+        """Return the frames of ``data.root``, a log or its folder, split by ``split_by_time``.
 
-        Raises:
-            InputError: log or images are missing or damaged, in one line with file and line.
+        InputError, with file and line, if log or images are missing or damaged.
         """
         path = require_root(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
@@ -86,8 +85,7 @@ class DrivingLog:
 def read_log(path: Path) -> list[Row]:
     """Return the lines of a log; empty ones are skipped.
 
-    Raises:
-        InputError: it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
+    InputError if it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -178,10 +176,9 @@ def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
 def find_image(folder: Path, written: str) -> Path | None:
     """Return an image that a log names; None if it is not found.
 
-    Logs are moved between machines, so the image is searched, in this order: at the path as written (relative to the
-    log's folder), the same with Windows' separators, with ever fewer of its last folders below the log's folder, and
-    with its name only in ``IMG`` and in the log's folder. Files outside the log's folder, also through a link in it,
-    are not taken, since a log from others could name any file.
+    Logs are moved between machines, so the image is searched at the path as written (relative to the log's folder), the
+    same with Windows' separators, with ever fewer of its last folders, and by its name in ``IMG`` and in the log's
+    folder. Files outside that folder, also through a link, are not taken, since a log from others could name any file.
     """
     inside = os.path.realpath(folder)
     forward = written.replace("\\", "/")

@@ -32,12 +32,9 @@ class ClassFolders:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return the images of ``data.root``, in random order.
+        """Return the images of ``data.root``, in random order; InputError for missing images or fewer than two classes.
 
         Without folders ``train`` and ``test``, a fifth of every class is held out (``split_by_class``).
-
-        Raises:
-            InputError: folders are missing or empty, images cannot be read, or there are fewer than two classes.
         """
         root = require_root(data.root, self.name, "a folder with one folder of images per class", folder=True)
         generator = streams.generator("folder", "test images")

@@ -28,8 +28,8 @@ def cached(draw: Callable[[], Images], shape: tuple[int, ...], *key: object, cod
     """Return the images of ``draw``, uint8 of ``shape``, from a cache on disk if they were drawn before.
 
     The cache is looked up by the ``repr`` of ``key``, which must contain all values that the images depend on, by the
-    contents of the modules at the paths ``code``, and by NumPy, its libraries and the processor, which round
-    differently. A damaged file is replaced; if the cache cannot be written, the images are drawn each time.
+    contents of the modules at the paths ``code``, and by what rounds differently: NumPy, its libraries and the
+    processor.
     """
     if shape[0] < LEAST_IMAGES:
         return draw()

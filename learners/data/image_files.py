@@ -30,14 +30,11 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.er
 
 
 def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
-    """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P).
+    """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P), P = ``side_px``.
 
-    They are turned upright according to EXIF and resized to P = ``side_px``, which stretches those that are not square.
-    ``places`` are names of the files for messages, for example the lines that name them; by default their paths.
-
-    Raises:
-        InputError: files cannot be read (their number and the first of them), or one has pixels of more than 8 bits,
-            whose range is not known.
+    They are turned upright according to EXIF and stretched to squares. ``places`` name the files in messages; by
+    default their paths. InputError for files that cannot be read, or have pixels of more than 8 bits, whose range is
+    not known.
     """
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
@@ -96,8 +93,7 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
 def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
     """Return arrays of an ``.npz`` archive by name: those of the first complete layout, and the ``optional`` ones.
 
-    Raises:
-        InputError: it cannot be read, has Python objects, or is complete in no layout; the message lists its arrays.
+    InputError if it cannot be read, has Python objects, or is complete in no layout.
     """
     try:
         archive = np.load(path, allow_pickle=False)
@@ -127,11 +123,7 @@ def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str
     """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) if ``grey``, else three channels.
 
     The array has the shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W), of whole numbers in 0..255, or floating
-    point in [0, 1] if no value of the array exceeds 1, else in [0, 255]. ``where`` is file and name of the array, for
-    messages.
-
-    Raises:
-        InputError: shape, type or values are others.
+    point in [0, 1] if no value exceeds 1, else in [0, 255]; InputError for others. ``where`` names it in messages.
     """
     channels = (1, 3)
     if array.ndim == 4 and array.shape[3] not in channels and array.shape[1] in channels:

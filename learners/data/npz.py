@@ -43,13 +43,10 @@ class Npz:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return the images of the archive ``data.root``.
+        """Return the images of the archive ``data.root``; InputError if it is damaged, or has not two classes.
 
         ``data.train_images`` and ``data.test_images`` above 0 keep the first images: in the archive's order if it has a
         test set, otherwise in the random order of ``split_by_class``.
-
-        Raises:
-            InputError: the archive is missing or damaged, or does not have images of at least two classes.
         """
         path = require_root(data.root, self.name, "an .npz archive")
         arrays = read_archive(path, _PLAIN, _MEDMNIST, optional=["classes"])
@@ -90,11 +87,7 @@ class SteeringNpz:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the frames of ``data.root``, split by stretches of time (``split_by_time``).
-
-        Raises:
-            InputError: an archive is missing or damaged, or does not have images and angles.
-        """
+        """Return the frames of ``data.root``, split by ``split_by_time``; InputError for a damaged archive."""
         path = require_root(data.root, self.name, "an .npz archive or a folder of them")
         archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         if not archives:

@@ -37,32 +37,24 @@ def partition(
 
     No image is in two silos, and every image is in one if any silo has its class. Silo sizes differ by at most one
     image for ``iid``, ``dirichlet``, ``major-class`` and ``district``, and among the silos that share classes for
-    ``approach``. The order inside a silo is random and independent of the class. With ``groups``, all this is true of
-    groups instead of images, except for the order.
+    ``approach``. The order inside a silo is random. Images with one number in ``groups``, all of one class, stay in one
+    silo; the rest is then true of groups. ``labels`` and ``groups`` have the shape (N,).
 
     - ``iid``: every silo gets equally many of each class, to within one image.
     - ``dirichlet``: each silo's class shares are drawn from a Dirichlet distribution (Hsu et al. 2019, "Measuring the
-      effects of non-identical data distribution") whose concentration is ``settings.alpha`` times the class's frequency
-      relative to the mean class, so ``alpha`` itself in a balanced set. Silos are filled in random order; once a class
-      is used up, the shares of the others are scaled up. ``alpha`` towards infinity gives IID; towards 0, one class per
-      silo, except at most (classes - 1) times where a class ran out.
-    - ``approach``: silo i belongs to direction i mod ``approaches``. Class c belongs to direction c mod ``approaches``,
-      and is divided IID among the silos of that direction. With more directions than classes, direction d has class d
-      mod classes and shares it with the other directions that have it.
-    - ``label-skew``: every silo has 1 + round((1 - u) (C - 1)) of the C classes, with u = ``settings.unseen_share``
-      (halves are rounded to even), and no image of the others. The numbers of silos per class differ by at most one, so
-      no class is left out if there are enough silos, and a class is divided evenly among its silos.
-    - ``major-class``: silo i has ``settings.major_share`` of its images from class i mod classes, the rest from all
-      others, as with ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643). If
-      some image would be left over, the number of silos with a given major class is in proportion to its images
-      (D'Hondt).
-    - ``district``: silo i belongs to district i mod ``districts``, and has ``settings.major_share`` of its images from
-      the classes of its district, to within two images, and the rest from all others, in proportion to what is left of
-      them; classes belong to districts as to directions. With a single district all classes are its own. Silos are as
-      large as the images allow with that share; images left over are in no silo.
-
-    ``labels`` are the classes of all training images, shape (N,). Images with one number in ``groups``, shape (N,), all
-    of one class, stay in one silo.
+      effects of non-identical data distribution") of concentration ``settings.alpha`` times the class's frequency
+      relative to the mean class. Silos are filled in random order; once a class is used up, the others' shares are
+      scaled up.
+    - ``approach``: silo i belongs to direction i mod ``approaches``, class c to direction c mod ``approaches``, and is
+      divided IID among its silos. With more directions than classes, direction d has class d mod classes.
+    - ``label-skew``: every silo has 1 + round((1 - u) (C - 1)) of the C classes, u = ``settings.unseen_share`` (halves
+      to even). The numbers of silos per class differ by at most one; a class is divided evenly among its silos.
+    - ``major-class``: silo i has ``settings.major_share`` of its images from class i mod classes, the rest as with
+      ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643). If some image
+      would be left over, silos are given major classes in proportion to their images (D'Hondt).
+    - ``district``: silo i belongs to district i mod ``districts``, classes likewise, and has ``settings.major_share``
+      of its images from its district's classes, to within two images, and the rest from all others, in proportion to
+      what is left of them. Silos are as large as the images allow with that share; images left over are in no silo.
 
     Raises:
         InputError: there are fewer images than the silos need, or the partition does not fit.
@@ -109,14 +101,8 @@ def partition_by_vehicle(
 ) -> list[Indices]:
     """Return the rows of the training images that each silo's vehicles saw, in random order.
 
-    Args:
-        train_silos: the silo of each image, a tensor of shape (N,), modulo ``silos``; None if the set has none.
-        silos: number of silos.
-        settings: the settings of the data.
-        generator: draws the order.
-
-    Raises:
-        InputError: the set has no such silos, or a silo has fewer images than ``min_images``, or none.
+    ``train_silos`` is the silo of each image, a tensor of shape (N,), modulo ``silos``. InputError if it is None, or a
+    silo has fewer images than ``min_images``, or none.
     """
     if train_silos is None:
         raise InputError(
@@ -337,17 +323,13 @@ def partition_steering(
     """Return the training frames in each silo, in random order; every frame is in exactly one silo.
 
     - ``iid``: frames at random, equally many to within one.
-    - ``drive``: with at least as many silos as drives, each silo has frames of one drive, drawn at random; otherwise
-      every drive is in one silo as a whole.
-    - ``block``: the same with blocks instead of drives, but a block is divided among silos in order of time, so that
-      each has consecutive frames.
-    - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between, drawn at random.
+    - ``drive``: with at least as many silos as drives, each silo has random frames of one drive; otherwise every drive
+      is in one silo as a whole. Sizes differ as little as possible, here and in the next two.
+    - ``block``: the same with blocks, but of a divided block each silo has consecutive frames.
+    - ``sign``: the same with the angles below -STRAIGHT, above STRAIGHT, and between.
     - ``vehicle``: see ``partition_by_vehicle``.
 
-    Drives, blocks and signs are divided so that the silos' sizes differ as little as possible.
-
-    Raises:
-        InputError: a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
+    InputError if a silo would get fewer frames than ``min_images`` (or none), or the partition needs classes.
     """
     kind, count = settings.partition, len(frames.train_angles)
     if kind == "vehicle":

@@ -87,12 +87,10 @@ class Road:
 
 
 def steering_angle(aside_m: Doubles) -> Doubles:
-    """Return the steering angle in [-1, 1], positive to the right, that leads to a point LOOK_AHEAD_M ahead.
+    """Return the steering angle in [-1, 1], right positive, to a point LOOK_AHEAD_M ahead and ``aside_m`` to the right.
 
     The arc through the point x to the right and z ahead has curvature 2 x / (x^2 + z^2) (Coulter 1992), and a car of
     wheelbase B follows curvature k with its front wheels at arctan(B k); FULL_LOCK_RAD is 1.
-
-    ``aside_m`` is the point's distance to the right of the car's axis (m).
     """
     curvature = 2 * aside_m / (np.square(aside_m) + LOOK_AHEAD_M**2)
     return np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD
@@ -147,10 +145,8 @@ class Course:
     Args:
         frames: number of frames N.
         step_m: distance that the car drives between two frames (m).
-        curvature: of the road every GRID_M from the first frame, positive to the right (1/m), shape (G,), reaching
-            VIEW_M beyond the last frame.
-        offset_m: of the car to the right of the middle of the road at the same places (m), shape (G,); its slope is the
-            car's heading error.
+        curvature: of the road every GRID_M to VIEW_M beyond the last frame, positive to the right (1/m), shape (G,).
+        offset_m: of the car right of the road's middle there (m), shape (G,); its slope is the heading error.
     """
 
     def __init__(self, *, frames: int, step_m: float, curvature: Doubles, offset_m: Doubles) -> None:
@@ -168,13 +164,11 @@ class Course:
         return along + self._heading_error_rad
 
     def middle_m(self, ahead_m: Doubles) -> Doubles:
-        """Return the distance of the middle of the road to the right of the camera's axis (m).
+        """Return the distance (m) of the road's middle right of the camera's axis, shape (N, R) as of ``ahead_m``.
 
-        At distance z ahead of a car at offset e to the right of the middle and turned to the right of the road by psi,
-        with curvature k (positive to the right), for small angles: x(z) = -e - psi z + integral from 0 to z of (z - t)
-        k(t) dt.
-
-        Distances have the shape (N, R) and are at most VIEW_M.
+        At distance z, up to VIEW_M, ahead of a car at offset e to the right of the middle and turned to the right of
+        the road by psi, with curvature k, for small angles: x(z) = -e - psi z + integral from 0 to z of (z - t) k(t)
+        dt.
         """
         here = self.position_m[:, None]
         bend = (

@@ -49,10 +49,8 @@ class ImageSet:
         class_names: label texts, in order of the class index.
         mean: mean of each channel over the training images scaled to [0, 1].
         std: standard deviation of each channel over the same.
-        train_groups: training images with one number go to one silo, such as frames of one physical sign, all of one
-            class; int64, shape (N,). None without groups.
-        train_names: a name of each training image that does not depend on random draws, such as its file; empty to use
-            its number.
+        train_groups: training images of one number, all of one class, go to one silo; int64, shape (N,). None without.
+        train_names: a name of each training image that does not depend on random draws, or empty to use its number.
         test_names: likewise of the test images.
         train_silos: the silo of each training image, for ``data.partition = "vehicle"``; None if the set has none.
         train_speeds_mps: the speed (m/s) at which each training image was taken, which alone blurs it; None if the
@@ -100,13 +98,9 @@ def require_images(images: Tensor, channels: int) -> None:
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    """Return mean and standard deviation of each channel of images scaled to [0, 1].
+    """Return mean and standard deviation of each channel of uint8 images (N, 3, H, W), N >= 1, scaled to [0, 1].
 
-    Exact in integers up to the last division, so the same on every machine. Images are uint8 of shape (N, 3, H, W), N
-    >= 1.
-
-    Raises:
-        InputError: a channel is constant, so it cannot be normalised.
+    Exact in integers up to the last division, so the same on every machine. InputError if a channel is constant.
     """
     require_images(images, 3)
     means: list[float] = []
@@ -128,18 +122,16 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tupl
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SteeringSet:
-    """Training and test frames with their steering angles, on the CPU.
+    """Training and test frames with their steering angles, on the CPU; arguments not listed are as of ``ImageSet``.
 
-    Test frames are whole drives, or stretches of time with a gap before and after them, so that no test frame is a
-    close neighbour of a training frame.
+    Test frames are whole drives, or stretches of time with a gap before and after, so that none is a close neighbour of
+    a training frame.
 
     Args:
-        name: name of the set, as in ``data.name``.
         train: training frames, uint8, shape (N, 1, H, W).
         train_angles: their steering angles in [-1, 1], left negative, float32, shape (N,).
         train_drives: the drive of each frame, int64, shape (N,).
-        train_blocks: the stretch of time of each frame, int64, shape (N,); a block belongs to one drive, and its frames
-            are consecutive.
+        train_blocks: the stretch of time of each frame, int64, shape (N,); a block is consecutive frames of one drive.
         test: frames that no silo has, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
         train_silos: as of ``ImageSet``.
@@ -182,12 +174,10 @@ def classed_set(
     train_groups: NDArray[np.int64] | None = None,
     **more: Any,
 ) -> ImageSet:
-    """Return the set of images, shape (N, 3, P, P), and their classes, shape (N,), with its channels' statistics.
+    """Return the set of images (N, 3, P, P) and classes (N,), with its channels' statistics; see ``ImageSet``.
 
-    ``root`` is the set's folder, for messages; the other arguments are those of ``ImageSet``.
-
-    Raises:
-        InputError: the training images have fewer than two classes or a constant channel, or there are no test images.
+    InputError, which names ``root``, if the training images have fewer than two classes or a constant channel, or there
+    are no test images.
     """
     present = [class_names[label] for label in np.unique(train[1])]
     if len(present) < 2:

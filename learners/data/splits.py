@@ -36,12 +36,8 @@ def split_by_time(
 
     Each drive is cut into blocks of nearly equal length. The test set is made of random blocks, as many as come closest
     to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_of`` to a test
-    block are in neither, so that no test frame is a neighbour of a training frame.
-
-    ``drives`` is the drive of each frame, in order of time, each drive in one piece, shape (N,).
-
-    Raises:
-        InputError: there are too few frames to hold any out.
+    block are in neither. ``drives`` is the drive of each frame in order of time, each in one piece, shape (N,).
+    InputError if there are too few frames to hold any out.
     """
     frames = len(drives)
     lengths = np.diff(np.flatnonzero(np.diff(drives, prepend=-1, append=-1)))
@@ -67,13 +63,9 @@ def split_by_time(
 
 
 def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return training and test images, each in random order.
+    """Return training and test images, each in random order; InputError if no class has two.
 
-    Of every class ``share`` is held out, rounded, but at least one image and not all; a class of one image stays in
-    training.
-
-    Raises:
-        InputError: no class has two images.
+    Of every class ``share`` is held out, rounded, but at least one image and not all.
     """
     order = generator.permutation(len(labels))
     is_test = np.zeros(len(labels), dtype=bool)
@@ -87,11 +79,7 @@ def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random
 
 
 def take_first(train: Indices, test: Indices, data: DataSettings) -> tuple[Indices, Indices]:
-    """Return the first ``data.train_images`` and ``data.test_images`` of training and test images; 0 takes all.
-
-    Raises:
-        InputError: there are fewer; it names setting and set.
-    """
+    """Return the first ``data.train_images`` and ``data.test_images``, 0 for all; InputError if there are fewer."""
     for indices, key, count in (
         (train, "data.train_images", data.train_images),
         (test, "data.test_images", data.test_images),

@@ -46,13 +46,9 @@ class Cifar10:
     needs: ClassVar[tuple[str, ...]] = ("data.root", "data.download")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
-        """Return CIFAR-10 read from ``data.root``.
+        """Return CIFAR-10 read from ``data.root``; errors as ``of_torchvision``.
 
-        ``data.train_images`` and ``data.test_images`` above 0 keep the first images in file order, whose classes are
-        mixed. The normalisation constants are those of the kept training images.
-
-        Raises:
-            InputError, RunError: see ``of_torchvision``.
+        ``data.train_images`` and ``data.test_images`` above 0 keep the first in file order, whose classes are mixed.
         """
         train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
         kept, tested = take_first(np.arange(len(train)), np.arange(len(test)), data)
@@ -86,13 +82,9 @@ class Gtsrb:
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return GTSRB read from ``data.root``, in random order, resized to 32 x 32 or ``data.image_px``.
 
-        The layout is Kaggle's if there is a ``Train.csv``, otherwise torchvision's.
-
-        If an image of a sign is also among the test images, byte for byte, all frames of that sign are removed from the
-        training images. The test images are those of the benchmark.
-
-        Raises:
-            InputError: see ``of_torchvision``, as for the RunError; or an image is not named as in GTSRB.
+        The layout is Kaggle's if there is a ``Train.csv``, otherwise torchvision's. If an image of a sign is also among
+        the test images, byte for byte, all frames of that sign are removed from the training images. Errors as
+        ``of_torchvision``, and InputError if an image is not named as in GTSRB.
         """
         folder = Path(data.root)
         if data.root and (folder / "Train.csv").is_file():
@@ -190,9 +182,7 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
     """Return a data set object of torchvision's below ``data.root``, downloaded if ``data.download``.
 
-    Raises:
-        InputError: the root is not given or missing, or its files are missing or damaged.
-        RunError: the download fails.
+    InputError if the root or its files are missing or damaged; RunError if the download fails.
     """
     what = "the folder of its files, into which --data-download fetches them"
     root = require_root(data.root, data.name, what, folder=True)

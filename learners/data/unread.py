@@ -30,12 +30,9 @@ FILES = ("cifar10", "gtsrb", "npz", "folder", "steering-npz", "driving-log")
 
 
 def unread(data: DataSettings, needs: str) -> ImageSet | SteeringSet:
-    """Return the stand-in for one of ``FILES`` whose ``data.root`` is empty, or for a set of traffic not yet recorded.
+    """Return the stand-in for one of ``FILES`` without ``data.root``, or for a set of traffic not yet recorded.
 
-    ``needs`` is "classes" or "steering angles".
-
-    Raises:
-        InputError: more images are asked for than the set has.
+    ``needs`` is "classes" or "steering angles". InputError if more images are asked for than the set has.
     """
     return _images(data) if needs == "classes" else _frames(data)
 

@@ -204,11 +204,7 @@ class ResNet8(Convolutional):
 
 
 def create_resnet8(image_shape: tuple[int, int, int], *, seed: int) -> ResNet8:
-    """Return a new network on the CPU with weights that depend only on ``image_shape`` and ``seed``.
-
-    Raises:
-        InputError: see ``ResNet8``.
-    """
+    """Return a new network on the CPU whose weights depend only on shape and seed; InputError as ``ResNet8``."""
     return build_seeded(lambda: ResNet8(image_shape), seed=seed)
 
 
@@ -221,13 +217,7 @@ def _resnet8_side(pixels: int) -> int:
 
 
 def require_encoder(name: str) -> None:
-    """Refuse an unknown encoder.
-
-    A class given as ``path/to/file.py:Class`` passes; it is checked when it is built.
-
-    Raises:
-        InputError: lists the known encoders.
-    """
+    """Refuse (InputError) an unknown encoder; ``path/to/file.py:Class`` passes, and is checked when it is built."""
     if not is_class(name) and name not in ENCODERS.names():
         raise unknown_name("encoder", name, ENCODERS.names(), where="learning.encoder")
 
@@ -236,11 +226,8 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
     """Return a new encoder on the CPU whose weights depend only on ``name``, ``settings`` and ``seed``.
 
     See ``build_seeded`` for their distribution; an encoder of a file draws its weights itself (``seed_and_build``).
-    ``settings`` is an instance of the encoder's class, whose fields are its settings; None for the defaults.
-
-    Raises:
-        InputError: there is no encoder of that name.
-        RunError: a plug-in's encoder fails, or returns something else.
+    ``settings`` is an instance of the encoder's class; None for the defaults. InputError if there is no such encoder;
+    RunError if a plug-in's fails, or returns something else.
     """
     return _build_from_plugin(name, settings, seed, Encoder)
 
@@ -296,10 +283,7 @@ def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
 
 
 def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
-    """Return the network of ``build``, on the CPU, with the weights that its modules draw for themselves.
-
-    They draw from the global generators, which are seeded for it and restored afterwards.
-    """
+    """Return ``build``'s network, on the CPU, with weights that its modules draw from seeded global generators."""
     with seeded_globally(seed):
         return build()
 
@@ -307,10 +291,7 @@ def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
 def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn.Module:
     """Return the network that a record names, without weights: its tensors take no memory until they are loaded.
 
-    ``encoder`` is the record's encoder with its settings, if it does not come with vnetsim.
-
-    Raises:
-        InputError: vnetsim has no network of that name.
+    ``encoder`` is the record's, if it does not come with vnetsim. InputError if vnetsim has no network of that name.
     """
     own = None if encoder is None else encoder.build()
     with torch.device("meta"):
@@ -335,10 +316,9 @@ def channels_last(images: Tensor) -> Tensor:
 
 
 def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return the floating-point operations of one image's forward pass.
+    """Return the floating-point operations of one image's forward pass: two per multiply-add, with real shapes.
 
-    Counts convolutions and linear layers, two operations per multiply-add, with the shapes of a real pass;
-    normalisation and activations are not counted.
+    Counts convolutions and linear layers, not normalisation and activations.
     """
     # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
     seen = layer_shapes(encoder, image_shape)

@@ -11,10 +11,9 @@ Layer = nn.Conv2d | nn.Linear
 
 
 def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
-    """Return every convolution and linear layer of one image's forward pass, with input and output shapes.
+    """Return every convolution and linear layer of an image's forward pass, in order, with input and output shapes.
 
-    ``image_shape`` is (C, H, W). The order is that of the pass; the network's mode, training or evaluation, is
-    restored.
+    ``image_shape`` is (C, H, W); the network's mode, training or evaluation, is restored.
     """
     seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
@@ -71,8 +70,7 @@ class Convolutional(nn.Module):
 def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
     """Set the training precision of all convolutional parts of a network, as ``learning.precision`` names it.
 
-    Raises:
-        InputError: the images are so small that gradients would be wrong.
+    InputError if the images are so small that gradients would be wrong.
     """
     if name != "float32" and _strides_over_one_pixel(network, image_shape):
         raise InputError(

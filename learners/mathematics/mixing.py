@@ -25,10 +25,8 @@ Graph = NDArray[np.bool_]
 def metropolis_hastings(received: Graph) -> Matrix:
     """Return Metropolis-Hastings weights on an undirected graph (Xiao and Boyd 2004): doubly stochastic, symmetric.
 
-    A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii the rest to 1. A vehicle
-    without a neighbour keeps its model. The complete graph gives 1 / N everywhere.
-
-    ``received`` is symmetric, shape (N, N).
+    A_ij = 1 / (1 + max(d_i, d_j)) between neighbours, d the number of neighbours, and A_ii the rest to 1: 1 for a
+    vehicle without neighbour; 1 / N everywhere on the complete graph. ``received`` is symmetric, shape (N, N).
     """
     received = _without_diagonal(received)
     degrees = received.sum(axis=1)
@@ -38,15 +36,13 @@ def metropolis_hastings(received: Graph) -> Matrix:
 
 
 def half_received(received: Graph) -> Matrix:
-    """Return the matrix by which each vehicle (row) keeps half of its model and takes half from those it received.
+    """Return the matrix by which each vehicle keeps half of its model and takes half from those that it received.
 
-    Row i has 1/2 at i and shares the other half equally among the columns j with ``received[i, j]``.
+    Row i has 1/2 at i and shares the other half equally among the columns j with ``received[i, j]``, shape (N, N).
 
     On a directed ring this is (I + P) / 2, doubly stochastic, P the permutation to the previous vehicle; its second
-    largest eigenvalue has the modulus cos(pi / N). A vehicle that received nothing keeps its model; then rows still sum
-    to 1 but columns do not, and the mean of the models changes.
-
-    ``received`` has the shape (N, N) and need not be symmetric.
+    largest eigenvalue has the modulus cos(pi / N). A vehicle that received nothing keeps its model; then columns do not
+    sum to 1, and the mean of the models changes.
     """
     received = _without_diagonal(received)
     count = received.sum(axis=1, keepdims=True)
@@ -61,9 +57,8 @@ def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[st
 
 
 def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collection[str]) -> float:
-    """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0.
+    """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0. Waits once.
 
-    It waits for the device once.
     MIDDLE mixes models on board by it: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643.
     """
     pairs = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
@@ -77,11 +72,9 @@ def mix_on_board(
 ) -> dict[str, Tensor]:
     """Return (w + u w_n) / (1 + u) with u = U(w_n, w): the vehicle's model w_n mixed with that of the RSU it enters.
 
-    Identical models come back bit for bit; if the cosine is not above 0, the result is w. Statistics of BatchNorm are
-    mixed likewise, counters rounded.
-
-    ``own`` is w_n, with at least the names of ``other``, w; u is over those of the tensors ``parameters`` that both
-    have.
+    Identical models come back bit for bit; if the cosine is not above 0, the result is w. BatchNorm's statistics are
+    mixed likewise, counters rounded. ``own``, w_n, has at least the names of ``other``, w; u is over their
+    ``parameters``.
     """
     shared = [name for name in parameters if name in other]
     mine = {name: own[name] for name in other}

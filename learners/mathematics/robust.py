@@ -90,8 +90,7 @@ class AveragingSettings:
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
     """Return the weights that the rule begins with; see ``weigh_by_distance`` for those that are recorded.
 
-    With ``mean`` they are unchanged; the robust rules and ``dp`` count all positive weights equally. If all are 0, they
-    stay 0.
+    With ``mean`` they are unchanged; the robust rules and ``dp`` count all positive weights equally.
     """
     if settings.aggregation == "mean" and settings.dp.clip == 0:
         return weights
@@ -103,20 +102,16 @@ def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
 def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, settings: AveragingSettings) -> Weights:
     """Return the weights of the uploads by their distances; unchanged for rules without.
 
-    Distances are Euclidean, over all floating-point tensors. Their order changes no more than rounding.
+    Distances are Euclidean, over all floating-point tensors. Their order changes no more than rounding. ``weights`` are
+    of ``used_weights``; uploads of weight 0 keep it.
 
     ``krum`` (Blanchard et al. 2017) scores each of n uploads by the sum of squared distances to its n - f - 2 nearest,
     f = ``trim`` n rounded up, and takes the lowest score; ``multi-krum`` takes the n - f lowest. Equal scores count
-    alike, so of three uploads it is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2, and
-    less than three uploads count equally.
+    alike, so of three uploads it is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2, and less
+    than three uploads count equally.
 
     ``geometric-median`` (RFA, Pillutla et al. 2022) has weights proportional to 1 / max(1e-6, distance to the median),
     by Weiszfeld's iteration from the coordinate-wise median, all uploads counting alike.
-
-    Args:
-        states: the uploads.
-        weights: of ``used_weights``; uploads of weight 0 keep it.
-        settings: the rule.
     """
     places = np.flatnonzero(weights).tolist()
     used = [states[place] for place in places]
@@ -177,19 +172,13 @@ def combine(
 ) -> dict[str, Tensor]:
     """Return one model of the uploads' states; identical states come back bit for bit with every rule.
 
-    ``weights`` are those of ``weigh_by_distance``. With ``median`` and ``trimmed-mean`` only whether they are positive
-    counts; all other rules are the weighted mean.
+    ``weights`` are those of ``weigh_by_distance``; for ``median`` and ``trimmed-mean`` only whether they are positive
+    counts, all other rules are the weighted mean. These two are coordinate-wise (Yin et al. 2018, Definitions 1 and 2;
+    for an even number the mean of the two middle values): less than half of the uploads, or than the trimmed share, can
+    move no coordinate beyond the range of the others, and the order does not change a bit.
 
-    ``median`` is the coordinate-wise median, the mean of the two middle values for an even number, and ``trimmed-mean``
-    the coordinate-wise trimmed mean, both of Yin et al. (2018), Definitions 1 and 2. Less than half of the uploads, or
-    less than the trimmed share, can move no coordinate beyond the range of the others. The order of the uploads does
-    not change a bit of these two.
-
-    All tensors are treated alike, BatchNorm statistics included, since they too affect the model. A running variance
-    stays at least 0. Integer tensors get the rounded result.
-
-    Raises:
-        ValueError: no weight is positive; or as ``weighted_mean``.
+    All tensors are treated alike, BatchNorm statistics included; a running variance stays at least 0. Integer tensors
+    get the rounded result. ValueError if no weight is positive, or as ``weighted_mean``.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)
@@ -205,13 +194,8 @@ def combine(
 def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: AveragingSettings) -> Mapping[str, Tensor]:
     """Return the upload, moved towards ``base`` until their distance is at most ``clip_norm``; 0 clips nothing.
 
-    So it can change a mean by at most its weight times ``clip_norm``. Integer tensors stay as they are, and so does an
-    upload whose distance is NaN.
-
-    Args:
-        state: the upload.
-        base: the model that the vehicle started from, with at least the same names.
-        settings: the largest distance.
+    So it can change a mean by at most its weight times ``clip_norm``. Integer tensors stay, and so does an upload whose
+    distance is NaN. ``base``, the model that the vehicle started from, has at least the same names.
     """
     if settings.clip_norm == 0:
         return state

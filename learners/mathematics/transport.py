@@ -47,16 +47,9 @@ STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
 def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[Tensor, Tensor]:
     """Return the values of transport problems, shape (...), and their plans, shape (..., n, m), in float64.
 
-    Neither has a gradient. The value of a problem with an entry that is not finite is NaN.
-
-    Args:
-        cost: c >= 0 of the order of 1, as costs of cosines are, shape (..., n, m); meant for n, m <= 64.
-        a: row sums >= 0 of total 1, shape (..., n).
-        b: column sums >= 0 of total 1, shape (..., m).
-        solver: ``pot``, ``interior-point``, or ``auto``; see ``resolve_solver``.
-
-    Raises:
-        RunError: a problem was not solved to the tolerance.
+    Costs c >= 0 are of the order of 1, shape (..., n, m), meant for n, m <= 64; row sums a >= 0, shape (..., n), and
+    column sums b >= 0, shape (..., m), have total 1. Nothing has a gradient. The value of a problem with an entry that
+    is not finite is NaN. RunError if a problem was not solved to the tolerance.
     """
     cost, a, b = cost.double(), a.double(), b.double()
     problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
@@ -75,10 +68,8 @@ def resolve_solver(solver: Solver, device: torch.device) -> Solver:
 def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return costs and marginals of the problem whose value is 1 - EMD of two sets of features (FedEFM, Eq. 3).
 
-    The costs are c_pq = 1 - cos(u_p, v_q), in float64; a feature of zero norm has cost 1. The paper does not give the
-    marginals; see ``marginals``.
-
-    Shapes are (..., n, C) and (..., m, C).
+    The costs are c_pq = 1 - cos(u_p, v_q), in float64; a feature of zero norm has cost 1. Shapes are (..., n, C) and
+    (..., m, C). The paper does not give the marginals; see ``marginals``.
     """
     u, v = u.double(), v.double()
     return 1 - _unit(u) @ _unit(v).mT, marginals(u, v), marginals(v, u)
@@ -87,14 +78,8 @@ def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
     """Return the earth mover's similarity of two networks' dense features (FedEFM, Eq. 3), mean over the images.
 
-    Args:
-        u: dense features of one network, shape (N, C, H, W).
-        v: dense features of J networks for the same images, shape (J, N, C, H, W).
-        solver: see ``solve``.
-
-    Returns:
-        A value in [-1, 1] for each of the J networks, float64, shape (J,); 1 for equal features of every image, NaN if
-        a feature is not finite.
+    ``u`` are one network's, shape (N, C, H, W), ``v`` those of J networks for the same images, shape (J, N, C, H, W).
+    The result is in [-1, 1], float64, shape (J,): 1 for equal features of every image, NaN if a feature is not finite.
     """
     cost, a, b = dense_problem(u, v)
     return 1 - solve(cost, a, b, solver)[0].mean(dim=1)
@@ -132,10 +117,8 @@ def _positions(dense: Tensor) -> Tensor:
 def marginals(u: Tensor, v: Tensor) -> Tensor:
     """Return DeepEMD's weights of the positions of ``u``: relu(u_p . mean_q v_q) + 1e-3, scaled to total 1.
 
-    Positions similar to the other set's mean feature get more weight; if none is, all weights are equal (Zhang et al.,
-    CVPR 2020).
-
-    Shapes are (..., n, C) and (..., m, C).
+    If no position is similar to the other set's mean, all weights are equal (Zhang et al., CVPR 2020). Shapes are (...,
+    n, C) and (..., m, C).
     """
     weight = (u @ v.mean(dim=-2)[..., None])[..., 0].relu() + FLOOR
     return weight / weight.sum(dim=-1, keepdim=True)

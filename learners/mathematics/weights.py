@@ -38,8 +38,7 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
     """Return FLSimCo's aggregation weights w_n = (S - L_n) / ((N - 1) S), Eq. 11, with S = sum of L.
 
     ``levels_px`` are finite and at least 0. A common factor cancels, so the camera matters only where it differs
-    between vehicles. Every weight lies in [0, 1 / (N - 1)]. The weights are equal where Eq. 11 gives 0 / 0: N = 1 or S
-    = 0.
+    between vehicles. Weights are in [0, 1 / (N - 1)], and equal where Eq. 11 gives 0 / 0: N = 1 or S = 0.
     """
     count, total = len(levels_px), math.fsum(levels_px)
     if count < 2 or total == 0:
@@ -50,10 +49,7 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
 
 
 def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights:
-    """Return equal weights for the vehicles at or below ``limit_mps`` and 0 for the others (FLSimCo's baseline).
-
-    If every vehicle is above the limit, all weights are 0, which means: keep the global model.
-    """
+    """Return equal weights at or below ``limit_mps`` and 0 above (FLSimCo's baseline); all 0 to keep the model."""
     kept = np.asarray(speeds_mps, dtype=np.float64) <= limit_mps
     weights: Weights = kept / kept.sum() if kept.any() else np.zeros(len(kept))
     return weights
@@ -63,13 +59,8 @@ def weighted_mean(states: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     """Return the weighted mean of model states, including BatchNorm statistics and counters.
 
     It is a running mean in float64, m <- m + (w_n / W_n)(x_n - m) with W_n the sum of the weights so far, so identical
-    models come back bit for bit with any weights. The order of the states changes the result only within the rounding
-    of float64. Integer tensors get the mean rounded to the nearest.
-
-    Args:
-        states: tensors by name, the same names and shapes in each.
-        weights: one weight >= 0 per state, at least one positive; they need not sum to 1. States of weight 0 are not
-            read.
+    models come back bit for bit with any weights; the order of the states changes only float64's rounding. Integer
+    tensors are rounded. Weights need not sum to 1; states of weight 0 are not read.
 
     Raises:
         ValueError: names, shapes or counts differ, a weight is negative or not finite, or no weight is positive.
@@ -100,11 +91,7 @@ class RunningMean:
         self._total = 0.0
 
     def add(self, state: Mapping[str, Tensor], weight: float) -> None:
-        """Add the next state; a state of weight 0 is not read.
-
-        Raises:
-            ValueError: its tensors differ from the first state's, or its weight is negative or not finite.
-        """
+        """Add the next state; one of weight 0 is not read. ValueError for other tensors, or a bad weight."""
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"weights must be finite and at least 0, got {weight}")
         if weight == 0:

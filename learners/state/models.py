@@ -77,8 +77,8 @@ class Models:
     def state_dict(self) -> dict[str, Tensor]:
         """Return ``model.*``, ``snapshot.V.*`` for older versions V, and ``round``, as independent tensors on the CPU.
 
-        Tensors that are not part of the model have no ``model.`` in their name; see ``named`` for other aggregators.
-        Unchanged aggregators return the same tensor objects again.
+        Tensors not of the model have no ``model.`` in their name; see ``named`` for other aggregators. Unchanged
+        aggregators return the same tensor objects again.
         """
         for aggregator in self._kept.keys() - self._saved.keys():
             self._saved[aggregator] = self._tensors(aggregator)
@@ -96,13 +96,9 @@ class Models:
         return tensors
 
     def load_state_dict(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore what ``state_dict`` returned, on the device of the present models.
+        """Restore what ``state_dict`` returned, given by aggregator with plain names, on the models' device.
 
-        ``tensors`` are those of each aggregator, with plain names; see ``by_aggregator``.
-
-        Raises:
-            KeyError: a model lacks its version.
-            ValueError: a model has other tensors than the present ones.
+        KeyError if a model lacks its version, ValueError if it has other tensors than the present ones.
         """
         self._kept = {aggregator: self._restore(own) for aggregator, own in tensors.items()}
         self._saved = {}
@@ -133,11 +129,7 @@ def named(name: str, aggregator: str) -> str:
 
 
 def by_aggregator(tensors: Mapping[str, Tensor], aggregators: Collection[str]) -> dict[str, dict[str, Tensor]]:
-    """Return each aggregator's tensors with their plain names: the inverse of ``named``.
-
-    Raises:
-        ValueError: a tensor belongs to none of them.
-    """
+    """Return each aggregator's tensors with plain names, the inverse of ``named``; ValueError for a tensor of none."""
     found: dict[str, dict[str, Tensor]] = {name: {} for name in aggregators}
     for key, tensor in tensors.items():
         # one aggregator's name may be a prefix of another's

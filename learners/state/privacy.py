@@ -17,17 +17,11 @@ from vnetsim.random_streams import Streams
 class PrivateMean:
     """The Gaussian mechanism on clipped changes: DP-FedAvg (McMahan et al. 2018) with a fixed denominator.
 
-    In the equation D_n is the change of upload n from the model that its vehicle downloaded::
+    In the equation D_n is the change of upload n from the model that its vehicle downloaded, S and z are ``settings``,
+    and m = ``uploads`` does not depend on who came. x <- x + (1 / m) (sum_n D_n min(1, S / norm(D_n)) + N(0, (z S)^2)).
 
-        x <- x + (1 / m) (sum_n D_n min(1, S / norm(D_n)) + N(0, (z S)^2))
-
-    An upload changes the sum by at most S. BatchNorm statistics are sent, and so clipped and noised like parameters;
-    variances stay at least 0. Counters, which follow from numbers of steps, are averaged.
-
-    Args:
-        settings: S and z.
-        uploads: m, a number that does not depend on who came.
-        streams: of the learner. The noise of a model depends on its aggregator and version only.
+    An upload changes the sum by at most S. BatchNorm statistics are clipped and noised like parameters; variances stay
+    at least 0; counters are averaged. The noise of a model depends on its aggregator and version only.
     """
 
     settings: PrivacySettings
@@ -41,7 +35,7 @@ class PrivateMean:
         present: Mapping[str, Tensor],
         newest: ModelKey,
     ) -> dict[str, Tensor]:
-        """Return the next version of the model ``present``, which is ``newest``, without tensors that no upload has.
+        """Return the next version of ``present``, the model ``newest``, without tensors that no upload has.
 
         ``bases`` are the models that the uploads started from.
         """

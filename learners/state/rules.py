@@ -19,23 +19,15 @@ NOT_FINITE = "has values that are not finite"
 
 
 def rule_of(context: LearnerContext) -> AggregationRule:
-    """Return the rule that ``aggregation.name`` names, with the settings of the table ``aggregation``.
-
-    Raises:
-        InputError: there is none of that name.
-        RunError: it cannot be created.
-    """
+    """Return the rule that ``aggregation.name`` names; InputError if there is none, RunError if it cannot be made."""
     rule: AggregationRule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
     return rule
 
 
 def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: str) -> None:
-    """Refuse an aggregation rule, or several aggregators: the learner's neighbours mix models, and no RSU averages.
+    """Refuse (InputError) an aggregation rule or several aggregators: neighbours mix models, and no RSU averages.
 
     ``setting`` and ``learner`` are only named in the message.
-
-    Raises:
-        InputError: either was asked for.
     """
     why = f"an RSU that averages, and the neighbours of {learner} mix their models ({setting})"
     if context.rule != SYNC:
@@ -47,10 +39,8 @@ def refuse_what_needs_averaging(context: LearnerContext, learner: str, setting: 
 def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], *, name: str, when: str) -> list[float]:
     """Return a rule's weights of the uploads, scaled to the sum 1 or all 0, after a check of its result ``made``.
 
-    ``sent`` are the uploads' tensors, whose names the model must have; ``name`` and ``when`` are for messages.
-
-    Raises:
-        RunError: the rule's result is invalid; names rule, round and tensor. NotFiniteError if a value is not finite.
+    ``sent`` are the uploads' tensors, whose names the model must have; ``name`` and ``when`` are for messages. RunError
+    if the result is invalid, NotFiniteError if a value is not finite.
     """
     problem = f"it returned a {type(made).__name__}, expected a NextModel"
     if isinstance(made, NextModel):

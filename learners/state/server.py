@@ -35,13 +35,9 @@ def equally(participants: Sequence[Participant]) -> Weights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Folded:
-    """The result of aggregating a round's updates.
+    """The result of aggregating a round's updates: weight of each in the model, in order, and the next version.
 
-    Args:
-        weights: weight of each update in the model, in the order of the updates.
-        state: the next version of the model.
-        exchanges: value of each completed exchange, by the vehicle ids of sender and receiver.
-        metrics: metrics of the round by name.
+    ``exchanges`` has the value of each completed exchange, by the vehicle ids of sender and receiver.
     """
 
     weights: Weights
@@ -159,10 +155,7 @@ class Server:
         """Return weights divided by each participant's ``chance``, scaled to the sum 1, and how far to go to the mean.
 
         This is their sum before scaling times ``step``. If all chances are 1, the weights are not changed and the sum
-        is 1; weights that are all 0 stay 0.
-
-        Raises:
-            RunError: a chance is not 1, and the uploads are not averaged by weight.
+        is 1; weights that are all 0 stay 0. RunError if a chance is not 1, and the uploads are not averaged by weight.
         """
         weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
         if (chances == 1).all():
@@ -184,12 +177,8 @@ class Server:
         """Return the next state of an aggregator's newest model, which is not changed; the caller stores it.
 
         Tensors of an update that the model lacks are not averaged. Tensors that no upload has, and the whole model if
-        no upload has a positive weight, stay as they are. The rule's memory is stored here.
-
-        Raises:
-            ValueError: some updates were averaged on arrival, and these are not all of them; or ``beside`` returned a
-                tensor that the state lacks or has in another shape.
-            RunError: the aggregation rule failed, or returned no valid model.
+        no upload has a positive weight, stay. The rule's memory is stored here. ValueError if only some of the updates
+        averaged on arrival are given, or ``beside`` returned a tensor that does not fit; RunError if the rule failed.
         """
         version, present = self.models.versions(into)[-1], self.models.newest(into)
         weights, total = self.divided([update.participant for update in updates])

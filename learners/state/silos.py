@@ -41,11 +41,7 @@ class SiloState:
 
 
 class SiloStates:
-    """The states of the silos that took part so far; other silos take no memory.
-
-    Args:
-        own: whether silos keep state between their local trainings.
-    """
+    """The states of the silos that took part so far; ``own``: whether silos keep state between their trainings."""
 
     def __init__(self, *, own: bool = False) -> None:
         self.own = own

@@ -96,18 +96,10 @@ def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def knn_predict(queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int, temperature: float) -> Tensor:
-    """Return the labels that the nearest neighbours vote for, shape (Q,).
+    """Return the labels, int64 in [0, classes), that the nearest neighbours of ``queries`` (Q, D) vote for, shape (Q,).
 
-    Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature) (Wu et
-    al. 2018, section 3.4). Of equal votes the lowest label wins.
-
-    Args:
-        queries: features (Q, D); a zero vector is equally far from all.
-        bank: labelled features (M, D), M >= 1.
-        labels: their labels (M,), int64 in [0, classes).
-        classes: number of labels.
-        k: neighbours that vote; all of the bank if it is smaller.
-        temperature: > 0; the smaller, the more weight the nearest have.
+    Each of the ``k`` most similar features of the bank (M, D), of all if it is smaller, votes for its label with weight
+    exp(cosine / temperature) (Wu et al. 2018, section 3.4). Of equal votes the lowest label wins.
     """
     k = min(k, len(bank))
     bank = normalize(bank, dim=1)
@@ -127,10 +119,8 @@ def fit_linear_probe(features: Tensor, labels: Tensor, *, classes: int) -> tuple
     """Return weights (D, classes) and biases (classes,) of the multinomial logistic regression.
 
     They minimise the mean cross-entropy plus PENALTY / 2 times the squared weights (not the biases): a strictly convex
-    problem in the weights, solved by L-BFGS from zero, so the result depends only on the data. Sums over images are
-    computed on the features' device, the solver's steps on the CPU.
-
-    Features are float64 (M, D), labels int64 (M,) in [0, classes).
+    problem in the weights, solved by L-BFGS from zero, so the result depends only on the data. Sums over images are on
+    the features' device, the solver's steps on the CPU. Features are float64 (M, D), labels int64 (M,) in [0, classes).
     """
     from scipy.optimize import minimize  # noqa: PLC0415  scipy.optimize is slow to import and used once a run
 

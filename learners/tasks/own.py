@@ -138,11 +138,7 @@ class OwnTask(Task):
     @final
     @torch.inference_mode()
     def evaluate(self, state: State, *, final: bool) -> Mapping[str, float]:  # noqa: ARG002  all is due every time
-        """Return ``measure`` of a model on the test images; ``final`` changes nothing.
-
-        Raises:
-            InputError: ``measure`` returned a name that ``metrics`` lacks.
-        """
+        """Return ``measure`` of a model on the test images; InputError for a name that ``metrics`` lacks."""
         self.network.load_state_dict(state)
         self.network.eval()
         found = self.measure(forward_all(self.network, self._test), self._test_targets)

@@ -201,8 +201,7 @@ class Task(ABC):
     def round_learning_rate(self, version: int, participants: Sequence[Participant]) -> dict[str, float]:
         """Return ``learning_rate`` of vehicles that start from the model ``version``.
 
-        In a run that ends by time, this is the step size of the participant that started last; empty without
-        participants.
+        In a run that ends by time, this is that of the participant that started last; empty without participants.
         """
         experiment = self._context.experiment
         if experiment.rounds is not None and experiment.time_s is None:
@@ -242,14 +241,11 @@ class Task(ABC):
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
         shipped: bool = False,
     ) -> Program:
-        """Return the local training of a network on the silos' images.
+        """Return the local training of a network, by default the task's, on the silos' images.
 
-        Args:
-            step: loss and metrics of a step; its batch is the result of ``prepare``.
-            network: the network to train; by default the task's.
-            optimizer: see ``Program``; by default the task's.
-            shipped: whether ``step`` is a learner's own or has the task's loss, so that it depends on settings, network
-                and ``constants`` alone.
+        ``step`` returns loss and metrics of a batch of ``prepare``. ``optimizer``: see ``Program``; by default the
+        task's. ``shipped``: whether ``step`` is a learner's own or has the task's loss, so that it depends on settings,
+        network and ``constants`` alone.
         """
         network = network or self.network
 
@@ -450,10 +446,9 @@ def _blurred(images: Tensor, kernel_px: Tensor) -> NDArray[np.uint8]:
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
-    """Return the set of images with classes that ``data.name`` names, and the rows of its training images in each silo.
+    """Return the set of images with classes that ``data.name`` names, and each silo's rows of its training images.
 
-    Raises:
-        InputError: the set has no classes or cannot be read, or its images do not fit the silos.
+    InputError if the set has no classes or cannot be read, or its images do not fit the silos.
     """
     given = context.experiment
     data = load_images(
