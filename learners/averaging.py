@@ -81,10 +81,7 @@ def averaging_server(
 
     return Server(
         Models(
-            initial,
-            max_staleness=context.max_staleness,
-            not_of_model=not_of_model,
-            aggregators=context.aggregators,
+            initial, max_staleness=context.max_staleness, not_of_model=not_of_model, aggregators=context.aggregators
         ),
         settings,
         rule_of(context),

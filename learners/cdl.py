@@ -192,11 +192,7 @@ class ContrastiveDivergence:
     """
 
     def __init__(
-        self,
-        task: SteeringTask,
-        settings: CdlSettings,
-        series: Sequence[Series],
-        loss: StepLoss | None = None,
+        self, task: SteeringTask, settings: CdlSettings, series: Sequence[Series], loss: StepLoss | None = None
     ) -> None:
         self._task, self._settings, self._series = task, settings, series
         self._descend = step_of(loss or task.loss)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.errors.bounds import Within
 from vnetsim.learning.codecs import Sent
 
 Tensors = Mapping[str, Tensor]
@@ -25,10 +25,9 @@ ERROR = "error"
 class Float32:
     """Nothing is rounded; a copy of the model has the bytes that ``cost.model`` says."""
 
-    name: ClassVar[str] = "float32"
-    source: ClassVar[str] = "IEEE 754: single precision, as networks are trained"
-    equations: ClassVar[tuple[str, ...]] = ("decoded: D",)
-    remembers: ClassVar[bool] = False
+    name, remembers = "float32", False
+    source = "IEEE 754: single precision, as networks are trained"
+    equations = ("decoded: D",)
 
     def bytes_of(self, values: int) -> float:
         """Return 4 bytes a value."""
@@ -43,13 +42,12 @@ class Float32:
 class Float16:
     """Values are rounded to half precision; those beyond its largest number, 65,504, become that number."""
 
-    name: ClassVar[str] = "float16"
-    source: ClassVar[str] = "IEEE 754: half precision"
-    equations: ClassVar[tuple[str, ...]] = (
+    name, remembers = "float16", False
+    source = "IEEE 754: half precision"
+    equations = (
         "decoded: v (1 + e), |e| <= 2^-11 where 2^-14 <= |v| <= 65504; below, the error is at most 2^-25",
         "bytes: 2 n",
     )
-    remembers: ClassVar[bool] = False
 
     def bytes_of(self, values: int) -> float:
         """Return 2 bytes a value."""
@@ -65,15 +63,12 @@ class Float16:
 class Int8:
     """Values are rounded at random to one of 255 levels, equally spaced up to the largest modulus of their tensor."""
 
-    name: ClassVar[str] = "int8"
-    source: ClassVar[str] = (
-        "Stochastic rounding: Gupta et al. (2015): Deep learning with limited numerical precision, ICML"
-    )
-    equations: ClassVar[tuple[str, ...]] = (
+    name, remembers = "int8", False
+    source = "Stochastic rounding: Gupta et al. (2015): Deep learning with limited numerical precision, ICML"
+    equations = (
         "decoded: q s, q = floor(v / s + u), s = max |v| / 127 of each tensor, u uniform in [0, 1); E[q s] = v",
         "bytes: n + 4 for the scale; the timed model counts as one tensor",
     )
-    remembers: ClassVar[bool] = False
 
     def bytes_of(self, values: int) -> float:
         """Return a byte a value, and 4 for the scale."""
@@ -103,24 +98,20 @@ class Qsgd:
         bucket: number of values that share a norm, d.
     """
 
-    name: ClassVar[str] = "qsgd"
-    source: ClassVar[str] = (
+    name, remembers = "qsgd", False
+    source = (
         "Alistarh, Grubic, Li, Tomioka, Vojnovic (2017): QSGD: Communication-efficient SGD via gradient quantization "
         "and encoding, NeurIPS, arXiv:1610.02132"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "decoded: |v| sgn(v_i) x_i, |v| the Euclidean norm of the bucket",
         "x_i = (l + 1) / s with probability s |v_i| / |v| - l, else l / s, l = floor(s |v_i| / |v|)",
         "E[decoded] = v, E |decoded - v|^2 <= min(d / s^2, sqrt(d) / s) |v|^2  (Lemma 3.1)",
         "bytes: ceil(log2(2 s + 1)) n / 8, and 4 for the norm of each bucket",
     )
-    remembers: ClassVar[bool] = False
 
     levels: Annotated[int, Within(1, 2**15, "", "one bit besides the sign; 16 bits in all")] = 7
     bucket: Annotated[int, Within(1, 10**9, "values", "a norm each; larger than any model")] = 512
-
-    def __post_init__(self) -> None:
-        check_bounds("codec", self)
 
     def bytes_of(self, values: int) -> float:
         """Return the bits of all levels and signs, and 4 bytes for the norm of each bucket."""
@@ -148,22 +139,18 @@ class TopK:
         share: share of the values that are sent; rounded up to a whole number of them.
     """
 
-    name: ClassVar[str] = "top-k"
-    source: ClassVar[str] = (
+    name, remembers = "top-k", True
+    source = (
         "Stich, Cordonnier, Jaggi (2018): Sparsified SGD with memory, NeurIPS, arXiv:1809.07599; error feedback: "
         "Karimireddy et al. (2019), ICML, arXiv:1901.09847"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "p = e + D; decoded: the k values of p of largest modulus, 0 elsewhere; e <- p - decoded",
         "sum of decoded + e = sum of D",
         "bytes: 4 k for the values and min(4 k, n / 8) for their places",
     )
-    remembers: ClassVar[bool] = True
 
     share: Annotated[float, Within(1e-6, 1, "", "one of a million values; all of them")] = 0.05
-
-    def __post_init__(self) -> None:
-        check_bounds("codec", self)
 
     def bytes_of(self, values: int) -> float:
         """Return 4 bytes a sent value, and the shorter of 4 bytes for each place and a bit for every value."""

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vnetsim.errors.bounds import Within, check_bounds
+from vnetsim.errors.bounds import Within
 from vnetsim.learning.conduct import Hostile, HostileRound, Sends
 
 Tensors = Mapping[str, Tensor]
@@ -26,10 +26,9 @@ Factor = Annotated[float, Within(0, 1e6, "", "a direction of its own; float32 en
 class Honest:
     """Nobody is hostile."""
 
-    name: ClassVar[str] = "honest"
-    source: ClassVar[str] = "as federated learning assumes"
+    name, flips_labels = "honest", False
+    source = "as federated learning assumes"
     equations: ClassVar[tuple[str, ...]] = ("sent: D",)
-    flips_labels: ClassVar[bool] = False
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the changes as they are."""
@@ -40,13 +39,12 @@ class Honest:
 class LabelFlip(Honest):
     """Hostile vehicles train on wrong labels. Only learners of classes have labels."""
 
-    name: ClassVar[str] = "label-flip"
-    source: ClassVar[str] = (
+    name, flips_labels = "label-flip", True
+    source = (
         "Tolpegin et al. (2020): Data poisoning attacks against federated learning systems, ESORICS, arXiv:2007.08432; "
         "here all labels are mirrored"
     )
-    equations: ClassVar[tuple[str, ...]] = ("label: y <- C - 1 - y", "sent: D of that training")
-    flips_labels: ClassVar[bool] = True
+    equations = ("label: y <- C - 1 - y", "sent: D of that training")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +55,11 @@ class SignFlip:
         factor: c.
     """
 
-    name: ClassVar[str] = "sign-flip"
-    source: ClassVar[str] = "Li et al. (2019): RSA: Byzantine-robust stochastic aggregation methods, AAAI"
-    equations: ClassVar[tuple[str, ...]] = ("sent: -c D",)
-    flips_labels: ClassVar[bool] = False
+    name, flips_labels = "sign-flip", False
+    source = "Li et al. (2019): RSA: Byzantine-robust stochastic aggregation methods, AAAI"
+    equations = ("sent: -c D",)
 
     factor: Factor = 1.0
-
-    def __post_init__(self) -> None:
-        check_bounds("conduct", self)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the opposite changes."""
@@ -80,17 +74,13 @@ class Scaling:
         factor: c.
     """
 
-    name: ClassVar[str] = "scaling"
-    source: ClassVar[str] = (
+    name, flips_labels = "scaling", False
+    source = (
         "Bagdasaryan et al. (2020): How to backdoor federated learning, AISTATS, arXiv:1807.00459 (model replacement)"
     )
-    equations: ClassVar[tuple[str, ...]] = ("sent: c D",)
-    flips_labels: ClassVar[bool] = False
+    equations = ("sent: c D",)
 
     factor: Factor = 10.0
-
-    def __post_init__(self) -> None:
-        check_bounds("conduct", self)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the enlarged changes."""
@@ -105,17 +95,11 @@ class Noise:
         deviation: standard deviation of the noise, s.
     """
 
-    name: ClassVar[str] = "noise"
-    source: ClassVar[str] = (
-        "Blanchard et al. (2017): Machine learning with adversaries, NeurIPS (Gaussian attack); here added to D"
-    )
-    equations: ClassVar[tuple[str, ...]] = ("sent: D + N(0, s^2)",)
-    flips_labels: ClassVar[bool] = False
+    name, flips_labels = "noise", False
+    source = "Blanchard et al. (2017): Machine learning with adversaries, NeurIPS (Gaussian attack); here added to D"
+    equations = ("sent: D + N(0, s^2)",)
 
     deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.1
-
-    def __post_init__(self) -> None:
-        check_bounds("conduct", self)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the changes with noise."""
@@ -132,18 +116,14 @@ class FreeRider:
         deviation: standard deviation of the noise.
     """
 
-    name: ClassVar[str] = "free-rider"
-    source: ClassVar[str] = (
+    name, flips_labels = "free-rider", False
+    source = (
         "Fraboni, Vidal, Lorenzi (2021): Free-rider attacks on model aggregation in federated learning, AISTATS, "
         "arXiv:2006.11901"
     )
-    equations: ClassVar[tuple[str, ...]] = ("sent: 0, or N(0, s^2)",)
-    flips_labels: ClassVar[bool] = False
+    equations = ("sent: 0, or N(0, s^2)",)
 
     deviation: Annotated[float, Within(0, 1e6, "", "no noise; float32 ends soon after")] = 0.0
-
-    def __post_init__(self) -> None:
-        check_bounds("conduct", self)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return zeros, or noise."""
@@ -160,10 +140,9 @@ class Replay:
     The first change is that of the first hostile vehicle with the silo; it stays with the silo.
     """
 
-    name: ClassVar[str] = "replay"
-    source: ClassVar[str] = "stale updates sent again; the same change is sent each time"
-    equations: ClassVar[tuple[str, ...]] = ("sent: D of the silo's first hostile local training",)
-    flips_labels: ClassVar[bool] = False
+    name, flips_labels = "replay", False
+    source = "stale updates sent again; the same change is sent each time"
+    equations = ("sent: D of the silo's first hostile local training",)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the first changes, which are also the memories."""
@@ -185,22 +164,18 @@ class Alie:
         deviations: z, how many standard deviations from the mean; 0 for the formula.
     """
 
-    name: ClassVar[str] = "alie"
-    source: ClassVar[str] = (
+    name, flips_labels = "alie", False
+    source = (
         "Baruch, Baruch, Goldberg (2019): A little is enough: circumventing defenses for distributed learning, "
         "NeurIPS, arXiv:1902.06156"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "sent: mean - z sd, coordinate by coordinate",
         "z = Phi^-1((n - f - s) / (n - f)), s = floor(n / 2 + 1) - f; at least 0, and s at least 1",
     )
-    flips_labels: ClassVar[bool] = False
 
     knows: Literal["honest", "own"] = "honest"
     deviations: Annotated[float, Within(0, 1e6, "", "the formula; float32 ends soon after")] = 0.0
-
-    def __post_init__(self) -> None:
-        check_bounds("conduct", self)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the common change; with ``honest`` and no honest vehicle, that of the own changes."""
@@ -232,18 +207,14 @@ class Ipm:
         factor: epsilon; small values deceive medians and Krum, large ones the mean.
     """
 
-    name: ClassVar[str] = "ipm"
-    source: ClassVar[str] = (
+    name, flips_labels = "ipm", False
+    source = (
         "Xie, Koyejo, Gupta (2020): Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation, "
         "UAI, arXiv:1903.03936"
     )
-    equations: ClassVar[tuple[str, ...]] = ("sent: -epsilon mean of the honest changes",)
-    flips_labels: ClassVar[bool] = False
+    equations = ("sent: -epsilon mean of the honest changes",)
 
     factor: Factor = 0.5
-
-    def __post_init__(self) -> None:
-        check_bounds("conduct", self)
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
         """Return the common change."""

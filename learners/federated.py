@@ -244,11 +244,7 @@ class FederatedLearner(ABC):
             for peer, value in update.exchanges.items()
         }
         exchanges |= folded.exchanges
-        return Aggregation(
-            weights=folded.weights.tolist(),
-            metrics=self._only_declared(figures),
-            exchanges=exchanges,
-        )
+        return Aggregation(weights=folded.weights.tolist(), metrics=self._only_declared(figures), exchanges=exchanges)
 
     @final
     def keep(self, models: Collection[ModelKey]) -> None:
@@ -362,9 +358,4 @@ def federated_averaging(
     record.
     """
     server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
-    return Parts(
-        task=task,
-        local=LocalSteps(task, loss, server=server),
-        server=server,
-        facts=facts or {},
-    )
+    return Parts(task=task, local=LocalSteps(task, loss, server=server), server=server, facts=facts or {})

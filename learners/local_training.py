@@ -69,13 +69,12 @@ class LocalSteps:
     Args:
         task: supplies the network and the images.
         loss: what a step minimises; the task's loss by default.
-        server: averages uploads as they arrive if a round is too large for memory; None never does, nor does
-            a method with ``after``.
+        server: averages uploads on arrival if a round is too large for memory; not with ``after``.
         figures: returns a round's metrics from its updates; by default the mean loss and the task's metrics of uploads.
         given: returns further tensors of every batch of a local training, with names of their own.
-        after: returns what comes of a local training besides the model, from its start and the trained state: tensors
-            that are uploaded, with names that the model lacks, and tensors that the silo keeps for its next one, as
-            ``Start.own``. In both functions ``Start.own`` is on the device of ``Start.base``.
+        after: returns, from its start and the trained state, tensors that are uploaded besides the model, with names
+            that it lacks, and tensors that the silo keeps for its next one, as ``Start.own``. In both functions
+            ``Start.own`` is on the device of ``Start.base``.
         forward_passes: of each image of a step, besides the training's own; they count as work.
     """
 

@@ -85,20 +85,15 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
     return Parts(task=task, local=local, server=server, silos=SiloStates(own=True), series=series, facts=facts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaffoldSettings(FedAvgSettings):
-    """Settings of contrastive learning and of the average."""
-
-
 class Scaffold(FederatedLearner):
     """SCAFFOLD on FLSimCo's contrastive task."""
 
-    name, task, paper, payload, Settings = "scaffold", "contrastive", PAPER, PAYLOAD, ScaffoldSettings
+    name, task, paper, payload, Settings = "scaffold", "contrastive", PAPER, PAYLOAD, FedAvgSettings
     equations, scales = (*DUAL_TEMPERATURE, *EQUATIONS), CONTRASTIVE_SCALES
     takes_codec = False
 
     @staticmethod
-    def parts(context: LearnerContext, settings: ScaffoldSettings) -> Parts:
+    def parts(context: LearnerContext, settings: FedAvgSettings) -> Parts:
         """Return averaging with control variates on the contrastive task."""
         task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
         return controlled_averaging(context, settings, task, facts)

@@ -24,11 +24,7 @@ from learners.tasks.steering import GLOBAL_SERIES, MIXING_WEIGHT, SILO_SERIES, S
 from learners.tasks.task import payload_bytes
 from vnetsim.learning import Exchange, LearnerContext, Series, Update
 
-STEERING_DEFAULTS: Mapping[str, object] = {
-    "data.name": "road",
-    "silos.count": 11,
-    "round.distinct_silos": True,
-}
+STEERING_DEFAULTS: Mapping[str, object] = {"data.name": "road", "silos.count": 11, "round.distinct_silos": True}
 """Experiment settings of the steering learners; 11 silos as in the published runs on the network Gaia."""
 
 STEERING_SCALES: Mapping[str, Mapping[str, object]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -76,13 +76,12 @@ class FedAsync(Staleness):
         mixing: share of a fresh upload in the model, alpha.
     """
 
-    name: ClassVar[str] = "fedasync"
-    source: ClassVar[str] = "Xie, Koyejo, Gupta (2019): Asynchronous federated optimization, arXiv:1903.03934"
-    equations: ClassVar[tuple[str, ...]] = (
+    name, needs_uploads = "fedasync", True
+    source = "Xie, Koyejo, Gupta (2019): Asynchronous federated optimization, arXiv:1903.03934"
+    equations = (
         "w <- (1 - a) w + a w_n,  a = mixing s(tau_n), upload by upload",
         "s(tau) = 1  |  1 if tau <= 4, else 1 / (10 (tau - 4) + 1)  |  (1 + tau)^-0.5",
     )
-    needs_uploads: ClassVar[bool] = True
 
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.6
 
@@ -104,16 +103,15 @@ class AflDelay:
         mixing: share of an upload in the model if training and sending took one second each; 1 - gamma of the paper.
     """
 
-    name: ClassVar[str] = "afl-delay"
-    source: ClassVar[str] = (
+    name, needs_uploads = "afl-delay", True
+    source = (
         "Wu, Wang, Fan, Fan (2023): Deep reinforcement learning based vehicle selection for asynchronous federated "
         "learning enabled vehicular edge computing, arXiv:2304.02832; the mixing is vnetsim's"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "a = mixing b_l b_u,  b_l = 0.9^(train_s - 1),  b_u = 0.9^(upload_s - 1)",
         "w <- (1 - a) w + a w_n, upload by upload",
     )
-    needs_uploads: ClassVar[bool] = True
 
     mixing: Annotated[float, Within(0, 1, "", "a share")] = 0.5
 
@@ -146,15 +144,14 @@ class FedBuff(Staleness):
             fills it changes the model by all uploads in it, including any surplus.
     """
 
-    name: ClassVar[str] = "fedbuff"
-    source: ClassVar[str] = (
+    name, needs_uploads = "fedbuff", True
+    source = (
         "Nguyen et al. (2022): Federated learning with buffered asynchronous aggregation, AISTATS, arXiv:2106.06639"
     )
-    equations: ClassVar[tuple[str, ...]] = (
+    equations = (
         "w <- w + eta (1 / K) sum_n N p_n s(tau_n) Delta_n,  Delta_n = w_n - (the model n downloaded)",
         "s(tau) = 1  |  1 if tau <= 4, else 1 / (10 (tau - 4) + 1)  |  (1 + tau)^-0.5",
     )
-    needs_uploads: ClassVar[bool] = True
 
     learning_rate: ServerRate = 1.0
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,10 +44,9 @@ class Flower:
         arguments: of its constructor.
     """
 
-    name: ClassVar[str] = "flower"
-    source: ClassVar[str] = "Beutel et al. (2020): Flower: A friendly federated learning framework, arXiv:2007.14390"
-    equations: ClassVar[tuple[str, ...]] = ("w <- aggregate_train(round, uploads), of the parameters",)
-    needs_uploads: ClassVar[bool] = True
+    name, needs_uploads = "flower", True
+    source = "Beutel et al. (2020): Flower: A friendly federated learning framework, arXiv:2007.14390"
+    equations = ("w <- aggregate_train(round, uploads), of the parameters",)
 
     strategy: str = "FedAvg"
     arguments: Mapping[str, Any] = field(default_factory=dict)

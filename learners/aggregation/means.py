@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -24,12 +24,9 @@ class Sync:
     Stale uploads count like fresh ones. Statistics and counters are averaged like parameters.
     """
 
-    name: ClassVar[str] = "sync"
-    source: ClassVar[str] = (
-        "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data, AISTATS"
-    )
-    equations: ClassVar[tuple[str, ...]] = ("w <- sum_n p_n w_n, p_n the learner's weights",)
-    needs_uploads: ClassVar[bool] = False
+    name, needs_uploads = "sync", False
+    source = "McMahan et al. (2017): Communication-efficient learning of deep networks from decentralized data, AISTATS"
+    equations = ("w <- sum_n p_n w_n, p_n the learner's weights",)
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
         """Return the mean of the uploads, and their weights as shares; nothing is remembered."""
@@ -49,16 +46,12 @@ class FedAvgM:
         momentum: beta; 0 with a step of 1 is ``sync``.
     """
 
-    name: ClassVar[str] = "fedavgm"
-    source: ClassVar[str] = (
+    name, needs_uploads = "fedavgm", False
+    source = (
         "Hsu, Qi, Brown (2019): Measuring the effects of non-identical data distribution for federated visual "
         "classification, arXiv:1909.06335; with a server step as in Reddi et al. (2021), arXiv:2003.00295"
     )
-    equations: ClassVar[tuple[str, ...]] = (
-        "Delta = w - sum_n p_n w_n, p_n the learner's weights",
-        "v <- beta v + Delta,  w <- w - eta v",
-    )
-    needs_uploads: ClassVar[bool] = False
+    equations = ("Delta = w - sum_n p_n w_n, p_n the learner's weights", "v <- beta v + Delta,  w <- w - eta v")
 
     learning_rate: ServerRate = 1.0
     momentum: Annotated[float, Within(0, 0.9999, "", "at 1 no step is ever forgotten")] = 0.9
@@ -91,14 +84,13 @@ class FedAdam:
         tau: adaptivity: far smaller changes are all scaled by the same factor, far larger ones to about 1.
     """
 
-    name: ClassVar[str] = "fedadam"
-    source: ClassVar[str] = "Reddi et al. (2021): Adaptive federated optimization, ICLR, arXiv:2003.00295, Algorithm 2"
-    equations: ClassVar[tuple[str, ...]] = (
+    name, needs_uploads = "fedadam", False
+    source = "Reddi et al. (2021): Adaptive federated optimization, ICLR, arXiv:2003.00295, Algorithm 2"
+    equations = (
         "Delta = w - sum_n p_n w_n, p_n the learner's weights",
         "m <- 0.9 m + 0.1 Delta,  v <- 0.99 v + 0.01 Delta^2;  m = 0, v = tau^2 before the first",
         "w <- w - eta m / (sqrt(v) + tau)",
     )
-    needs_uploads: ClassVar[bool] = False
 
     learning_rate: ServerRate = 0.01
     tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3

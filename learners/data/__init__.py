@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -20,48 +21,26 @@ from vnetsim.random_streams import Streams
 
 T = TypeVar("T")
 
-__all__ = ["ImageSet", "SteeringSet", "load_images", "load_steering", "motion_blur", "partition"]
+__all__ = ["ImageSet", "SteeringSet", "load_images", "load_set", "load_steering", "motion_blur", "partition"]
 
 
-def load_images(
+def load_set(
+    kind: type[T],
     data: DataSettings,
     *,
     streams: Streams,
     settings: Any = None,
     pictures: bool = True,
     traffic: RecordedTraffic | None = None,
-) -> ImageSet:
-    """Return the set of images with classes that ``data.name`` names.
+) -> T:
+    """Return the set of the ``kind`` ImageSet or SteeringSet that ``data.name`` names.
 
     Generated sets draw from ``streams``. ``settings`` are the set with its settings; None for its defaults. Without
-    ``pictures``, images may be black, and a set's files or traffic may be missing. InputError if the set is unknown,
-    has no classes, or its files are missing or damaged; RunError if a plug-in's set fails, or returns something else.
+    ``pictures``, images may be black, and a set's files or traffic may be missing. InputError if the set is unknown or
+    of the other kind, or its files are missing or damaged; RunError if a plug-in's set fails, or returns something
+    else.
     """
-    return _load(data, streams, settings, "classes", ImageSet, pictures, traffic)
-
-
-def load_steering(
-    data: DataSettings,
-    *,
-    streams: Streams,
-    settings: Any = None,
-    pictures: bool = True,
-    traffic: RecordedTraffic | None = None,
-) -> SteeringSet:
-    """Return the set of road images with steering angles that ``data.name`` names; see ``load_images``."""
-    return _load(data, streams, settings, "steering angles", SteeringSet, pictures, traffic)
-
-
-def _load(
-    data: DataSettings,
-    streams: Streams,
-    settings: Any,
-    needs: str,
-    kind: type[T],
-    pictures: bool,
-    traffic: RecordedTraffic | None,
-) -> T:
-    """Return the set that ``data.name`` names if its targets are ``needs``; see ``load_images``."""
+    needs = "classes" if kind is ImageSet else "steering angles"
     found = DATA_SETS.find(data.name)() if settings is None else settings
     if needs not in found.targets:
         others = [name for name in DATA_SETS.built_in if needs in DATA_SETS.find(name).targets]
@@ -87,3 +66,6 @@ def _load(
             f"data set '{found.name}' returned a {type(loaded).__name__}, expected a learners.data.{kind.__name__}."
         )
     return loaded
+
+
+load_images, load_steering = partial(load_set, ImageSet), partial(load_set, SteeringSet)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,10 +48,8 @@ class Row(NamedTuple):
 class DrivingLog:
     """Recorded drives in the layout of Udacity's simulator, ``driving_log.csv``."""
 
-    name: ClassVar[str] = "driving-log"
-    source: ClassVar[str] = "files of one's own; layout of Udacity's self-driving-car-sim"
-    targets: ClassVar[str] = "steering angles"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
+    name, targets, needs = "driving-log", "steering angles", ("data.root", "data.image_px")
+    source = "files of one's own; layout of Udacity's self-driving-car-sim"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the frames of ``data.root``, a log or its folder, split by ``split_by_time``.

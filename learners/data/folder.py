@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -26,10 +25,8 @@ SIDE_PX = 32
 class ClassFolders:
     """One folder of images per class."""
 
-    name: ClassVar[str] = "folder"
-    source: ClassVar[str] = "files of one's own"
-    targets: ClassVar[str] = "classes"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
+    name, targets, needs = "folder", "classes", ("data.root", "data.image_px")
+    source = "files of one's own"
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of ``data.root``, in random order; InputError for missing images or fewer than two classes.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,10 +37,8 @@ Arrays = dict[str, NDArray[Any]]
 class Npz:
     """An archive of images and labels, in MedMNIST's layout or a plain one."""
 
-    name: ClassVar[str] = "npz"
-    source: ClassVar[str] = "layout: Yang et al. (2023): MedMNIST v2, arXiv:2110.14795"
-    targets: ClassVar[str] = "classes"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
+    name, targets, needs = "npz", "classes", ("data.root", "data.image_px")
+    source = "layout: Yang et al. (2023): MedMNIST v2, arXiv:2110.14795"
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return the images of the archive ``data.root``; InputError if it is damaged, or has not two classes.
@@ -81,10 +79,8 @@ class Npz:
 class SteeringNpz:
     """An archive of frames, ``imgs``, and steering angles, ``ground_truths``; or a folder of them, one per drive."""
 
-    name: ClassVar[str] = "steering-npz"
-    source: ClassVar[str] = "layout: Do et al. (2023), arXiv:2303.06305, published code"
-    targets: ClassVar[str] = "steering angles"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.image_px")
+    name, targets, needs = "steering-npz", "steering angles", ("data.root", "data.image_px")
+    source = "layout: Do et al. (2023), arXiv:2303.06305, published code"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the frames of ``data.root``, split by ``split_by_time``; InputError for a damaged archive."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -59,10 +59,8 @@ _CHUNK = 25
 class Road:
     """Drives on roads drawn by the program, grey, with the steering angle of every frame."""
 
-    name: ClassVar[str] = "road"
-    source: ClassVar[str] = "built in"
-    targets: ClassVar[str] = "steering angles"
-    needs: ClassVar[tuple[str, ...]] = ("data.image_px",)
+    name, targets, needs = "road", "steering angles", ("data.image_px",)
+    source = "built in"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
         """Return the set; every drive has its own random stream, and test drives are no training drives."""

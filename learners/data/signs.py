@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -45,10 +45,8 @@ class Signs:
             are upright in the middle, which a single layer of perceptrons learns in some dozen steps.
     """
 
-    name: ClassVar[str] = "signs"
-    source: ClassVar[str] = "built in"
-    targets: ClassVar[str] = "classes"
-    needs: ClassVar[tuple[str, ...]] = ()
+    name, targets, needs = "signs", "classes", ()
+    source = "built in"
 
     scatter: Annotated[float, Within(0, 1, "", "at 1 a sign is still inside the image")] = 1.0
 

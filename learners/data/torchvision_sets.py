@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -40,10 +40,8 @@ _OF_KAGGLE = {"Train": re.compile(r"Train/\d+/(\d{5})_(\d{5})_\d{5}\.png"), "Tes
 class Cifar10:
     """Photographs of ten classes, 32 x 32, colour; read by torchvision, and downloaded by it if asked to."""
 
-    name: ClassVar[str] = "cifar10"
-    source: ClassVar[str] = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
-    targets: ClassVar[str] = "classes"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.download")
+    name, targets, needs = "cifar10", "classes", ("data.root", "data.download")
+    source = "Krizhevsky (2009): Learning multiple layers of features from tiny images"
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:  # noqa: ARG002 - recorded images need no draws
         """Return CIFAR-10 read from ``data.root``; errors as ``of_torchvision``.
@@ -53,11 +51,7 @@ class Cifar10:
         train, test = of_torchvision("CIFAR10", data, train=True), of_torchvision("CIFAR10", data, train=False)
         kept, tested = take_first(np.arange(len(train)), np.arange(len(test)), data)
         return classed_set(
-            self.name,
-            data.root,
-            train=_part(train, kept),
-            test=_part(test, tested),
-            class_names=tuple(train.classes),
+            self.name, data.root, train=_part(train, kept), test=_part(test, tested), class_names=tuple(train.classes)
         )
 
 
@@ -71,13 +65,11 @@ def _part(dataset: Any, kept: Indices) -> Part:
 class Gtsrb:
     """Photographs of German traffic signs, 43 classes; all images of a physical sign are in one silo."""
 
-    name: ClassVar[str] = "gtsrb"
-    source: ClassVar[str] = (
+    name, targets, needs = "gtsrb", "classes", ("data.root", "data.download", "data.image_px")
+    source = (
         "Stallkamp, Schlipsing, Salmen, Igel (2012): Man vs. computer: Benchmarking machine learning algorithms for "
         "traffic sign recognition, Neural Networks 32"
     )
-    targets: ClassVar[str] = "classes"
-    needs: ClassVar[tuple[str, ...]] = ("data.root", "data.download", "data.image_px")
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
         """Return GTSRB read from ``data.root``, in random order, resized to 32 x 32 or ``data.image_px``.

@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +97,8 @@ class ResidualBlock(nn.Module):
 class Small:
     """A residual network of three blocks for 32 x 32 images, made to train on a CPU: 86 thousand parameters."""
 
-    name: ClassVar[str] = "small"
-    source: ClassVar[str] = "built in; blocks of He et al. (2016), arXiv:1512.03385"
+    name = "small"
+    source = "built in; blocks of He et al. (2016), arXiv:1512.03385"
 
     def build(self) -> tuple[nn.Module, int]:
         """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""
@@ -117,8 +117,8 @@ class Small:
 class ResNet18:
     """ResNet-18 for 32 x 32 images as FLSimCo's code builds it: 3x3 stem of stride 1, no max-pool, 512 -> 128."""
 
-    name: ClassVar[str] = "resnet18"
-    source: ClassVar[str] = "He et al. (2016): Deep residual learning for image recognition, arXiv:1512.03385"
+    name = "resnet18"
+    source = "He et al. (2016): Deep residual learning for image recognition, arXiv:1512.03385"
 
     def build(self) -> tuple[nn.Module, int]:
         """Return the trunk and its width; see ``vnetsim.learning.kinds.EncoderTrunk``."""

@@ -166,9 +166,7 @@ def _squared_distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) ->
 
 
 def combine(
-    states: Sequence[Mapping[str, Tensor]],
-    weights: Sequence[float] | Weights,
-    settings: AveragingSettings,
+    states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | Weights, settings: AveragingSettings
 ) -> dict[str, Tensor]:
     """Return one model of the uploads' states; identical states come back bit for bit with every rule.
 

@@ -64,13 +64,12 @@ class Server:
         step: how far the model goes towards the mean of a round's uploads; 1 takes the mean, more goes beyond it.
         private: replaces the mean by a private one; None does not.
 
-    Raises:
-        InputError: the rule reads single uploads, and the settings want a robust mean of them; or the policy asks for
-            an unknown figure.
-
     Attributes:
         averaged: participants whose updates were averaged on arrival, and their mean.
         needs_uploads: whether each upload is needed by itself, and none may be averaged on arrival.
+
+    Raises:
+        InputError: the rule does not fit the mean of the settings, or the policy asks for an unknown figure.
     """
 
     def __init__(

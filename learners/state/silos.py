@@ -86,8 +86,8 @@ class OwnModels:
 
     ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: at the end
     of a round all its vehicles mix, with Metropolis-Hastings weights on the graph of completed exchanges; ``ring``: at
-    the end of a round each vehicle mixes half of its own model with half of what it received. The metric
-    ``consensus_distance`` is the distance of the tensors ``consensus_of`` from their mean; without names there is none.
+    the end of a round each mixes half of its own model with half of what it received. The metric ``consensus_distance``
+    is the distance of the tensors ``consensus_of``, if there are any, from their mean.
     """
 
     def __init__(

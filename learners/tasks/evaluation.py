@@ -40,11 +40,7 @@ def as_floats(images: Tensor, scale: Sequence[Tensor] = ()) -> Tensor:
 
 
 def forward_all(
-    forward: Callable[[Tensor], Tensor],
-    images: Tensor,
-    rows: Tensor | None = None,
-    *,
-    scale: Sequence[Tensor] = (),
+    forward: Callable[[Tensor], Tensor], images: Tensor, rows: Tensor | None = None, *, scale: Sequence[Tensor] = ()
 ) -> Tensor:
     """Return the outputs of ``forward`` for uint8 images (N, C, H, W), shape (N, ...).
 

@@ -142,10 +142,7 @@ class SteeringTask(Task):
             traffic=context.traffic,
         )
         indices = partition_steering(
-            data,
-            silos=given.silos.count,
-            settings=given.data,
-            generator=context.streams.generator("silos"),
+            data, silos=given.silos.count, settings=given.data, generator=context.streams.generator("silos")
         )
         channels, height, width = (int(side) for side in data.train.shape[1:])
         network = create_resnet8((channels, height, width), seed=context.streams.integer("initial model"))

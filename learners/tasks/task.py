@@ -74,7 +74,7 @@ class Task(ABC):
         network: a new network, on the CPU.
 
     Attributes:
-        device: device of network and images.
+        device: of network and images.
         silos: the training images.
         network: used by main thread and evaluation; channels last, which CPU and CUDA convolve fastest.
         flop: floating-point operations of its forward pass over one image.
@@ -83,10 +83,8 @@ class Task(ABC):
         lower_is_better: whether metrics are errors.
         models_on_host: whether models are in this machine's memory between rounds, as where each silo has one.
         picture: word for an image in manifest and report.
-        has_labels: whether ``prepare`` mirrors the labels of rows whose draw ``flipped`` is true.
-
-    Raises:
-        InputError: hostile vehicles flip labels, and the task has none.
+        has_labels: whether ``prepare`` mirrors the labels of rows whose draw ``flipped`` is true; if not, hostile
+            vehicles that flip labels are refused (InputError).
     """
 
     lower_is_better: ClassVar[bool] = False
@@ -338,9 +336,9 @@ class Task(ABC):
     ) -> Description:
         """Return a description of the task's network and images.
 
-        ``facts`` replace those of all tasks by title, or come last; ``returns`` says in words what the network returns
-        for images; ``labels`` are the classes of the training images, shape (N,), None without classes;
-        ``own_statistics``: see ``vnetsim.learning.Network``.
+        ``facts`` replace those of all tasks by title, or come last; ``returns`` says what the network returns for
+        images; ``labels`` are the classes of the training images, shape (N,); ``own_statistics``: see
+        ``vnetsim.learning.Network``.
         """
         sizes, picture = self.silos.sizes, self.picture
         data = self._data

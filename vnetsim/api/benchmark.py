@@ -84,26 +84,26 @@ def bench(
 ) -> BenchRow:
     """Run an arm and the baseline on a benchmark track, write the row and return it: ``vnetsim bench TRACK``.
 
+    Finished cells are not run again, so the same call continues one that was interrupted or whose cells failed.
+
     Args:
         track: ``"intersection"``, ``"expressway"``, ``"corridor"`` or ``"city"``.
         learner: a name, or ``"path/to/file.py:CLASS"``; default the baseline of the track's first task.
         selection: a selection policy, by name or as ``"path/to/file.py:CLASS"``.
-        aggregation: an aggregation rule, by name or as ``"path/to/file.py:CLASS"``.
+        aggregation: an aggregation rule, likewise.
         handover: ``handover.policy``, on tracks with several RSUs.
         control: an arm of the track with a known effect; give no other arm with it.
         size: ``"small"`` or ``"paper"``.
         settings: other settings that the track leaves open.
         device: see ``vnetsim.run``; rows of size small are made on the CPU.
         workers: cells to run at once.
-        out: folder of cells and rows; default ``bench``. Finished cells in it are not run again.
+        out: folder of cells and rows; default ``bench``.
         progress: see ``vnetsim.run``.
         command: see ``vnetsim.run``.
 
     Raises:
-        InputError: the track, arm or size does not exist, the track fixes a setting, or its files or traffic have
-            changed.
-        RunError: cells failed; the same call runs them again.
-        KeyboardInterrupt: the call was interrupted; the same call continues.
+        InputError: track, arm or size does not exist, the track fixes a setting, or its files or traffic have changed.
+        RunError: cells failed.
     """
     given = overrides_of(settings, selection__name=selection, aggregation__name=aggregation, handover__policy=handover)
     chosen = load_track(text_of(track, "track"), text_of(size, "size"))
@@ -170,9 +170,9 @@ def bench_check(
 
     Times, commits, bytes and energy must agree to a relative 1e-9, the mean of the metric over the seeds to the track's
     tolerance. Each line says whether all values are equal bit for bit, as they are on the same model of processor with
-    the same packages. Other processors round differently, and training amplifies that. A selection policy that uses
-    losses or updates may then invite other vehicles; for such an arm, differences of commits, bytes and energy are
-    shown but do not count.
+    the same packages. Other processors round differently, which training amplifies. A policy that selects by losses or
+    updates may then invite others; for such an arm, differences of commits, bytes and energy are shown but do not
+    count.
 
     Args:
         row: the row's file. Nothing in it is run.
@@ -193,7 +193,7 @@ def bench_check(
     if beyond := [one for one in numbers if one >= len(track.windows)]:
         raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.windows) - 1}.")
     with display_of(progress) as display, tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
-        ours = _run(arm, numbers, Path(place), display, device=None, workers=workers, command=command)
+        ours = _run(arm, numbers, Path(place), display, workers=workers, command=command)
     policy = SELECTIONS.find(arm.plan(numbers).cells[-1].experiment.selection["name"])
     # if the policy uses results of training, rounding may change who takes part
     follows = COUNTED if getattr(policy, "uses_losses", False) else ()
@@ -230,10 +230,11 @@ def bench_traces(
     progress: Show = None,
     command: Sequence[str] | None = None,
 ) -> Path:
-    """Write the tracks' traffic and schedules as tables that need no vnetsim: ``vnetsim bench traces``.
+    """Write the tracks' traffic and schedules into a folder of tables that need no vnetsim: ``vnetsim bench traces``.
 
     The schedule is that of the baseline of each track's first task, at size ``small``; nothing is trained. The folder
     has tables in CSV and Parquet, ``croissant.json``, which describes them, and ``replay.py``, which counts commits.
+    The same call continues one that was interrupted.
 
     Args:
         tracks: names; default all of them.
@@ -242,13 +243,9 @@ def bench_traces(
         progress: see ``vnetsim.run``.
         command: see ``vnetsim.run``.
 
-    Returns:
-        The folder.
-
     Raises:
         InputError: a track does not exist, its files or traffic have changed, or ``to`` is not empty.
         RunError: cells failed, or ``to`` cannot be written.
-        KeyboardInterrupt: the call was interrupted; the same call continues.
     """
     names = [text_of(one, "tracks") for one in tracks] or track_names()
     arms = [asked_arm(load_track(name), {}, None, None) for name in dict.fromkeys(names)]
@@ -309,19 +306,10 @@ def _run_cells(
     return folder
 
 
-def _run(
-    arm: BenchArm,
-    seeds: Sequence[int],
-    home: Path,
-    display: ProgressDisplay,
-    *,
-    device: str | None,
-    workers: int,
-    command: Sequence[str] | None,
-) -> BenchRecord:
-    """Run the missing cells of baseline and arm below ``home``, and return the row; RunError if any cell failed."""
+def _run(arm: BenchArm, seeds: Sequence[int], home: Path, display: ProgressDisplay, **how: Any) -> BenchRecord:
+    """Run the missing cells and return the row; arguments and errors are those of ``_run_cells``."""
     track, task = arm.track, arm.track.tasks[arm.task]
-    folder = _run_cells(arm, seeds, home, display, device=device, workers=workers, command=command)
+    folder = _run_cells(arm, seeds, home, display, **how)
     claim("analysis")
     from analysis.comparison.bench import values_of  # noqa: PLC0415
 

@@ -79,8 +79,8 @@ def run(
     Args:
         scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml``, a run directory whose
             traffic is replayed, or an ``Experiment``.
-        learner: a name such as ``"fedefm"``, one of a file as ``"path/to/file.py:CLASS"``, or a class; default
-            ``"flsimco"``. A class of a notebook is known to this process alone; put it in a file to resume elsewhere.
+        learner: a name such as ``"fedefm"``, one of a file as ``"path/to/file.py:CLASS"``, or a class, which only this
+            process knows: put it in a file to resume elsewhere; default ``"flsimco"``.
         time_s: simulated time to run (s); default 600 s, or until ``rounds`` are done where they are given.
         rounds: rounds to run; default as many as the time allows.
         scale: ``"laptop"`` trains with the defaults; ``"paper"`` with the method's published network, batch and steps,
@@ -94,24 +94,21 @@ def run(
         progress: True shows progress, False does not; None shows it in a notebook and on a terminal. Or an object with
             the methods of ``vnetsim.progress.ProgressDisplay``.
         on_round: called after every round with the number of finished rounds, summed over RSUs that aggregate by
-            themselves, and the metrics measured after the round, by name. If it returns False, the run ends there as
-            if its traffic had ended, and counts as finished.
+            themselves, and the metrics then measured, by name. If it returns False, the run ends there as if its
+            traffic had ended, and counts as finished.
         trust: let a run directory name code that is run, and fetch data.
-        timing_only: play the rounds without training, to see who could take part. Covers all of the traffic unless
-            ``time_s`` or ``rounds`` ends it; ``Run.schedule`` then says who would train when.
-        time_limit_s: seconds of wall time after which the run stops at the end of a round; ``out`` must name its
-            folder. A call with the same settings and ``out`` continues it (``on_round`` is called for earlier rounds
-            too), and does nothing once it has finished. Each call finishes at least one new round.
+        timing_only: play the rounds without training, over all of the traffic unless ``time_s`` or ``rounds`` ends it;
+            ``Run.schedule`` then says who would train when.
+        time_limit_s: seconds of wall time after which the run stops at the end of a round, but not before a new one;
+            ``out`` must name its folder. A call with the same settings and ``out`` continues it (``on_round`` is called
+            for earlier rounds too), and does nothing once it has finished.
         command: the command to record in the manifest; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
 
-    Returns:
-        The run; its method ``report()`` writes the report.
-
     Raises:
-        InputError: an argument is wrong; nothing was written. Messages name options of the command line, which have
-            the names of the arguments here.
+        InputError: an argument is wrong; nothing was written. Messages name options of the command line, which have the
+            names of the arguments here.
         RunError: the run failed; finished rounds are kept.
         UnfinishedError: ``time_limit_s`` was reached; the same call continues to the same result, bit for bit.
         KeyboardInterrupt: the run was interrupted; ``vnetsim.resume`` continues it with the same result, bit for bit.
@@ -151,14 +148,7 @@ def run(
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
         folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(assembly.experiment, name)
         if time_limit_s is None:
-            start_run(
-                assembly,
-                folder,
-                command=command,
-                progress=display,
-                on_round=on_round,
-                timing_only=timing_only,
-            )
+            start_run(assembly, folder, command=command, progress=display, on_round=on_round, timing_only=timing_only)
         else:
             more: dict[str, Any] = {"on_round": on_round, "deadline_s": deadline_s}
             start_or_resume(assembly, folder, command=command, progress=display, **more)
@@ -233,8 +223,7 @@ def compare(
         seeds: such as ``range(8)``; default the study's, or 0 to 9.
         size: a size of the study file; default its first.
         equal_schedule: a learner, or an arm of the study, whose payload and work all arms get.
-        sharp_control: run each arm a second time without blurred images, as "ARM, sharp camera"; one learner is then
-            enough.
+        sharp_control: run each arm again without blurred images, as "ARM, sharp camera"; one learner is then enough.
         time_s: see ``vnetsim.run``; the same for all arms.
         rounds: see ``vnetsim.run``.
         scale: see ``vnetsim.run``; the same for all arms.
@@ -249,18 +238,15 @@ def compare(
         progress: see ``vnetsim.run``.
         yes: allow any number of runs.
         trust: see ``vnetsim.run``.
-        timing_only: play the rounds without training, and compare who could take part over all of the traffic, or in
-            ``rounds``. One arm is enough, and every seed has its own traffic if the scenario has a seed.
+        timing_only: compare who could take part, without training, over all of the traffic or in ``rounds``. One arm is
+            enough, and every seed has its own traffic if the scenario has a seed.
         time_limit_s: seconds of wall time after which no cell begins and running cells stop at the end of a round; the
             same call continues. A recording of traffic is not stopped. Not with ``engine="ray"``.
         part: ``"K/N"``: run only every N-th cell, from the K-th on, while other processes, also on other machines that
-            share the folder ``out``, run other parts. A call without it runs what is missing, and is refused while
-            parts run.
+            share the folder ``out``, run other parts. Calls without it are refused meanwhile; later they run what is
+            missing.
         command: see ``vnetsim.run``.
         keys: see ``vnetsim.run``.
-
-    Returns:
-        The study; its method ``report()`` writes the page.
 
     Raises:
         InputError: see ``vnetsim.run``.

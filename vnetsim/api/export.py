@@ -29,20 +29,17 @@ def export(
     video: PathLike | None = None,
     progress: Show = None,
 ) -> list[Path]:
-    """Write results in formats for papers and other tools: ``vnetsim export``.
+    """Write results in formats for papers and other tools, and return the folders and files made: ``vnetsim export``.
 
     Args:
         path: folder of a run, of recorded traffic, or of a comparison.
         to: folder to make for a paper: figures, tables, methods, references, inputs, RO-Crate metadata.
         tensorboard: folder to make with event files of TensorBoard; for a comparison, one folder in it per cell.
         fcd: file to make, ``.xml``, ``.csv`` or ``.parquet``: positions of vehicles in coverage as SUMO's floating-car
-            data; only of a run or recorded traffic.
+            data; not of a comparison.
         video: file to make, ``.mp4``, ``.webp`` or ``.gif``: the playback of the page, of at most a minute; ``.mp4``
-            needs the program ffmpeg. Only of a run or recorded traffic.
+            needs the program ffmpeg. Not of a comparison.
         progress: see ``vnetsim.run``; of the video.
-
-    Returns:
-        The folders and files that were made.
 
     Raises:
         InputError: no output was named, the folder is none of these or damaged, or an output exists already.

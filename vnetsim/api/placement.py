@@ -52,7 +52,8 @@ def place(
     """Choose places for RSUs that together reach most vehicles: ``vnetsim place``.
 
     All traffic is recorded once; every candidate is compared on the recorded paths. Each step takes the candidate that
-    reaches most vehicles that no earlier RSU reaches, which is at least 63 % of what the best choice reaches.
+    reaches most vehicles that no earlier RSU reaches, which is at least 63 % of what the best choice reaches. After an
+    interruption the same call continues.
 
     Args:
         scenario: a ``.sumocfg``, an FCD recording with ``traffic__net``, or an experiment ``.toml`` of one.
@@ -62,8 +63,7 @@ def place(
         by: a vehicle is reached if it stays in range of one RSU for as long as a participation takes in the median
             (``"commits"``), or if it comes in range at all (``"covered"``).
         seed: draws among places that add equally many vehicles; default 0.
-        out: folder of the results and of the recorded traffic, which a second call uses again; default
-            ``runs/SCENARIO-place``.
+        out: folder of results and recorded traffic, which a second call uses; default ``runs/SCENARIO-place``.
         settings: see ``vnetsim.run``; ``traffic.range_m`` is the range of the RSUs.
         progress: see ``vnetsim.run``.
         command: see ``vnetsim.run``.
@@ -72,7 +72,6 @@ def place(
     Raises:
         InputError: an argument is wrong, the scenario has no road net, or no candidate reaches a vehicle.
         RunError: SUMO failed.
-        KeyboardInterrupt: the call was interrupted; the same call continues.
     """
     from vnetsim.study.place import RSUS, By  # noqa: PLC0415 - other calls need not wait for it
     from vnetsim.study.place import place as choose  # noqa: PLC0415

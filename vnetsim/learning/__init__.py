@@ -60,13 +60,12 @@ class HandoverEffects:
     """How ``handover.policy`` brought models of several aggregators into one participation.
 
     Args:
-        counted_from: if ``Participant.base`` belongs to another aggregator: the newest version of the present
-            aggregator at the time of the download, from which staleness counts. None otherwise.
-        carried: what is aggregated: the vehicle's ``model``, or its ``change``, which is added to the aggregator's
-            newest model: w + (w_n - w_base), for parameters only. BatchNorm's statistics and counters are then those
-            of w.
+        counted_from: the present aggregator's newest version at the time of the download, from which staleness counts,
+            if ``Participant.base`` belongs to another aggregator; None otherwise.
+        carried: what is aggregated: the vehicle's ``model``, or its ``change``, added to the aggregator's newest model:
+            w + (w_n - w_base), for parameters only; BatchNorm's statistics and counters are then those of w.
         mixed: models that the vehicle downloaded during training, in order, each with the share of its local steps done
-            by then, in [0, 1]. At that point w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
+            by then, in [0, 1]. There w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
             (MIDDLE's on-device mixing; Zhang et al., ICPP 2023), and BatchNorm's statistics likewise; the optimizer
             keeps its state.
         bases: if the vehicle downloaded several models before it trained: all of them, ``Participant.base`` first. It
@@ -86,8 +85,8 @@ class Participant(Peer):
 
     Args:
         round: index of the round that aggregates it, from 0.
-        base: the model it downloaded; its version is smaller than ``round`` if the participant is stale. It belongs to
-            another aggregator if the vehicle was handed over and took its training along.
+        base: the model it downloaded, of a version below ``round`` if the participant is stale, and of another
+            aggregator if the vehicle was handed over and took its training along.
         rsu_id: the RSU that served it.
         start_s: simulated time of its invitation (s); infinite if unknown.
         peers: the neighbours with which its exchange completed, in order of arrival in the round: it received their
@@ -96,15 +95,13 @@ class Participant(Peer):
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.
         stay_s: seconds from its entry into the coverage of ``rsu_id`` to the end of its upload.
-        work_share: share of the local steps that it did, in (0, 1]; below 1 only if ``Cost.steps`` allows it and the
-            pace asked for it.
+        work_share: share of the local steps that it did, in (0, 1]; below 1 only if ``Cost.steps`` and the pace allow
+            it.
         handover: models of other aggregators in it; the defaults if its vehicle stayed with one RSU.
-        passed: share of the run that had passed at the start, in [0, 1]: the version of ``base`` over
-            ``Experiment.rounds``, or the simulated time of its invitation over the run's; the larger one if both end
-            the run. Step sizes fall with it.
-        chance: its probability of being invited, divided by the mean of those who waited with it; 1 if the selection
-            policy gives none. Averaging divides the weight by ``chance``. The remainder to 1 (possibly negative) goes
-            to the aggregator's present model.
+        passed: share of the run that had passed at the start, in [0, 1], with which step sizes fall: of the rounds, by
+            the version of ``base``, or of the time, at its invitation; the larger one if both end the run.
+        chance: its probability of being invited, divided by the mean of those who waited with it; 1 if the policy gives
+            none. Averaging divides the weight by it; the remainder to 1 (possibly negative) goes to the present model.
     """
 
     round: int
@@ -142,7 +139,7 @@ class Update:
         participant: the participant.
         state: tensors by name, as in ``torch.nn.Module.state_dict``; empty if the learner has already averaged it.
         loss: mean training loss of the vehicle.
-        finite: whether every value of ``state`` is finite; an update that is not is rejected and not aggregated.
+        finite: whether every value of ``state`` is finite; an update that is not is not aggregated.
         metrics: further measurements of the participant, by name.
         kept: tensors that are not sent and stay with the silo, for the learner's own use.
         exchanges: a number for each completed exchange, by id of the other vehicle; ``Description.exchange`` names it.
@@ -279,26 +276,28 @@ class Description:
 class LearnerContext:
     """Everything a learner is built from, apart from its own settings.
 
+    Plug-ins come with their settings; None stands for their defaults. Only learners with ``takes_codec`` get codecs and
+    a conduct, only those with ``takes_aggregation_rule`` another rule than ``sync``.
+
     Args:
         streams: the learner's branch of the experiment's random streams.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``, already resolved and available.
         experiment: the settings of the run. Silo ``i`` belongs to the approach direction ``i % silos.approaches``.
-        data_set: the data set that ``data.name`` names, with its settings; None for its defaults.
+        data_set: the data set that ``data.name`` names.
         traffic: the recorded traffic, if the data set is made of it; else None.
-        encoder: the encoder that the learner's setting ``encoder`` names, with its settings; None for its defaults.
-        rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``; only learners with
-            ``takes_aggregation_rule`` get another one than ``sync``.
-        aggregation: the rule with its settings; None for its defaults.
-        codec: the codec of uploads with its settings; None for ``float32``. Only learners with ``takes_codec`` get one.
+        encoder: the encoder that the learner's setting ``encoder`` names.
+        rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``.
+        aggregation: the rule.
+        codec: the codec of uploads; None for ``float32``.
         download_codec: the same for downloads.
-        conduct: what hostile vehicles send; None if nobody is hostile. Only learners with ``takes_codec`` get one.
+        conduct: what hostile vehicles send; None if nobody is hostile.
         aggregators: names of all aggregators: one for all RSUs, or one at each RSU and perhaps a cloud above them. Only
             learners that are ``KeepsModels`` get several.
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
         figure: the value that the selection policy needs of every update, such as ``SIMILARITY``; empty for none.
         pictures: whether the images are needed; a run without training needs only their number.
-        joint: whether one vehicle's training may go to several aggregators; each of them then repeats it, with the same
-            result. See ``HandoverEffects.bases``.
+        joint: whether one vehicle's training may go to several aggregators; each repeats it with the same
+            result; see ``HandoverEffects.bases``.
     """
 
     streams: Streams
@@ -328,22 +327,19 @@ class LearnerContext:
 class Learner(Protocol):
     """A federated learning method.
 
-    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. Six more
-    members are optional:
+    Class attributes name it; ``Settings`` is a frozen keyword-only dataclass with the method's defaults. A learner that
+    is also ``KeepsModels`` can be run with several aggregators. Six more members are optional:
 
     - ``payload: str``, what a participation sends over the radio links, in words;
     - ``equations: tuple[str, ...]``, the equations it implements, one a line;
     - ``defaults: Mapping[str, object]``, experiment settings by dotted key that suit it better than the general
       defaults, for example ``{"data.name": "road"}``. The user's settings take precedence;
     - ``scales: Mapping[str, Mapping[str, object]]``, other defaults by the name of a scale, such as ``{"paper":
-      {"learning.encoder": "resnet18"}}``. They may set the tables ``learning``, ``encoder`` and ``data``, and must
-      change only what is trained, not what ``cost`` returns for a timed model;
-    - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule that its context names; without it any rule
-      other than ``sync`` is refused;
-    - ``takes_codec: bool``, whether ``train`` passes models and updates through the codecs and the conduct that its
-      context has; without it they are refused.
-
-    A learner that is also ``KeepsModels`` can be run with several aggregators.
+      {"learning.encoder": "resnet18"}}``, in the tables ``learning``, ``encoder`` and ``data``. They must change only
+      what is trained, not what ``cost`` returns for a timed model;
+    - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule of its context, and ``takes_codec: bool``,
+      whether ``train`` passes models and updates through the codecs and the conduct of its context; without them rules
+      other than ``sync``, codecs and conducts are refused.
     """
 
     name: ClassVar[str]
@@ -353,11 +349,7 @@ class Learner(Protocol):
 
     @classmethod
     def create(cls, context: LearnerContext, settings: Any) -> Learner:
-        """Build the learner with its data and initial global model.
-
-        Raises:
-            InputError: data and settings do not fit.
-        """
+        """Build the learner with its data and initial global model; InputError if data and settings do not fit."""
         ...
 
     def describe(self) -> Description:
@@ -382,8 +374,8 @@ class Learner(Protocol):
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
         """Aggregate finite updates into the newest model of the aggregator ``into``, and end its round.
 
-        It is called once a round, with an empty list if nobody committed (the model is kept). A learner with one model
-        per silo instead updates the models of the updates' silos; ``into`` is then always ``single``.
+        Called once a round, with an empty list if nobody committed (the model is kept). A learner with one model per
+        silo updates the models of the updates' silos instead; ``into`` is then always ``single``.
         """
         ...
 
@@ -394,10 +386,10 @@ class Learner(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return all state that a resumed run needs: flat names to tensors.
 
-        The global model, or the mean of the silos' models, is under ``model.*``, the state of silo i under
-        ``silo.i.*``. If ``LearnerContext.aggregators`` has names other than ``single``, their models are under
-        ``NAME/model.*``. A tensor of a silo or of a named aggregator that has not changed since the last call may be
-        the same object, and is then not written again; so returned tensors must never be changed in place.
+        The global model, or the mean of the silos' models, is under ``model.*``, under ``NAME/model.*`` for aggregators
+        other than ``single``, and the state of silo i under ``silo.i.*``. An unchanged tensor of a silo or of a named
+        aggregator may be the same object as at the last call, and is then not written again; so tensors must never be
+        changed in place.
         """
         ...
 
@@ -415,35 +407,31 @@ class KeepsModels(Protocol):
     """Further methods of a learner for several aggregators, or for trained models that are handed over between RSUs.
 
     Such a learner keeps a sequence of models for each aggregator, all starting from the same one, and follows
-    ``Participant.handover``. ``Learner.create`` raises InputError if there are several aggregators and the learner's
-    settings leave no model at an RSU.
+    ``Participant.handover``. ``Learner.create`` raises InputError if there are several aggregators and the settings
+    leave no model at an RSU.
     """
 
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Keep these models, however old, until the next call.
+        """Keep these models, however old, until the next call; others up to ``LearnerContext.max_staleness`` versions.
 
-        Participants not yet aggregated started from these models or mix them, or the backhaul still carries them. It is
-        called before ``aggregate`` and ``merge``, which make newer models. Other models are kept only up to an age of
-        ``LearnerContext.max_staleness`` versions.
+        Participants not yet aggregated started from these models or mix them, or the backhaul still carries them.
+        Called before ``aggregate`` and ``merge``, which make newer models.
         """
         ...
 
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
         """Make the weighted mean of models a model of an aggregator.
 
-        It replaces the aggregator's newest model, from which nobody may have started yet, or becomes the next one.
-        BatchNorm's statistics and counters are averaged like weights. The memory of the aggregation rule, and FedCo's
-        queue of keys, stay those of the aggregator. A single source is copied bit for bit.
-
-        Args:
-            sources: models that are kept, and their weights, at least 0 and summing to 1.
-            into: the newest model of its aggregator, or the one after that.
+        It replaces the aggregator's newest model, from which nobody may have started yet, or becomes the next one
+        (``into``). BatchNorm's statistics and counters are averaged like weights. The memory of the aggregation rule,
+        and FedCo's queue of keys, stay those of the aggregator. A single source is copied bit for bit. ``sources`` are
+        models that are kept, and their weights, at least 0 and summing to 1.
         """
         ...
 
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return how far the aggregators' newest models are from their mean: the mean of |w_r - mean| / |mean|.
+        """Return the mean of |w_r - mean| / |mean| over the aggregators' newest models; 0 for one aggregator.
 
-        Euclidean norms over the trained parameters; 0 for one aggregator.
+        Euclidean norms over the trained parameters.
         """
         ...

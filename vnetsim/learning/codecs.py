@@ -49,12 +49,10 @@ class Codec(Protocol):
         ...
 
     def send(self, tensors: Mapping[str, Any], memory: Mapping[str, Any], draws: Any) -> Sent:
-        """Encode and decode tensors.
+        """Encode and decode the change of a local training, trained parameters by name, not to be changed in place.
 
-        Args:
-            tensors: the change of a local training, trained parameters by name; not to be changed in place.
-            memory: the memory of the silo's last upload; empty before the first.
-            draws: a ``torch.Generator`` on the CPU, seeded for this vehicle and round; the only source of chance.
+        ``memory`` is that of the silo's last upload, empty before the first; ``draws``, a ``torch.Generator`` on the
+        CPU seeded for this vehicle and round, is the only source of chance.
         """
         ...
 

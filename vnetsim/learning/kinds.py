@@ -16,8 +16,8 @@ class DataSet(Protocol):
     """Images for learners, chosen by ``data.name``: a frozen keyword-only dataclass; fields: settings of ``data``.
 
     ``targets`` is the kind of an image's label: ``"classes"`` or ``"steering angles"``. An optional tuple ``needs``
-    names those of ``data.root``, ``data.download`` and ``data.image_px`` that the set uses; without
-    it all three count as used.
+    names those of ``data.root``, ``data.download`` and ``data.image_px`` that the set uses; without it all three count
+    as used.
 
     With ``from_traffic = True`` the set is made of the run's traffic. A run then calls, instead of ``load``,
     ``load_driven(data, streams, traffic, angles=..., pictures=...)``. ``traffic`` is a
@@ -30,15 +30,10 @@ class DataSet(Protocol):
     targets: ClassVar[str]
 
     def load(self, data: DataSettings, streams: Streams) -> Any:
-        """Return the images: a ``learners.data.ImageSet``, or a ``learners.data.SteeringSet`` with steering angles.
+        """Return a ``learners.data.ImageSet``, or a ``learners.data.SteeringSet``; InputError for missing files.
 
-        Args:
-            data: folder of the set and numbers of images wanted (0: its default); a set may ignore settings that do not
-                apply to it.
-            streams: source of random draws: ``streams.generator("a name of its own")``.
-
-        Raises:
-            InputError: files are missing or damaged.
+        ``data`` has the set's folder and the numbers of images wanted (0: its default), and settings that may not
+        apply. Random draws come from ``streams.generator("a name of its own")``.
         """
         ...
 
@@ -46,7 +41,7 @@ class DataSet(Protocol):
     def outline(self, data: DataSettings, streams: Streams) -> Any:
         """Return what ``load`` does, but with black images of the same shapes and labels, for runs without training.
 
-        It saves time for sets that synthesise their images; without this method ``load`` is called.
+        It saves time for sets that synthesise their images; without it ``load`` is called.
         """
         ...
 
@@ -63,8 +58,8 @@ class EncoderTrunk(Protocol):
     def build(self) -> Trunk:
         """Return a new ``torch.nn.Module`` and its number of channels C.
 
-        It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'); projection or classifier are added to
-        it. torch's global generator is seeded before the call.
+        It takes normalised images (N, 3, H, W) to dense features (N, C, H', W'), to which projection or classifier are
+        added. torch's global generator is seeded before the call.
         """
         ...
 
@@ -97,20 +92,12 @@ ENCODERS = Kind(
     key="learning.encoder",
     table="encoder",
     package="learners",
-    built_in={
-        "small": "learners.encoders:Small",
-        "resnet18": "learners.encoders:ResNet18",
-    },
+    built_in={"small": "learners.encoders:Small", "resnet18": "learners.encoders:ResNet18"},
 )
 
 
 LEARNERS = Kind(
-    name="learner",
-    group="vnetsim.learners",
-    protocol=Learner,
-    key="learner",
-    table="learning",
-    package="learners",
+    name="learner", group="vnetsim.learners", protocol=Learner, key="learner", table="learning", package="learners"
 )
 
 

@@ -11,11 +11,7 @@ def metropolis_hastings_row(degree: int, of_neighbours: Sequence[int]) -> list[f
 
     A_ij = 1 / (1 + max(d_i, d_j)) for neighbours of degrees d, and A_ii the rest to 1. The rows of an undirected graph
     make a symmetric matrix whose rows and columns sum to 1 (Xiao, Boyd and Kim, J. Parallel Distrib. Comput. 67, 2007).
-    On a ring of three or more all weights are 1/3.
-
-    Args:
-        degree: d_i, at least the length of ``of_neighbours``; a neighbour that is left out keeps its weight here.
-        of_neighbours: d_j of the neighbours whose models are averaged.
+    ``degree`` is at least the length of ``of_neighbours``; the weight of a neighbour that is left out stays here.
     """
     shares = [1 / (1 + max(degree, other)) for other in of_neighbours]
     return [1 - math.fsum(shares), *shares]

@@ -99,10 +99,7 @@ def _facts(assembly: Assembly) -> dict[str, bool]:
     """Return, by ``Acts.key``, the facts that follow from settings: source, backhaul, what pace and data set need."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
-    found = {
-        A_SOURCE.key: names_source(given.scenario),
-        WIRED.key: given.topology.kind != "per-rsu" or sends_on,
-    }
+    found = {A_SOURCE.key: names_source(given.scenario), WIRED.key: given.topology.kind != "per-rsu" or sends_on}
     for by, table, keys in (("pace", "pace", OF_PACE), ("data set", "data", OF_DATA_SET)):
         plugin = assembly.chosen.get(table)
         # only the class's own declaration counts: a subclass may need more than its base

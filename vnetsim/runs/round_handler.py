@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vnetsim.errors import InputError, one_line
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
-from vnetsim.learning.faults import aggregate_checked, cost_of, finite_metrics, model_shapes, train_checked
+from vnetsim.learning.faults import aggregate_checked, finite_metrics, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.random_streams import Streams
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copy_state, digest
 from vnetsim.runs.clock import Clock
 from vnetsim.runs.manifest import SPREAD
 from vnetsim.runs.tables import MetricRow
+from vnetsim.runs.timing import Costs
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class _Newest(NamedTuple):
     final: bool
 
 
-class Training:
+class Training(Costs):
     """A ``RoundHandler`` around a learner, whose state is loaded from ``checkpoint`` if that exists.
 
     Otherwise the untrained model is evaluated and saved at once.
@@ -74,11 +75,10 @@ class Training:
         streams: Streams,
         device: str = "cpu",
     ) -> None:
-        self._learner = learner
+        super().__init__(learner, costs)
         self._streams, self._device = streams, device
         self._checkpoint = checkpoint
         self._evaluate_every = evaluate_every
-        self._costs = dict(costs)
         self._clock = clock or Clock()
         if checkpoint.exists:
             self._progress, state = checkpoint.load()
@@ -114,12 +114,6 @@ class Training:
     def replaying(self) -> bool:
         """Whether the next round was finished before the run was resumed."""
         return self._replayed < len(self._progress.rounds)
-
-    def cost(self, silo: int) -> Cost:
-        """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
-        if silo not in self._costs:
-            self._costs[silo] = cost_of(self._learner, silo)
-        return self._costs[silo]
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         """Return the round's results: recorded ones if it was finished before, otherwise by training.

@@ -95,12 +95,7 @@ def start_run(
         progress.stage("preparing the data")
         names = aggregators(experiment.topology, traffic.rsus)
         context = assembly.context(
-            device,
-            fetch=fetch,
-            aggregators=names,
-            districts=len(traffic.rsus),
-            pictures=not timing_only,
-            driven=driven,
+            device, fetch=fetch, aggregators=names, districts=len(traffic.rsus), pictures=not timing_only, driven=driven
         )
         learner, costs = assembly.make_learner(context)
         files = [code_file(name) for name in experiment.plugins().values()]

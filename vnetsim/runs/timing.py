@@ -63,12 +63,8 @@ def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping
     return committed.with_columns(images=counts, weight=pl.coalesce("weight", share)).select(COLUMNS)
 
 
-class Untrained:
-    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo: the schedule's learner's, else empty."""
-
-    metric_rows: Sequence[MetricRow] = ()
-    finished = 0
-    replaying = False
+class Costs:
+    """Payload and work of a participation by silo: ``costs`` if there are any, otherwise the learner's own."""
 
     def __init__(self, learner: Learner, costs: Mapping[int, Cost]) -> None:
         self._learner = learner
@@ -79,6 +75,14 @@ class Untrained:
         if silo not in self._costs:
             self._costs[silo] = cost_of(self._learner, silo)
         return self._costs[silo]
+
+
+class Untrained(Costs):
+    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo: the schedule's learner's, else empty."""
+
+    metric_rows: Sequence[MetricRow] = ()
+    finished = 0
+    replaying = False
 
     def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
         """Return a result without weights and losses."""
