@@ -276,7 +276,8 @@ class ContrastiveDivergence:
             loss, divergence, _ = self._terms(networks, {**job.given, **batch}, base)
             backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]
             gradient = partial(torch.autograd.grad, inputs=backbone, allow_unused=True, materialize_grads=True)
-            of_loss, of_divergence = (_flat(gradient(one, retain_graph=True)) for one in (loss, divergence))
+            both = (gradient(one, retain_graph=True) for one in (loss, divergence))
+            of_loss, of_divergence = (torch.cat([part.flatten() for part in one]) for one in both)
         return torch.stack([of_divergence.norm(), of_loss.norm(), of_divergence @ of_loss])
 
     def _influence(self, participant: Participant, own: State) -> float:
@@ -339,8 +340,3 @@ def _compare_gradients(of_divergence: float, of_loss: float, product: float) -> 
     if of_divergence > 0 and math.isfinite(product):
         figures["gradient_cosine"] = product / (of_divergence * of_loss)
     return figures
-
-
-def _flat(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the gradients' values in one vector."""
-    return torch.cat([gradient.flatten() for gradient in gradients])

@@ -242,7 +242,7 @@ class MomentumContrast:
         """Train query encoder and key encoder from each start and return the updates, in order."""
         jobs = [self._job(start) for start in starts]
         trained = self._task.engine.train(jobs)
-        kept = self._kept_by_silos(trained)
+        kept = on_host([self._key_encoder(one) if self._settings.key_encoder == "silo" else {} for one in trained])
         return [self._update(*one) for one in zip(starts, jobs, trained, kept, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:
@@ -295,12 +295,6 @@ class MomentumContrast:
     def _key_encoder(self, trained: Trained) -> dict[str, Tensor]:
         """Return the key encoder's parameters, by their names in the task's network."""
         return {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
-
-    def _kept_by_silos(self, trained: Sequence[Trained]) -> list[dict[str, Tensor]]:
-        """Return each silo's key encoder, on the CPU, after one wait; {} unless silos keep it (``key_encoder``)."""
-        if self._settings.key_encoder != "silo":
-            return [{} for _ in trained]
-        return on_host([self._key_encoder(one) for one in trained])
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
         """Return an upload with its newest keys; the key encoder is uploaded, kept by the silo, or dropped."""

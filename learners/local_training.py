@@ -106,7 +106,7 @@ class LocalSteps:
         If the round's models exceed HELD_BYTES and the server takes a plain mean, the updates have no ``state``, and
         ``server.averaged`` gets their mean.
         """
-        starts = [_with_own_near_base(start) for start in starts]
+        starts = [replace(one, own=to_device(one.own, next(iter(one.base.values())).device)) for one in starts]
         jobs = [self._job(start) for start in starts]
         server = self._server
         # a change is added to the aggregator's model, so it cannot be averaged here
@@ -210,12 +210,6 @@ class LocalSteps:
             )
             for one in updates
         ]
-
-
-def _with_own_near_base(start: Start) -> Start:
-    """Return a start whose silo's tensors are on the device of its base model."""
-    device = next(iter(start.base.values())).device
-    return replace(start, own=to_device(start.own, device))
 
 
 def _bytes(jobs: Sequence[TrainingJob]) -> int:

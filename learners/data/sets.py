@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -37,7 +37,28 @@ class Film(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ImageSet:
+class _Pictures:
+    """What sets of both kinds have."""
+
+    channels: ClassVar[int]
+
+    name: str
+    train: Tensor
+    test: Tensor
+    train_silos: Tensor | None = None
+    train_speeds_mps: Tensor | None = None
+    train_times_s: Tensor | None = None
+    train_at_m: Tensor | None = None
+    film: Callable[[Sequence[str], float], Film] | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_images(self.train, self.channels)
+        require_images(self.test, self.channels)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageSet(_Pictures):
     """Training and test images with their labels, on the CPU.
 
     Args:
@@ -64,10 +85,9 @@ class ImageSet:
         facts: further lines on the set for manifest and report, by title.
     """
 
-    name: str
-    train: Tensor
+    channels = 3
+
     train_labels: Tensor
-    test: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]
     mean: tuple[float, float, float]
@@ -75,17 +95,7 @@ class ImageSet:
     train_groups: Tensor | None = None
     train_names: tuple[str, ...] = ()
     test_names: tuple[str, ...] = ()
-    train_silos: Tensor | None = None
-    train_speeds_mps: Tensor | None = None
-    train_times_s: Tensor | None = None
-    train_at_m: Tensor | None = None
     train_angles: Tensor | None = None
-    film: Callable[[Sequence[str], float], Film] | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        require_images(self.train, 3)
-        require_images(self.test, 3)
 
 
 def require_images(images: Tensor, channels: int) -> None:
@@ -121,7 +131,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, float, float], tupl
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SteeringSet:
+class SteeringSet(_Pictures):
     """Training and test frames with their steering angles, on the CPU; arguments not listed are as of ``ImageSet``.
 
     Test frames are whole drives, or stretches of time with a gap before and after, so that none is a close neighbour of
@@ -134,31 +144,14 @@ class SteeringSet:
         train_blocks: the stretch of time of each frame, int64, shape (N,); a block is consecutive frames of one drive.
         test: frames that no silo has, uint8, shape (M, 1, H, W).
         test_angles: their steering angles, float32, shape (M,).
-        train_silos: as of ``ImageSet``.
-        train_speeds_mps: as of ``ImageSet``.
-        train_times_s: as of ``ImageSet``.
-        train_at_m: as of ``ImageSet``.
-        film: as of ``ImageSet``.
-        facts: further lines on the set for manifest and report, by title.
     """
 
-    name: str
-    train: Tensor
+    channels = 1
+
     train_angles: Tensor
     train_drives: Tensor
     train_blocks: Tensor
-    test: Tensor
     test_angles: Tensor
-    train_silos: Tensor | None = None
-    train_speeds_mps: Tensor | None = None
-    train_times_s: Tensor | None = None
-    train_at_m: Tensor | None = None
-    film: Callable[[Sequence[str], float], Film] | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        require_images(self.train, 1)
-        require_images(self.test, 1)
 
 
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
