@@ -1,8 +1,8 @@
 """CDL: decentralised steering with a contrastive divergence loss between a silo's earlier model and what it receives.
 
-In addition to the network that steers and is mixed, the backbone theta_b, every silo has a sub-network theta_s of the
-same shape that is never sent. The loss compares the features of both on the silo's own frames: it keeps the backbone
-from drifting away with the models of others, and the sub-network follows slowly.
+Beside the network that steers and is mixed, the backbone theta_b, every silo has a sub-network theta_s of the same
+shape that is never sent. The loss compares features of both on the silo's own frames: it keeps the backbone from
+drifting away with the models of others, and the sub-network follows slowly.
 """
 
 from __future__ import annotations

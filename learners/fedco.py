@@ -126,12 +126,10 @@ class FedCo(FederatedLearner):
     queue, and uploads its model and its newest keys. The RSU averages the models with equal weights, then enqueues the
     keys in the order of the uploads.
 
-    MoCo's key encoder follows the model slowly, so keys of different rounds are comparable. FLSimCo's paper does not
-    say which one a vehicle uses; see ``FedCoSettings.key_encoder``. By default each silo has its own, which changes
-    only when an update of its silo is aggregated. If two vehicles carry one silo in a round, both start from the same
-    key encoder, and the silo keeps that of the later upload. A stale vehicle uses the model and queue that it
-    downloaded, and the silo's present key encoder. Each takes, in the run and in its checkpoint, as much memory as the
-    encoder's parameters: 45 MB with ResNet-18.
+    FLSimCo's paper does not say which key encoder a vehicle uses; see ``FedCoSettings.key_encoder``. By default each
+    silo has its own, which changes only when an update of its silo is aggregated; if two vehicles carry one silo in a
+    round, both start from it, and the later upload's is kept. Each takes, in the run and in its checkpoint, as much
+    memory as the encoder's parameters: 45 MB with ResNet-18.
     """
 
     name, task, Settings = "fedco", "contrastive", FedCoSettings
@@ -343,10 +341,7 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
 
 
 class Trailing:
-    """An optimizer of the query encoder that moves the key encoder after each step.
-
-    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters only. ``parameters`` are those of both.
-    """
+    """An optimizer of the query encoder, after whose steps theta_k <- m theta_k + (1 - m) theta_q (Eq. 2)."""
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> None:
         self._optimizer = optimizer

@@ -129,11 +129,7 @@ class FederatedLearner(ABC):
     @classmethod
     @final
     def create(cls, context: LearnerContext, settings: Any) -> Self:
-        """Build the learner; see ``vnetsim.learning.Learner``.
-
-        InputError if data and settings do not fit, or the learner does not support the run's selection policy or
-        handover.
-        """
+        """Build the learner, see ``vnetsim.learning.Learner``; InputError if data, policy or handover do not fit."""
         parts = cls.parts(context, settings)
         made = cls(parts, cls._transmission_of(context, parts))
         if context.figure and not isinstance(made._server, Server):

@@ -21,10 +21,7 @@ from vnetsim.learning import LearnerContext, Participant
 
 
 class FedNova(FederatedLearner):
-    """Normalised averaging of labelled images' models; local steps are FedAvg's.
-
-    BatchNorm's statistics are averaged with the normalised weights.
-    """
+    """Normalised averaging of labelled images' models, also of BatchNorm's statistics; local steps are FedAvg's."""
 
     name, task, Settings = "fednova-classification", "classification", ClassificationAveragingSettings
     paper = (

@@ -20,11 +20,7 @@ def by_blur(participants: Sequence[Participant]) -> Weights:
 
 
 class FLSimCo(FederatedLearner):
-    """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11).
-
-    In each round, every vehicle that commits downloads theta^r, takes a few SGD steps on its own images, and uploads
-    theta_n; the RSU averages.
-    """
+    """Dual-temperature contrastive learning (Eq. 6-8), aggregated by blur level (Eq. 11)."""
 
     name, task, Settings = "flsimco", "contrastive", ContrastiveSettings
     paper = (

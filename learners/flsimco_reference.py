@@ -1,9 +1,8 @@
 """FLSimCo in one file: the paper's equations and a plain loop, without engines, plug-ins or simulated time.
 
-A reader of the method starts here. Tests hold ``learners.flsimco`` to it; nothing else uses it.
-
-Source: Gu, Wu, Fan, Fan (2024), "Mobility-aware federated self-supervised learning in vehicular network",
-arXiv:2408.00256; views, temperatures and optimizer from the authors' code.
+A reader of the method starts here. Tests hold ``learners.flsimco`` to it. Source: Gu, Wu, Fan, Fan (2024),
+"Mobility-aware federated self-supervised learning in vehicular network", arXiv:2408.00256; views, temperatures and
+optimizer from the authors' code.
 """
 
 from __future__ import annotations

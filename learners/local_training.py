@@ -256,10 +256,7 @@ def step_of(loss: StepLoss) -> Loss:
 
 
 def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-    """Return the trained model as an upload, reduced to the tensors that the task sends.
-
-    Its metrics are ``kernel_px``, the length of the motion blur; ``kept`` is empty.
-    """
+    """Return the trained model as an upload, reduced to what the task sends, with the metric ``kernel_px``."""
     return Update(
         participant=participant,
         state=task.sent(trained.state),

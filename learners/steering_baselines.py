@@ -1,9 +1,8 @@
 """CDL's baselines: local steps on the steering error, without the divergence of two networks.
 
 With the topologies ``contact``, ``ring`` and ``complete`` no RSU averages: every silo has a model of its own, which
-stays with its data when the vehicle has left. In each round the vehicles train their silos' models for some local
-steps, exchange them with the neighbours they reach, and mix what they received, all at once. With ``star`` they train
-the RSU's model, and the RSU averages.
+stays with its data. In each round vehicles train their silos' models for some local steps, exchange them with the
+neighbours they reach, and mix, all at once. With ``star`` they train the RSU's model, and the RSU averages.
 """
 
 from __future__ import annotations

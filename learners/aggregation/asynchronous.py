@@ -36,10 +36,7 @@ class Staleness:
     )
 
     def staleness_weight(self, tau: int) -> float:
-        """Return s(tau), in (0, 1], of an upload whose base is ``tau`` >= 0 versions old.
-
-        Xie, Koyejo, Gupta (2019), arXiv:1903.03934, section 5.2.
-        """
+        """Return s(tau) in (0, 1], ``tau`` >= 0 (Xie, Koyejo, Gupta 2019, arXiv:1903.03934, section 5.2)."""
         if self.staleness == "hinge":
             return 1.0 if tau <= KNEE else 1.0 / (SLOPE * (tau - KNEE) + 1)
         return float((1 + tau) ** -EXPONENT) if self.staleness == "polynomial" else 1.0
@@ -66,8 +63,8 @@ class FedAsync(Staleness):
     """Mixes the uploads into the model one after the other, in order of arrival.
 
     The published algorithm has rounds of one upload: ``round.quorum = 1``, ``round.invited`` vehicles at work at a
-    time, ``round.max_staleness`` above 0. All uploads of one round have the staleness of that round: tau counts the
-    model's versions since the vehicle downloaded it, and a round makes one version.
+    time, ``round.max_staleness`` above 0. tau counts the model's versions since the vehicle downloaded it; a round
+    makes one.
 
     All tensors are mixed alike, BatchNorm statistics included; counters are rounded. The learner's weights matter only
     in that an upload of weight 0 is left out.
@@ -95,9 +92,7 @@ class AflDelay:
     """Mixes the uploads into the model one after the other, by the seconds that their vehicles took, not by rounds.
 
     The factors of the published expression, w <- gamma w + a w_n, do not add up to 1: it shrinks the parameters, or for
-    delays below a second lets them grow. Here they are mixed. All tensors are mixed alike, BatchNorm statistics
-    included; counters are rounded. A share above 1, possible for delays below a second, counts as 1. The learner's
-    weights matter only in that an upload of weight 0 is left out.
+    delays below a second lets them grow. Here they are mixed, as by ``fedasync``; a share above 1 counts as 1.
 
     Args:
         mixing: share of an upload in the model if training and sending took one second each; 1 - gamma of the paper.
@@ -197,10 +192,7 @@ def _add(memory: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def interpolate(model: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Return (1 - share) model + share other, for the tensors of ``other``; equal values do not change a bit.
-
-    ``model`` has at least the names of ``other``; ``share`` is in [0, 1].
-    """
+    """Return (1 - share) model + share other, share in [0, 1], for other's tensors; equal values keep their bits."""
     result = {}
     for name, tensor in other.items():
         old = model[name].to(torch.float64)

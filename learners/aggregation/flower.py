@@ -1,8 +1,7 @@
 """Strategies of Flower as aggregation rules: ``Strategy.aggregate_train`` aggregates the committed uploads.
 
-A strategy is an object with state, a rule a function of its memory: each round creates a new strategy and restores its
-attributes, which are stored as tensors and JSON. So a resumed run continues with the same bits, and nothing is
-unpickled.
+Each round creates a new strategy and restores its attributes, which are stored as tensors and JSON. So a resumed run
+continues with the same bits, and nothing is unpickled.
 """
 
 from __future__ import annotations

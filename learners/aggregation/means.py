@@ -35,11 +35,10 @@ class Sync:
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM:
-    """Server momentum on the pseudo-gradient, which is the model minus the mean of the uploads.
+    """Server momentum on the pseudo-gradient, which is the model minus the mean of the uploads, as of ``sync``.
 
-    The mean is that of ``sync``: with the learner's weights, stale uploads included. Momentum applies to parameters
-    only; statistics and counters of BatchNorm are averaged. A round without an upload leaves model and momentum as they
-    are.
+    Momentum applies to parameters only; statistics and counters of BatchNorm are averaged. A round without an upload
+    leaves model and momentum as they are.
 
     Args:
         learning_rate: the server's step, eta.
@@ -57,10 +56,7 @@ class FedAvgM:
     momentum: Annotated[float, Within(0, 0.9999, "", "at 1 no step is ever forgotten")] = 0.9
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model after a step of the server on the parameters; other tensors get the uploads' mean.
-
-        The velocity v is returned as ``memory`` by parameter name; without an earlier one it is Delta.
-        """
+        """Return the model after the server's step, with the mean of other tensors, and the velocity v as memory."""
         state, memory = dict(uploads.mean()), {}
         for name in sorted(uploads.parameters & state.keys()):
             old = uploads.model[name].to(torch.float64)
@@ -76,8 +72,8 @@ class FedAvgM:
 class FedAdam:
     """Adam on the pseudo-gradient, which is the model minus the mean of the uploads; without Adam's bias correction.
 
-    The mean is that of ``sync``: with the learner's weights, stale uploads included. Moments are of parameters only;
-    statistics and counters of BatchNorm are averaged. A round without an upload leaves model and moments as they are.
+    The mean is that of ``sync``. Moments are of parameters only; statistics and counters of BatchNorm are averaged. A
+    round without an upload leaves model and moments as they are.
 
     Args:
         learning_rate: the server's step, eta: about how far a parameter moves in a round.
@@ -96,10 +92,7 @@ class FedAdam:
     tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model after a step of the server on the parameters; other tensors get the uploads' mean.
-
-        The moments m and v are returned as ``memory``, ``first.NAME`` and ``second.NAME``.
-        """
+        """Return the model after the server's step, with the mean of other tensors; memory: the moments m and v."""
         state, memory = dict(uploads.mean()), {}
         for name in sorted(uploads.parameters & state.keys()):
             old = uploads.model[name].to(torch.float64)

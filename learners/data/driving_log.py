@@ -52,10 +52,7 @@ class DrivingLog:
     source = "files of one's own; layout of Udacity's self-driving-car-sim"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the frames of ``data.root``, a log or its folder, split by ``split_by_time``.
-
-        InputError, with file and line, if log or images are missing or damaged.
-        """
+        """Return the frames of ``data.root``, a log or its folder, split by time; InputError with file and line."""
         path = require_root(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
         rows = read_log(log)
@@ -81,10 +78,7 @@ class DrivingLog:
 
 
 def read_log(path: Path) -> list[Row]:
-    """Return the lines of a log; empty ones are skipped.
-
-    InputError if it is missing, empty, or a line does not have seven columns with steering in [-1, 1].
-    """
+    """Return the lines of a log but empty ones; InputError without seven columns and steering in [-1, 1]."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             written = file.readlines()

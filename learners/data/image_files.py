@@ -91,10 +91,7 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
 
 
 def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return arrays of an ``.npz`` archive by name: those of the first complete layout, and the ``optional`` ones.
-
-    InputError if it cannot be read, has Python objects, or is complete in no layout.
-    """
+    """Return an ``.npz`` archive's arrays of the first complete layout, and ``optional`` ones; InputError if none."""
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception as error:  # zipfile and NumPy raise a dozen kinds for damaged files

@@ -44,10 +44,7 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
 
 
 def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
-    """Return the tensors, all on one device, as one row of bytes there; ``unpack`` splits it again.
-
-    With ``pinned`` it is in page-locked memory, for a copy from the CPU that does not wait.
-    """
+    """Return tensors, all on one device, as one row of bytes there; ``pinned``: in page-locked memory."""
     device = next((tensor.device for tensor in tensors.values()), None)
     packed = torch.empty(sum(packed_sizes(tensors)), dtype=torch.uint8, device=device, pin_memory=pinned)
     if tensors:

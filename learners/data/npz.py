@@ -1,11 +1,9 @@
 """Archives of images with classes or steering angles: MedMNIST's layout, a plain one, and that of CDL's authors.
 
 MedMNIST (Yang et al. 2023) has ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``; its ``val_``
-arrays are not used. The plain layout may have the names of its classes in ``classes``, and a test set is held out of
-it. See ``images_of_array`` for the forms of images; labels are whole numbers from 0, shape (N,) or (N, 1).
-
-For steering, in the layout of the CDL and FADNet authors, ``imgs`` are the images and ``ground_truths`` their angles in
-[-1, 1], shape (N,) or (N, K); the first of K columns is the angle.
+arrays are not used. The plain layout may name its classes in ``classes``, and a test set is held out of it. Labels are
+whole numbers from 0, shape (N,) or (N, 1). For steering (CDL, FADNet), ``imgs`` are the images and ``ground_truths``
+their angles in [-1, 1], shape (N,) or (N, K), the first of K columns.
 """
 
 from __future__ import annotations

@@ -47,10 +47,7 @@ def _name(names: Sequence[str], row: int) -> str:
 
 
 def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
-    """Return each silo's rows of the training images, from a file, by what vehicles saw, or by ``partition``.
-
-    InputError if the images are too few, or the file does not fit them.
-    """
+    """Return each silo's training rows, from a file, by what vehicles saw, or by ``partition``; or InputError."""
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
     if settings.partition == "vehicle":

@@ -1,13 +1,12 @@
 """A procedural set of drives as seen by a front camera, with the steering angle at every frame; made from a seed.
 
-Each drive has its own world: road width and markings, greys, shadows, light, haze, camera height and pitch. The road
-bends smoothly, so consecutive frames are similar. The angle follows from what a frame shows, by pure pursuit (Coulter
-1992, "Implementation of the pure pursuit path tracking algorithm"): the car should drive an arc through the middle of
-the road LOOK_AHEAD_M ahead. Verges may be lighter or darker than the road and shadows cross it, so raw pixels have
-little linear information; a small convolutional network finds the road.
+Each drive has its own world: road width and markings, greys, shadows, light, haze, camera height and pitch. The angle
+follows from what a frame shows, by pure pursuit (Coulter 1992, "Implementation of the pure pursuit path tracking
+algorithm"): an arc through the middle of the road LOOK_AHEAD_M ahead. Verges may be lighter or darker than the road and
+shadows cross it, so raw pixels have little linear information; a small convolutional network finds the road.
 
-Ground coordinates are metres ahead of the camera and metres to the right of it; the road is flat. Arrays have one
-drive: N frames of P x P pixels.
+Ground coordinates are metres ahead of the camera and to the right of it; the road is flat. Arrays have one drive: N
+frames of P x P pixels.
 """
 
 from __future__ import annotations

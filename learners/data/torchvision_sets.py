@@ -1,11 +1,10 @@
 """CIFAR-10 and GTSRB as torchvision stores them, and GTSRB as Kaggle does.
 
 CIFAR-10 (Krizhevsky 2009) has 50,000 training and 10,000 test images, 32 x 32, of ten classes. GTSRB (Stallkamp et al.
-2012) has photographs of German traffic signs, 43 classes. Its training images are
-``gtsrb/GTSRB/Training/CCCCC/TTTTT_FFFFF.ppm``: class, track, frame. A track is one physical sign, photographed by an
-approaching car. The test images are in ``gtsrb/GTSRB/Final_Test/Images``, their classes in ``gtsrb/GT-final_test.csv``;
-their tracks are not known. Kaggle has the same images as ``Train/C/CCCCC_TTTTT_FFFFF.png`` and ``Test/NNNNN.png``, with
-their classes in ``Train.csv`` and ``Test.csv``.
+2012) has photographs of German traffic signs, 43 classes. Training images are ``Training/CCCCC/TTTTT_FFFFF.ppm`` below
+``gtsrb/GTSRB``: class, track, frame. A track is one physical sign, photographed by an approaching car; of test images,
+in ``Final_Test/Images`` with their classes in ``gtsrb/GT-final_test.csv``, it is not known. Kaggle has the same images
+as ``Train/C/CCCCC_TTTTT_FFFFF.png`` and ``Test/NNNNN.png``, with their classes in ``Train.csv`` and ``Test.csv``.
 """
 
 # ruff: noqa: SLF001 - torchvision has no other name for the files of a set
@@ -172,10 +171,7 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 
 
 def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return a data set object of torchvision's below ``data.root``, downloaded if ``data.download``.
-
-    InputError if the root or its files are missing or damaged; RunError if the download fails.
-    """
+    """Return torchvision's set below ``data.root``; InputError for damaged files, RunError for a failed download."""
     what = "the folder of its files, into which --data-download fetches them"
     root = require_root(data.root, data.name, what, folder=True)
     from torchvision import datasets  # noqa: PLC0415 - takes seconds

@@ -162,11 +162,8 @@ class ResNet8(Convolutional):
     """Steering angles of images; CDL compares two networks by the features before the linear layer.
 
     A 5x5 convolution and a 3x3 max-pool, both of stride 2, three pre-activation stages of stride 2, and a linear layer
-    on all positions of the last one: 314,657 parameters for grey images of 200 x 200. Dropout is not part of it:
-    training applies it to the features, so that CDL compares features without dropout.
-
-    Raises:
-        InputError: the images are smaller than 5 x 5 pixels.
+    on all positions of the last one: 314,657 parameters for grey images of 200 x 200. Training applies dropout to the
+    features, so that CDL compares them without. InputError if the images are smaller than 5 x 5 pixels.
     """
 
     def __init__(self, image_shape: tuple[int, int, int]) -> None:
@@ -316,10 +313,7 @@ def channels_last(images: Tensor) -> Tensor:
 
 
 def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return the floating-point operations of one image's forward pass: two per multiply-add, with real shapes.
-
-    Counts convolutions and linear layers, not normalisation and activations.
-    """
+    """Return the operations of one image's forward pass: two per multiply-add of convolutions and linear layers."""
     # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
     seen = layer_shapes(encoder, image_shape)
     return sum(2 * outputs.numel() * layer.weight[0].numel() for layer, _, outputs in seen)

@@ -11,10 +11,7 @@ Layer = nn.Conv2d | nn.Linear
 
 
 def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
-    """Return every convolution and linear layer of an image's forward pass, in order, with input and output shapes.
-
-    ``image_shape`` is (C, H, W); the network's mode, training or evaluation, is restored.
-    """
+    """Return each convolution and linear layer of a pass over an image (C, H, W), with input and output shapes."""
     seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -39,13 +36,10 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Convolutional(nn.Module):
-    """A network whose trunk may compute in a lower precision in training than in evaluation.
+    """A network whose trunk may compute in a lower ``precision`` in training than in evaluation.
 
     Weights, gradients, statistics of normalisation, the layers on the trunk, and the loss keep the precision of the
     images. Double precision is never lowered.
-
-    Attributes:
-        precision: of the trunk's convolutions in training; not part of the state.
     """
 
     precision: torch.dtype = torch.float32
@@ -68,10 +62,7 @@ class Convolutional(nn.Module):
 
 
 def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
-    """Set the training precision of all convolutional parts of a network, as ``learning.precision`` names it.
-
-    InputError if the images are so small that gradients would be wrong.
-    """
+    """Set the training precision of convolutional parts; InputError for images so small that gradients are wrong."""
     if name != "float32" and _strides_over_one_pixel(network, image_shape):
         raise InputError(
             f"learning.precision = {name}: images of {image_shape[2]} x {image_shape[1]} pixels are too small for it "

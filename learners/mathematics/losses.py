@@ -13,10 +13,7 @@ from torch.nn.functional import log_softmax, logsigmoid
 
 
 def margins(similarity: Tensor, temperature: float) -> Tensor:
-    """Return m_i = logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,), for temperature t > 0.
-
-    s_ij is the similarity of anchor i and candidate j, shape (B, B); the positives are on the diagonal.
-    """
+    """Return logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,), of similarities s (B, B) at temperature t > 0."""
     scaled = similarity / temperature
     positive = torch.eye(similarity.shape[0], dtype=torch.bool, device=similarity.device)
     return scaled.masked_fill(positive, -torch.inf).logsumexp(dim=1) - scaled.diagonal()

@@ -1,10 +1,9 @@
 """Optimal transport between small sets, in batches: FedEFM's earth mover's similarity and its solvers.
 
-``solve`` returns value and plan of min <c, x> over x >= 0 with given row and column sums, by one of two solvers: POT's
-network simplex, problem by problem on the host, and a batched interior-point method on the device of the costs. Their
-values agree to 1e-9 and, by a certificate, at worst to 1e-6. Both compute in float64, without gradients. If several
-plans are optimal, each solver always returns the same one, but not necessarily that of the other; FedEFM uses the value
-only.
+``solve`` returns value and plan of min <c, x> over x >= 0 with given row and column sums, by POT's network simplex,
+problem by problem on the host, or a batched interior-point method on the device of the costs, both in float64, without
+gradients. Values agree to 1e-9 and, by a certificate, at worst to 1e-6. If several plans are optimal, each solver
+always returns the same one, but not necessarily that of the other; FedEFM uses the value only.
 """
 
 from __future__ import annotations

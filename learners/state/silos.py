@@ -29,11 +29,9 @@ SILO = "silo."
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiloState:
-    """One silo's tensors, on the CPU, never changed in place.
+    """One silo's tensors, on the CPU, never changed in place: ``own``, which never leave it, and ``shared``.
 
-    Args:
-        shared: its model, which is mixed with other silos' models; empty if the model is the RSU's.
-        own: tensors that never leave the silo.
+    The latter is its model, which is mixed with other silos' models; empty if the model is the RSU's.
     """
 
     shared: State = field(default_factory=dict)

@@ -79,10 +79,7 @@ class ClassificationTask(Task):
     """Images in silos, a classifier, the cross-entropy, and accuracies.
 
     Images are normalised and not augmented, since a mirrored sign is another sign. BatchNorm statistics are sent and
-    averaged like weights.
-
-    Raises:
-        InputError: the images have fewer than two classes, or do not fit the silos.
+    averaged like weights. InputError if images have fewer than two classes, or do not fit the silos.
     """
 
     settings: ClassificationSettings

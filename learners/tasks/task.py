@@ -429,10 +429,7 @@ class Task(ABC):
         return float(images * BACKWARD_FACTOR * self.flop)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return ``count`` test images, evenly spread over the set, blurred with each kernel length (px).
-
-        Their shape is (len(kernels_px), count, H, W, C).
-        """
+        """Return ``count`` test images, blurred with each kernel (px), shape (kernels, count, H, W, C)."""
         sharp = self._data.test[spread(len(self._data.test), count)]
         return np.stack([_blurred(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
 
@@ -444,10 +441,7 @@ def _blurred(images: Tensor, kernel_px: Tensor) -> NDArray[np.uint8]:
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
-    """Return the set of images with classes that ``data.name`` names, and each silo's rows of its training images.
-
-    InputError if the set has no classes or cannot be read, or its images do not fit the silos.
-    """
+    """Return the classed set that ``data.name`` names, and each silo's training rows; InputError if they do not fit."""
     given = context.experiment
     data = load_images(
         given.data,

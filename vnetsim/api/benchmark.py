@@ -57,10 +57,7 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchCheck:
-    """Comparison of a row with a second run of it: whether they agree, and one line per seed.
-
-    If the metric differs, its means over the seeds follow.
-    """
+    """Comparison of a row with a second run of it: whether they agree, a line per seed, and differing means."""
 
     agrees: bool
     lines: Sequence[str]

@@ -381,10 +381,7 @@ def load(path: str | os.PathLike[str]) -> Run | Traffic | Study:
 
 @contextmanager
 def display_of(progress: Show) -> Iterator[ProgressDisplay]:
-    """Yield the caller's display; for a bool or None one for notebook or terminal, or one that shows nothing.
-
-    InputError if ``progress`` is neither a bool nor a display.
-    """
+    """Yield the caller's display, or one for notebook or terminal; InputError for neither a bool nor a display."""
     if progress is None or isinstance(progress, bool):
         with progress_display(progress) as display:
             yield display

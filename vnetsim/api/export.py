@@ -78,10 +78,7 @@ def export(
 
 
 def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLike] = ()) -> list[str]:
-    """Return BibTeX entries for vnetsim, SUMO, the papers of ``learners``, and those of the learners in ``folders``.
-
-    ``folders`` are those of runs or comparisons. Each paper is returned once.
-    """
+    """Return BibTeX entries, each once, for vnetsim, SUMO, ``learners``' papers, and those of runs in ``folders``."""
     claim("analysis")
     from analysis.export.paper import runs_of  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.references import references as entries  # noqa: PLC0415

@@ -173,10 +173,7 @@ class Traffic(Folder):
         return Page(self.path / "report.html", headline=headline(data), notes=notices(data))
 
     def report(self) -> Page:
-        """Write ``report.html`` and its plots again, and return the page, which a notebook shows.
-
-        RunError if the folder cannot be written.
-        """
+        """Write ``report.html`` and its plots again, and return the page; RunError if the folder cannot be written."""
         claim("analysis")
         from analysis.report.page import build_report  # noqa: PLC0415 - matplotlib only for a page
 

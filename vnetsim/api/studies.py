@@ -110,10 +110,7 @@ class Study(Folder):
         return _page_of(comparison_result(self.path), headline)
 
     def report(self) -> Page:
-        """Write ``comparison.html`` and its plots again, and return the page, which a notebook shows.
-
-        RunError if the folder cannot be written.
-        """
+        """Write ``comparison.html`` and its plots again, and return the page; RunError if it cannot be written."""
         claim("analysis")
         from analysis.comparison.page import build_comparison  # noqa: PLC0415 - matplotlib only for a page
 

@@ -120,10 +120,7 @@ class Participant(Peer):
 
     @property
     def started(self) -> tuple[str | int, ...]:
-        """Key of its random draws: its round or, with several aggregators, its base model.
-
-        So an update has the same draws, whichever aggregator it reaches.
-        """
+        """Key of its random draws at any aggregator: its round, or with several its base model."""
         return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
 
     def steps_of(self, steps: int) -> int:
@@ -430,8 +427,5 @@ class KeepsModels(Protocol):
         ...
 
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return the mean of |w_r - mean| / |mean| over the aggregators' newest models; 0 for one aggregator.
-
-        Euclidean norms over the trained parameters.
-        """
+        """Return the mean of |w_r - mean| / |mean|, Euclidean, over the aggregators' newest models; 0 for one."""
         ...

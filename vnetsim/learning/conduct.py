@@ -24,13 +24,10 @@ Change = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hostile:
-    """A hostile vehicle of a round.
+    """A hostile vehicle of a round; ``draws`` is a ``torch.Generator`` on the CPU, seeded for vehicle and round.
 
-    Args:
-        vehicle_id: the vehicle.
-        change: what an honest vehicle with its data would send.
-        memory: the memory that its conduct returned with the last upload of its silo; empty before the first.
-        draws: a ``torch.Generator`` on the CPU, seeded for this vehicle and round.
+    ``change`` is what an honest vehicle with its data would send; ``memory``, empty before the first, what its conduct
+    returned with the last upload of its silo.
     """
 
     vehicle_id: str
@@ -41,11 +38,9 @@ class Hostile:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HostileRound:
-    """The hostile vehicles of a round, and what coordinated ones are assumed to know when it closes.
+    """The hostile vehicles of a round in order of arrival, at least one, and what coordinated ones are assumed to know.
 
-    Args:
-        hostile: the hostile vehicles, in order of arrival; at least one.
-        honest: changes of the honest vehicles of the round, before their codec; perhaps none.
+    This is ``honest``: the changes of the round's honest vehicles, before their codec; perhaps none.
     """
 
     hostile: Sequence[Hostile]

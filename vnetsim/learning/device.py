@@ -16,10 +16,7 @@ CORES = "VNETSIM_CORES"
 
 
 def resolve_device(name: str) -> str:
-    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"`` for the user's choice; ``auto`` is CUDA if there is a device.
-
-    InputError for an unknown device, or CUDA that is not available.
-    """
+    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if there is one; InputError if it is not."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     if name == "auto":
@@ -45,10 +42,7 @@ def device_record(device: str) -> dict[str, object]:
 
 
 def cores() -> int:
-    """Return how many vehicles may be trained at a time on this machine's CPU; see ``CORES``.
-
-    A variable that is not a positive number counts as unset.
-    """
+    """Return how many vehicles the CPU may train at a time: ``CORES`` if positive, else torch's threads."""
     import torch  # noqa: PLC0415
 
     given = os.environ.get(CORES, "")
@@ -85,18 +79,12 @@ def peak_memory() -> dict[str, int]:
 
 
 def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
-    """Return, for each group of torch's tensors, whether all values are finite; waits for the device once.
-
-    An empty group and tensors of integers count as finite.
-    """
+    """Return whether all values of each group of torch's tensors are finite, as integers are; waits once."""
     return [math.isfinite(modulus) for modulus in read([largest_modulus(group) for group in groups])]
 
 
 def largest_modulus(group: Collection[Any]) -> Any:
-    """Return the largest modulus of the values of torch's tensors, NaN if one is NaN; 0 without floating point.
-
-    The result is a float64 tensor of shape () on the tensors' device.
-    """
+    """Return the largest modulus in torch's tensors, float64 (), on their device; NaN if one is, 0 without floats."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]

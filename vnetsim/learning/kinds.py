@@ -39,10 +39,7 @@ class DataSet(Protocol):
 
     @optional
     def outline(self, data: DataSettings, streams: Streams) -> Any:
-        """Return what ``load`` does, but with black images of the same shapes and labels, for runs without training.
-
-        It saves time for sets that synthesise their images; without it ``load`` is called.
-        """
+        """Return what ``load`` does, which is otherwise called, but with black images, for runs without training."""
         ...
 
 

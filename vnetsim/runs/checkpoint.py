@@ -1,7 +1,7 @@
 """Checkpoints: everything that a stopped run needs to continue with the same results, bit for bit.
 
-A checkpoint contains only results of learning. Timing never depends on weights, so a resumed run simulates traffic and
-radio again from the start, uses the recorded results of finished rounds, and trains from there.
+Timing never depends on weights, so a checkpoint has only results of learning: a resumed run simulates traffic and radio
+again from the start, uses the recorded results of finished rounds, and trains from there.
 """
 
 from __future__ import annotations
@@ -152,10 +152,7 @@ class Checkpoint:
         return [f"{FOLDER}/{path.name}" for path in self.folder.glob("*.safetensors") if path.name not in used]
 
     def load(self) -> tuple[TrainingHistory, dict[str, Any]]:
-        """Return the history and the learner's state that ``save`` wrote; remove state files that it does not name.
-
-        InputError if a file is missing, damaged or altered.
-        """
+        """Return what ``save`` wrote, and remove other state files; InputError if a file is missing or altered."""
         from safetensors import SafetensorError  # noqa: PLC0415
         from safetensors.torch import load  # noqa: PLC0415 - loads torch, which the traffic commands never need
 

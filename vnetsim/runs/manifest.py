@@ -124,11 +124,7 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
 
 
 class Manifest:
-    """The manifest of a run; written when it is made, with ``experiment.toml``, and at the end of the run.
-
-    ``kind`` is ``"run"``, ``"timing"`` or ``"mobility"``; ``more`` are further entries; ``others`` are files by name to
-    write before it, which must be in ``FIRST``.
-    """
+    """The manifest of a run; written when made, with ``experiment.toml`` and ``others``, and at the run's end."""
 
     def __init__(
         self,

@@ -159,10 +159,7 @@ class Training(Costs):
         self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
 
     def measure_last(self) -> None:
-        """Evaluate the last models of a run that ended between two rounds, unless that is already done.
-
-        With a cloud, only the cloud's model is evaluated: the RSUs now have it too.
-        """
+        """Evaluate the last models, with a cloud the cloud's alone, unless that is already done."""
         for name, newest in self._newest.items():
             if newest.final or (self._cloud and name != CLOUD):
                 continue

@@ -187,10 +187,7 @@ PAGES = ("report.html", "beside.html", "figures")
 
 
 def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
-    """Return ``folder``, None for None; with ``overwrite``, remove an existing run's files and pages from it first.
-
-    InputError if it is not a run directory, contains other files, or another process writes to it.
-    """
+    """Return ``folder``; ``overwrite`` removes a run's files and pages first; InputError for other files."""
     if not overwrite or folder is None or not folder.is_dir() or Folder(folder).has_not_begun():
         return folder
     run = RunDirectory(folder)

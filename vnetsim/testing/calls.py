@@ -93,10 +93,7 @@ class StrictPlugin:
 
 
 def bits(value: Any, skip: Collection[str] = ()) -> Any:
-    """Return nested tuples that are equal if two values are equal to the bit; objects other than data are left out.
-
-    ``skip`` names fields of dataclasses to leave out.
-    """
+    """Return nested tuples that are equal if two values are equal to the bit, except the fields ``skip``."""
     if hasattr(value, "detach"):  # a tensor
         import torch  # noqa: PLC0415 - takes seconds
 
