@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 # With one core the default engine neither measures a step nor copies networks for threads, which takes a third of a
 # short training, and gives the same bits. Tests of several cores ask for them.
 os.environ.setdefault("VNETSIM_CORES", "1")
+
+# small tables: a hand-over to threads takes longer than the work
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # images that runs keep for later ones; tests leave those of the user alone
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache" / "user")
@@ -69,6 +73,12 @@ COMPARED = {
 }  # fmt: skip
 """Learners whose equations, state and payload ``learners/test_compared_methods.py`` tests; only `make test-all` puts
 them through the tests of all learners."""
+
+
+def pytest_collection_finish() -> None:
+    """Keep torch, the libraries and the tests themselves from being looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -69,7 +69,11 @@ def made_with(recording: Any) -> dict[str, str]:
     return here | {name: importlib.metadata.version(name) for name in ("numpy", "scipy")}
 
 
-@pytest.mark.parametrize("name", ["intersection", "urban", "expressway", "gaussian", "studies/intersection"])
+@pytest.mark.parametrize(
+    "name",
+    ["intersection", "expressway", "gaussian"]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("urban", "studies/intersection")],
+)
 def test_windows_equal_the_golden_ones(name, scenarios, recorded, request):
     recording = recorded(experiment_of(name, scenarios))
     current = {"made_with": made_with(recording), **summary(recording)}
@@ -89,6 +93,7 @@ def test_a_scenario_played_twice_gives_the_same_windows(scenarios, recorded):
     assert summary(recorded(experiment)) == summary(recorded(experiment))
 
 
+@pytest.mark.slow  # the quick suite has test_seed_of_the_settings_overrides_the_scenario in tests/traffic
 def test_another_seed_gives_other_windows_under_the_same_laws(scenarios, recorded):
     settings = [TrafficSettings(repeat=False, seed=seed, end_s=300.0) for seed in (1, 2)]
     first, second = (

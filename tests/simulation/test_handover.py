@@ -202,11 +202,19 @@ def test_who_is_free_once_its_update_counts_elsewhere_is_invited_at_once(scene):
     assert (of(log, "a")["s", 1.75].aggregator, of(log, "a")["s", 1.75].start_s) == ("s", 6.0)
 
 
-@pytest.mark.parametrize("rule", ["first", "nearest", "strongest"])
+KINDS = [*itertools.product(POLICIES[:-1], ("single", "per-rsu")), ("multi", "per-rsu")]
+QUICK = [*((*kind, "first") for kind in KINDS), ("mix", "per-rsu", "nearest"), ("carry", "per-rsu", "strongest")]
+"""Each way with the rule that costs least, and each rule."""
+
+
 @pytest.mark.parametrize(
-    ("policy", "kind"), [*itertools.product(POLICIES[:-1], ("single", "per-rsu")), ("multi", "per-rsu")]
+    ("policy", "kind", "rule"),
+    [
+        pytest.param(*kind, rule, marks=[] if (*kind, rule) in QUICK else pytest.mark.slow)
+        for kind, rule in itertools.product(KINDS, ("first", "nearest", "strongest"))
+    ],
 )
-def test_bytes_seconds_and_participations_are_conserved(policy, rule, kind, scene):
+def test_bytes_seconds_and_participations_are_conserved(policy, kind, rule, scene):
     rsus = [Rsu(id=f"r{i}", x_m=180.0 * i, y_m=0.0, range_m=130.0) for i in range(6)]
     windows = []
     for i in range(24):
