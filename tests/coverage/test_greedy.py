@@ -26,7 +26,7 @@ def longest_stay(path: list[tuple[float, float, float]], disc: tuple[float, floa
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_longest_stay_is_exact(seed: int) -> None:
+def test_the_longest_stay_is_exact(seed):
     generator = np.random.default_rng(seed)
     discs = np.column_stack((generator.uniform(-200, 200, (5, 2)), generator.uniform(20, 150, 5)))
     paths = []
@@ -47,7 +47,7 @@ def reached(place: np.ndarray, vehicle: np.ndarray, chosen: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_choice_against_all_choices(seed: int) -> None:
+def test_the_choice_against_all_choices(seed):
     generator = np.random.default_rng(seed)
     reaches = generator.random((8, 30)) < generator.uniform(0.02, 0.4)
     place, vehicle = np.nonzero(reaches)
@@ -62,14 +62,14 @@ def test_the_choice_against_all_choices(seed: int) -> None:
         assert adds == sorted(adds, reverse=True)
 
 
-def test_places_that_share_no_vehicle_are_chosen_best_first_and_none_that_adds_nobody() -> None:
+def test_places_that_share_no_vehicle_are_chosen_best_first_and_none_that_adds_nobody():
     place, vehicle = np.array([0, 1, 1, 2, 2, 2]), np.arange(6)
     picks, bound = choose_greedily(place, vehicle, 4, 4, np.arange(4))
     assert [tuple(pick) for pick in picks] == [(2, 3), (1, 2), (0, 1)]
     assert bound == 6
 
 
-def test_ties_are_broken_by_the_order() -> None:
+def test_ties_are_broken_by_the_order():
     place, vehicle = np.arange(4), np.arange(4)
     for order in ([3, 2, 1, 0], [1, 0, 3, 2]):
         picks, _ = choose_greedily(place, vehicle, 4, 4, np.array(order))

@@ -85,7 +85,7 @@ def test_pois_come_before_the_busiest_junction_and_specifications_before_both():
     assert "took junction 'cross', the busiest" in note
 
 
-def test_a_range_that_no_rsu_takes_is_said() -> None:
+def test_a_range_that_no_rsu_takes_is_said():
     own, none = Poi(id="p", x_m=5, y_m=6, range_text="70"), Poi(id="q", x_m=7, y_m=8, range_text="")
     (note,) = place_rsus(TrafficSettings(range_m=90), Net([own]), "town.sumocfg")[1]
     assert note.startswith("traffic.range_m = 90 has no effect: every RSU names its own range.")
@@ -94,7 +94,7 @@ def test_a_range_that_no_rsu_takes_is_said() -> None:
     assert not place_rsus(TrafficSettings(), Net([own]), "town.sumocfg")[1]
 
 
-def test_a_spacing_without_signalised_junctions_is_said() -> None:
+def test_a_spacing_without_signalised_junctions_is_said():
     (note,) = place_rsus(TrafficSettings(rsu_spacing_m=300, rsu=("cross",)), Net(), "town.sumocfg")[1]
     assert note == "traffic.rsu_spacing_m = 300 has no effect: it is for --rsu all-signalised alone."
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,9 +31,7 @@ class Interrupting:
 
 
 @pytest.mark.slow  # tests/learners/engines/test_store.py has runs that share recordings
-def test_interrupted_cells_with_one_recording_have_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results_of: Callable[[Path], dict[str, bytes]]
-) -> None:
+def test_interrupted_cells_with_one_recording_have_the_same_bits(tmp_path, monkeypatch, results_of):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("vnetsim.study.workers.REPORT_EVERY_S", 0.0)  # every round is seen
     settings = {**TINY, "learning.linear_probe": "never", "learning.bank": 40, "compute.median_flops": 1e12}

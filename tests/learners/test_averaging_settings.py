@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -13,10 +12,8 @@ from device_checks import learner_class, registered
 from learner_checks import mark_all_only
 from scipy.stats import trim_mean
 
-from learners.data.sets import ImageSet, SteeringSet
 from learners.mathematics.robust import AveragingSettings
 from vnetsim.experiment import ExchangeSettings
-from vnetsim.learning import LearnerContext, Participant
 
 RULES: list[dict[str, Any]] = [
     {},
@@ -30,19 +27,14 @@ RULES: list[dict[str, Any]] = [
 """Of five uploads ``trim`` cuts one at each end by default, and two, all but the median, at 0.4."""
 
 
-def test_every_setting_is_looked_at() -> None:
+def test_every_setting_is_looked_at():
     in_a_file_of_its_own = {"dp"}
     looked_at = {name for rule in RULES for name in rule} | in_a_file_of_its_own
     assert {one.name for one in fields(AveragingSettings)} == looked_at
 
 
 @pytest.fixture(params=mark_all_only(sorted(registered()), ["flsimco", "cdl"]))
-def averaging(
-    request: pytest.FixtureRequest,
-    tiny: ImageSet,  # noqa: ARG001  the images
-    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
-    new_context: Callable[..., LearnerContext],
-) -> Callable[..., Any]:
+def averaging(request, tiny, on_tiny_roads, new_context):  # noqa: ARG001
     """Return a maker of one learner, whose RSU averages."""
     cls: Any = learner_class(request.param)
     assert issubclass(cls.Settings, AveragingSettings)
@@ -79,9 +71,7 @@ def expected(
     return {name: np.average(stack, axis=0, weights=weights) for name, stack in stacks.items()}
 
 
-def test_the_model_is_what_the_settings_say(
-    averaging: Callable[..., Any], participant: Callable[..., Participant]
-) -> None:
+def test_the_model_is_what_the_settings_say(averaging, participant):
     vehicles = [participant(0, i, speed_mps=14.0 + 3 * i) for i in range(5)]
     trained = averaging().train(vehicles)
     for rule in RULES:
@@ -100,13 +90,7 @@ def test_the_model_is_what_the_settings_say(
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavg-classification", "fedavg-steering"])
-def test_fedavg_weighs_by_images_or_equally(
-    name: str,
-    tiny: ImageSet,  # noqa: ARG001  the images
-    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
-    new_context: Callable[..., LearnerContext],
-    participant: Callable[..., Participant],
-) -> None:
+def test_fedavg_weighs_by_images_or_equally(name, tiny, on_tiny_roads, new_context, participant):  # noqa: ARG001
     cls: Any = learner_class(name)
 
     def weights(**settings: str) -> list[float]:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.data.sets import ImageSet
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings, DataSettings
@@ -26,7 +25,7 @@ ONE_LABEL = {"data": DataSettings(partition="approach"), "approaches": 3}
 
 
 @pytest.fixture
-def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext) -> Callable[..., Any]:
+def new(monkeypatch, images, new_context):
     """Return a maker of learners on the tiny set; ``context`` changes theirs."""
     monkeypatch.setattr("learners.tasks.task.load_images", lambda *_, **__: images)
 
@@ -36,7 +35,7 @@ def new(monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeCont
     return make
 
 
-def test_seen_and_unseen_labels(new: Callable[..., Any], participant: MakeParticipant, images: ImageSet) -> None:
+def test_seen_and_unseen_labels(new, participant, images):
     learner = new(ONE_LABEL)
     assert "unseen_accuracy" in {series.name for series in learner.series()}
     update = learner.train([participant(0, 0), participant(0, 2)])
@@ -57,9 +56,7 @@ def test_seen_and_unseen_labels(new: Callable[..., Any], participant: MakePartic
     assert metrics["unseen_accuracy"] == 0
 
 
-def test_a_label_of_which_a_silo_has_one_image_is_seen(
-    monkeypatch: pytest.MonkeyPatch, images: ImageSet, new_context: MakeContext
-) -> None:
+def test_a_label_of_which_a_silo_has_one_image_is_seen(monkeypatch, images, new_context):
     labels = torch.zeros_like(images.train_labels)
     labels[5] = 1
     few = replace(images, train_labels=labels)
@@ -77,7 +74,7 @@ def test_a_label_of_which_a_silo_has_one_image_is_seen(
     }
 
 
-def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_the_local_test_is_a_fixed_sample(new, participant):
     update = new().train([participant(0, 0)])[0]
     small, again, whole = new(local_test=7), new(local_test=7), new(local_test=0)
     assert len(small._task._local_test) == 7
@@ -91,7 +88,7 @@ def test_the_local_test_is_a_fixed_sample(new: Callable[..., Any], participant: 
     )
 
 
-def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_it_learns(new, participant):
     learner = new({"rounds": 6}, steps=6, lr=0.02)
     for r in range(6):
         done = learner.aggregate(learner.train([participant(r, i) for i in range(3)]))
@@ -100,16 +97,14 @@ def test_it_learns(new: Callable[..., Any], participant: MakeParticipant) -> Non
     assert rates == pytest.approx(0.01 * (1 + np.cos(np.pi * 5 / 6)))
 
 
-def test_images_stay_sharp_up_to_the_threshold(new: Callable[..., Any]) -> None:
+def test_images_stay_sharp_up_to_the_threshold(new):
     task = new({"blur": BlurSettings(threshold_kmh=72.0)})._task
     given: dict[str, Any] = {"learning_rate": 0.1, "seed": 0, "steps": 1}
     kernels = [task.local_training(0, speed_mps=speed, **given).kernel_px for speed in (20.0, 20.1)]
     assert kernels[0] == 0 < kernels[1]
 
 
-def test_one_class_is_no_classification(
-    monkeypatch: pytest.MonkeyPatch, images: ImageSet, context: LearnerContext
-) -> None:
+def test_one_class_is_no_classification(monkeypatch, images, context):
     one = replace(
         images, train_labels=images.train_labels * 0, test_labels=images.test_labels * 0, class_names=("red",)
     )

@@ -55,12 +55,12 @@ def sent(codec: Any, tensors: dict[str, Tensor], seed: int = 0) -> dict[str, Ten
         (TopK(share=1e-6), 1000, 8),
     ],
 )
-def test_bytes(codec: Any, count: int, expected: float) -> None:
+def test_bytes(codec, count, expected):
     assert codec.bytes_of(count) == expected
 
 
 @pytest.mark.parametrize("codec", [Int8(), Qsgd(levels=1, bucket=10), Qsgd(levels=7, bucket=16)])
-def test_random_rounding_is_unbiased_and_within_its_variance(codec: Any) -> None:
+def test_random_rounding_is_unbiased_and_within_its_variance(codec):
     tensors = change()
     rows = torch.stack([torch.cat([t.flatten() for t in sent(codec, tensors, i).values()]) for i in range(DRAWS)])
     true = torch.cat([tensor.flatten() for tensor in tensors.values()])
@@ -73,7 +73,7 @@ def test_random_rounding_is_unbiased_and_within_its_variance(codec: Any) -> None
         assert bool((sent(codec, tensors)["zero"] == 0).all())
 
 
-def test_rounding_ends_at_the_levels() -> None:
+def test_rounding_ends_at_the_levels():
     tensors = change()
     quarters = sent(Int8(), tensors)["a"] / (tensors["a"].abs().max() / 127)
     assert torch.allclose(quarters, quarters.round(), atol=1e-3)
@@ -83,7 +83,7 @@ def test_rounding_ends_at_the_levels() -> None:
     assert half["big"].tolist() == [65504, -65504, 2.0**-14]
 
 
-def test_what_top_k_does_not_send_is_sent_later() -> None:
+def test_what_top_k_does_not_send_is_sent_later():
     codec, memory, total, given = TopK(share=0.1), {}, 0.0, 0.0
     for seed in range(20):
         tensors = change(seed=seed)
@@ -96,7 +96,7 @@ def test_what_top_k_does_not_send_is_sent_later() -> None:
     assert equal(sent(TopK(share=1.0), change()), change())
 
 
-def test_bytes_follow_from_the_timed_model_and_leave_the_rest() -> None:
+def test_bytes_follow_from_the_timed_model_and_leave_the_rest():
     model = ModelCost(bytes=400, image_flop=1.0, other_download_bytes=50, other_upload_bytes=7)
     cost = Cost(download_bytes=450, upload_bytes=2 * 400 + 7, work_flop=1.0, model=model)
     made = coded(cost, 1000, upload=Int8(), download=Float16())
@@ -117,9 +117,7 @@ def play(learner: Any, participant: MakeParticipant, rounds: range) -> None:
     ("kind", "codec"),
     [(ClassificationFedAvg, Qsgd()), (ClassificationFedAvg, TopK(share=0.2)), (FedCo, TopK(share=0.2))],
 )
-def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
-    kind: Any, codec: Any, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(kind, codec, new_context, participant):
     def new() -> Any:
         context = new_context(max_staleness=1, codec=codec, download_codec=Int8())
         return kind.create(context, kind.Settings(**QUICK))
@@ -135,9 +133,7 @@ def test_a_resumed_run_has_the_bits_of_the_uninterrupted_one(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_decoded_change_is_averaged_and_statistics_pass(
-    new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_the_decoded_change_is_averaged_and_statistics_pass(new_context, participant):
     def update(**changes: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         learner = FLSimCo.create(new_context(**changes), FLSimCo.Settings(**QUICK))
         base = of(learner.state_dict(), "model.")
@@ -156,7 +152,7 @@ def test_the_decoded_change_is_averaged_and_statistics_pass(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_change_is_relative_to_the_decoded_download(new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_a_change_is_relative_to_the_decoded_download(new_context, participant):
     class Zero(Float32):
         """A download of nothing: vehicles train from zeros."""
 
@@ -172,7 +168,7 @@ def test_a_change_is_relative_to_the_decoded_download(new_context: MakeContext, 
 
 
 @pytest.mark.usefixtures("tiny")
-def test_each_transfer_has_draws_of_its_own(new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_each_transfer_has_draws_of_its_own(new_context, participant):
     seeds: list[int] = []
 
     class Seen(Float32):
@@ -216,9 +212,7 @@ def broken(result: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Any:
         (lambda _: 1 / 0, RunError, "ZeroDivisionError"),
     ],
 )
-def test_what_a_codec_returns_wrongly_is_named(
-    result: Any, error: type[Exception], words: str, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_what_a_codec_returns_wrongly_is_named(result, error, words, new_context, participant):
     learner = ClassificationFedAvg.create(new_context(codec=broken(result)), ClassificationFedAvg.Settings(**QUICK))
     with pytest.raises(error, match=r"^codec 'mine' failed in send in round 0 at vehicle 'vehicle 1': ") as caught:
         learner.train([participant(0, 1)])
@@ -227,7 +221,7 @@ def test_what_a_codec_returns_wrongly_is_named(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_codec_is_refused_where_no_server_averages(new_context: MakeContext, new_fedefm: Callable[..., Any]) -> None:
+def test_a_codec_is_refused_where_no_server_averages(new_context, new_fedefm):
     with pytest.raises(InputError, match=r"codec\.name.* are for an RSU that averages"):
         new_fedefm({"codec": Int8()}, server="none")
     with pytest.raises(InputError, match=r"handover\.policy: with 'multi'"):

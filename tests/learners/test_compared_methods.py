@@ -14,13 +14,12 @@ from device_checks import learner_class
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from learners.data.sets import ImageSet
 from learners.encoders import Classifier
 from learners.mathematics.weights import count_gradients
 from learners.moon import model_contrast
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import Participant
 
 Model = dict[str, Tensor]
 MakeParticipant = Callable[..., Participant]
@@ -33,11 +32,7 @@ SETTINGS: dict[str, dict[str, float]] = {
 
 
 @pytest.fixture
-def new(
-    tiny: ImageSet,  # noqa: ARG001  the images
-    new_context: Callable[..., LearnerContext],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., Any]:
+def new(tiny, new_context, monkeypatch):  # noqa: ARG001
     """Return a maker of learners with a linear network on sharp images, silo i with 4 + 2 i of them, all in a batch."""
     monkeypatch.setattr(
         "learners.tasks.classification.create_classifier",
@@ -58,7 +53,7 @@ def new(
 
 
 @pytest.fixture
-def play(participant: MakeParticipant) -> Callable[..., Any]:
+def play(participant):
     """Return a player of rounds; it returns the last round's result."""
 
     def played(learner: Any, rounds: Sequence[Sequence[tuple[int, float]]] = ROUNDS) -> Any:
@@ -162,7 +157,7 @@ def by_hand(method: str, x: Model, data: list[tuple[Tensor, Tensor]]) -> Model:
 
 
 @pytest.mark.parametrize("method", sorted(SETTINGS))
-def test_two_rounds_are_what_the_equations_say(method: str, new: Callable[..., Any], play: Callable[..., Any]) -> None:
+def test_two_rounds_are_what_the_equations_say(method, new, play):
     learner = new(method, **SETTINGS[method])
     start, data = {n: t.double() for n, t in model_of(learner).items()}, data_of(learner)
     result = play(learner)
@@ -179,13 +174,7 @@ def test_two_rounds_are_what_the_equations_say(method: str, new: Callable[..., A
     ("method", "settings"),
     [("fedprox", {"mu": 0.0}), ("moon", {"mu": 0.0}), ("fednova", {}), ("scaffold", {"weights": "images"})],
 )
-def test_at_its_limit_a_method_is_fedavg_to_the_bit(
-    method: str,
-    settings: dict[str, Any],
-    new: Callable[..., Any],
-    play: Callable[..., Any],
-    participant: MakeParticipant,
-) -> None:
+def test_at_its_limit_a_method_is_fedavg_to_the_bit(method, settings, new, play, participant):
     fedavg, learner = new("fedavg"), new(method, **settings)
     for learned in (fedavg, learner):
         play(learned, [[(silo, 1.0) for silo, _ in ROUNDS[0]]])
@@ -197,9 +186,7 @@ def test_at_its_limit_a_method_is_fedavg_to_the_bit(
     assert all(torch.equal(model_of(fedavg)[n], t) for n, t in model_of(learner).items())
 
 
-def test_scaffold_on_steering_is_fedavg_by_sgd_until_control_variates_act(
-    new_steering: Callable[..., Any], participant: MakeParticipant
-) -> None:
+def test_scaffold_on_steering_is_fedavg_by_sgd_until_control_variates_act(new_steering, participant):
     """In its first round; then silos keep means of gradients, and the server's is their sum over all silos."""
     first, second = ([participant(number, silo) for silo in (0, 2)] for number in range(2))
     fedavg = new_steering(learner_class("fedavg-steering"), optimizer="sgd", lr=0.01)
@@ -220,9 +207,7 @@ def test_scaffold_on_steering_is_fedavg_by_sgd_until_control_variates_act(
     assert not all(torch.equal(model_of(fedavg)[n], t) for n, t in model_of(learner).items())
 
 
-def test_a_small_alpha_makes_local_training_fedavgs_and_leaves_the_sum_of_changes(
-    new: Callable[..., Any], participant: MakeParticipant
-) -> None:
+def test_a_small_alpha_makes_local_training_fedavgs_and_leaves_the_sum_of_changes(new, participant):
     who = [participant(0, silo) for silo in range(3)]
     fedavg, learner = new("fedavg"), new("feddyn", alpha=1e-9)
     start = model_of(learner)
@@ -237,9 +222,7 @@ def test_a_small_alpha_makes_local_training_fedavgs_and_leaves_the_sum_of_change
 
 
 @pytest.mark.parametrize("method", ["scaffold", "moon", "feddyn"])
-def test_state_of_silos_and_server_goes_on_from_a_checkpoint(
-    method: str, new: Callable[..., Any], play: Callable[..., Any], participant: MakeParticipant
-) -> None:
+def test_state_of_silos_and_server_goes_on_from_a_checkpoint(method, new, play, participant):
     learner, other = new(method), new(method)
     play(learner)
     other.load_state_dict(learner.state_dict())
@@ -301,7 +284,7 @@ def test_moon_keeps_models_in_rounds_too_large_for_memory(new, play, monkeypatch
     assert any(name.startswith("silo.") for name in learner.state_dict())
 
 
-def test_payload_and_work(new: Callable[..., Any]) -> None:
+def test_payload_and_work(new):
     fedavg = new("fedavg").cost(0)
     for method in SETTINGS:
         cost = new(method).cost(0)
@@ -312,7 +295,7 @@ def test_payload_and_work(new: Callable[..., Any]) -> None:
         assert (timed.download_bytes, timed.upload_bytes) == (copies * 1_000_000,) * 2
 
 
-def test_parts_of_the_equations() -> None:
+def test_parts_of_the_equations():
     assert [count_gradients(steps, 0.0) for steps in (1, 5)] == [1, 5]
     assert count_gradients(3, 0.5) == pytest.approx(1 + 1.5 + 1.75)
     z = torch.tensor([[1.0, 0.0], [0.0, 2.0]])

@@ -71,7 +71,7 @@ def composed(kind: Any, pull: float | None) -> Any:
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
 @pytest.mark.parametrize("kind", mark_all_only(AVERAGING))
-def test_weights_and_loss_of_ones_own(kind: Any, new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_weights_and_loss_of_ones_own(kind, new_context, participant):
     learner = composed(kind, None).create(new_context(exchange=STAR), kind.Settings(batch=4, steps=1))
     updates = learner.train([participant(0, i) for i in range(3)])
     # the first step begins where the training does
@@ -87,7 +87,7 @@ def test_weights_and_loss_of_ones_own(kind: Any, new_context: MakeContext, parti
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
 @pytest.mark.parametrize("kind", [FedCo, FedEFM, Cdl])
-def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeContext, group: Callable[..., Any]) -> None:
+def test_later_rounds_descend_the_loss_as_well(kind, new_context, group):
     """With a queue of keys, with teachers, beside a divergence; and what is added to it changes the training."""
 
     def second_round(cls: type[Any]) -> Any:
@@ -114,9 +114,7 @@ def test_later_rounds_descend_the_loss_as_well(kind: Any, new_context: MakeConte
         *(pytest.param(kind, "fedbuff", marks=pytest.mark.all_only) for kind in (FLSimCo, FedEFM, FedAvgSteering)),
     ],
 )
-def test_aggregators_do_not_know_each_other(
-    kind: Any, rule: str, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_aggregators_do_not_know_each_other(kind, rule, new_context, participant):
     """Rounds of two aggregators in turn are the rounds of each alone, also after a restart between them."""
 
     def make() -> Any:
@@ -148,7 +146,7 @@ def test_aggregators_do_not_know_each_other(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_averaging_without_more_is_fedavg(new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_averaging_without_more_is_fedavg(new_context, participant):
     class Bare(FederatedLearner):
         name, task, paper, Settings = "bare", "classification", "none", ClassificationFedAvg.Settings
 
@@ -182,7 +180,7 @@ def as_documented(method: str, base: type[Any]) -> type[Any]:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_state_that_only_goes_down_is_timed_as_one_copy_up(new_context: MakeContext) -> None:
+def test_state_that_only_goes_down_is_timed_as_one_copy_up(new_context):
     kind = as_documented("cost", ScaffoldClassification)
     timed = kind.create(new_context(), kind.Settings(batch=4, steps=1)).cost(0).of(1_000_000, 1e6)
     assert (timed.download_bytes, timed.upload_bytes) == (2_000_000, 1_000_000)
@@ -200,7 +198,7 @@ def learner_of(make: Callable[..., Any], new_context: MakeContext, **settings: A
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_second_model_trains_beside_the_averaged_one(new_context: MakeContext, participant: MakeParticipant) -> None:
+def test_a_second_model_trains_beside_the_averaged_one(new_context, participant):
     def ditto(context: Any, settings: Any, task: Any) -> Parts:
         def near_w(model: Any, batch: Any, base: Any) -> Any:
             found = task.loss(model, batch, base)
@@ -241,9 +239,7 @@ def test_a_second_model_trains_beside_the_averaged_one(new_context: MakeContext,
         ({"not_of_model": ("d.",)}, "'c.a' is no tensor of the network: list its prefix in not_of_model"),
     ],
 )
-def test_what_a_method_gets_wrong_is_named(
-    wrong: dict[str, Any], message: str, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_what_a_method_gets_wrong_is_named(wrong, message, new_context, participant):
     def parts(context: Any, settings: Any, task: Any) -> Parts:
         server = {"not_of_model": ("c.",), "beside": lambda *_: {}} | wrong
         local = {name: server.pop(name) for name in ("loss", "given", "after") if name in server}
@@ -263,16 +259,14 @@ def test_what_a_method_gets_wrong_is_named(
 
 
 @pytest.mark.parametrize("hook", ["loss", "weights"])
-def test_what_nobody_would_call_is_refused(hook: str) -> None:
+def test_what_nobody_would_call_is_refused(hook):
     with pytest.raises(TypeError, match=f"Mine.{hook} would never be called; hand it to the parts"):
         type("Mine", (FLSimCo,), {hook: lambda *_: None})
 
 
 @pytest.mark.usefixtures("tiny", "on_tiny_roads")
 @pytest.mark.parametrize("name", ["LocalContrastive", "LocalClassification", "LocalSteering"])
-def test_the_benchmarks_controls_are_composed_as_when_they_were_frozen(
-    name: str, new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_the_benchmarks_controls_are_composed_as_when_they_were_frozen(name, new_context, participant):
     kind = LEARNERS.find(f"{Path(__file__).parents[2] / 'scenarios/bench/local_only.py'}:{name}")
     first, second = (kind.create(new_context(), kind.Settings(**SETTINGS[kind.task])) for _ in range(2))
     updates = first.train([participant(0, i) for i in range(3)])

@@ -12,7 +12,6 @@ from learner_checks import equal, peers_of
 from torch.nn.functional import cross_entropy
 
 from learners.classification_fedavg import ClassificationFedAvg
-from learners.data.sets import ImageSet
 from learners.encoders import create_classifier, forward_flop
 from learners.engines.programs import Engine, Tensors, Trained, TrainingJob, summarise
 from learners.fedefm import FedEFM
@@ -28,12 +27,12 @@ TASK = {"batch": 8, "steps": 2}
 
 
 @pytest.fixture
-def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
+def new(new_fedefm):
     return new_fedefm
 
 
 @pytest.fixture
-def learner(new: Callable[..., Any]) -> FedEFM:
+def learner(new):
     """Return a learner in round 1, the first whose vehicles learn from each other."""
     made = new()
     made.aggregate([])
@@ -50,7 +49,7 @@ def without_peers(participants: list[Participant]) -> list[Participant]:
 
 
 @pytest.mark.parametrize("cls", [FedEFM, ClassificationFedAvg])
-def test_silos_lack_labels_by_default(cls: Any, new: Callable[..., Any]) -> None:
+def test_silos_lack_labels_by_default(cls, new):
     defaults = learner_defaults(cls)
     assert defaults["round.distinct_silos"] is True
     data = DataSettings(partition=defaults["data.partition"])
@@ -59,9 +58,7 @@ def test_silos_lack_labels_by_default(cls: Any, new: Callable[..., Any]) -> None
     assert (learner.describe().silo_label_counts > 0).sum(axis=1).tolist() == [2] * 6  # of three
 
 
-def test_without_peers_it_is_fedavg(
-    new: Callable[..., Any], new_context: MakeContext, group: Callable[..., list[Participant]]
-) -> None:
+def test_without_peers_it_is_fedavg(new, new_context, group):
     fedefm, fedavg = new(), ClassificationFedAvg.create(new_context(), ClassificationSettings(**TASK))
     for r in range(3):
         vehicles = without_peers(group(r))
@@ -74,7 +71,7 @@ def test_without_peers_it_is_fedavg(
     assert fedefm.evaluate(final=True) == fedavg.evaluate(final=True)
 
 
-def test_round_0_is_plain_local_training(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+def test_round_0_is_plain_local_training(new, group):
     learner = new({"max_staleness": 1})
     taught, plain = learner.train(group(0)), learner.train(without_peers(group(0)))
     assert all(equal(a.state, b.state) and not a.exchanges for a, b in zip(taught, plain, strict=True))
@@ -84,7 +81,7 @@ def test_round_0_is_plain_local_training(new: Callable[..., Any], group: Callabl
     assert learner.train(group(1)[:1])[0].metrics["teachers"] == 2
 
 
-def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+def test_overseas_training_is_noticed_by_nobody(learner, group):
     rng = torch.random.get_rng_state()
     before = learner.state_dict()
     vehicles = group(1)
@@ -105,7 +102,7 @@ def test_overseas_training_is_noticed_by_nobody(learner: FedEFM, group: Callable
     assert all(not equal(copy, base) for copy in copies.values())
 
 
-def test_a_copy_depends_on_round_host_and_guest_alone(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+def test_a_copy_depends_on_round_host_and_guest_alone(learner, group):
     guest, host, other = group(1)
     both = learner._local._overseas([guest])[0]
     assert list(both) == [host.vehicle_id, other.vehicle_id]
@@ -136,7 +133,7 @@ def trained_by(learner: FedEFM, one: Participant, objective: Any) -> Trained:
     return learner._task.engine.train([job])[0]
 
 
-def test_similarities_go_to_the_record(learner: FedEFM, group: Callable[..., list[Participant]]) -> None:
+def test_similarities_go_to_the_record(learner, group):
     updates = learner.train(group(1))
     done = learner.aggregate(updates[:2])
     names = [f"vehicle {i}" for i in range(3)]
@@ -169,9 +166,7 @@ class Diverging:
         )
 
 
-def test_a_copy_that_diverged_is_left_out(
-    learner: FedEFM, group: Callable[..., list[Participant]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_diverged_is_left_out(learner, group, monkeypatch):
     one = group(1)[0]
     base = learner._models.newest()
     broken = {name: tensor * torch.nan if "trunk.conv1" in name else tensor for name, tensor in base.items()}
@@ -182,7 +177,7 @@ def test_a_copy_that_diverged_is_left_out(
     assert learner._local._similarities([learner._start(one)], [{"good": base}]) == [{}]
 
 
-def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[..., list[Participant]]) -> None:
+def test_guest_average_uploads_a_mean(new, group):
     learner = new(variant="guest-average")
     learner.aggregate([])
     one = group(1)[0]
@@ -199,9 +194,7 @@ def test_guest_average_uploads_a_mean(new: Callable[..., Any], group: Callable[.
     assert equal(plain.state, trained_by(learner, group(2)[0], on_labels).state)
 
 
-def test_cost_counts_teachers_and_overseas_work(
-    new: Callable[..., Any], images: ImageSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cost_counts_teachers_and_overseas_work(new, images, monkeypatch):
     flop = forward_flop(create_classifier("small", classes=3, seed=0), (3, 16, 16))
     learner = new(max_teachers=2)
     cost = learner.cost(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch.nn.functional import one_hot
 from learners.encoders import create_classifier
 from learners.engines.programs import Program
 from learners.mathematics.transport import dense_similarity
-from vnetsim.learning import Participant
 
 IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(6) % 3
@@ -22,7 +20,7 @@ TAUGHT = {str(seed): create_classifier("small", classes=3, seed=seed).double().s
 
 
 @pytest.fixture
-def new(new_fedefm: Callable[..., Any]) -> Callable[..., Any]:
+def new(new_fedefm):
     return new_fedefm
 
 
@@ -56,13 +54,7 @@ def views_of(state: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("similarity", ["visit", "step"])
 @pytest.mark.parametrize("reading", ["literal", "labels-once"])
-def test_loss_and_gradient_by_hand(
-    new: Callable[..., Any],
-    group: Callable[..., list[Participant]],
-    monkeypatch: pytest.MonkeyPatch,
-    reading: str,
-    similarity: str,
-) -> None:
+def test_loss_and_gradient_by_hand(new, group, monkeypatch, reading, similarity):
     beta, t = 0.3, 2.0
     learner = new(beta=beta, temperature=t, variant=reading, similarity=similarity)
     emd = [0.9, -0.4, 0.5]  # the second sees the contrary: it has no say
@@ -104,9 +96,7 @@ def test_loss_and_gradient_by_hand(
     assert len(asked) == (similarity == "step")
 
 
-def test_the_similarity_of_steps_follows_the_student(
-    new: Callable[..., Any], group: Callable[..., list[Participant]]
-) -> None:
+def test_the_similarity_of_steps_follows_the_student(new, group):
     visit, step = new(), new(similarity="step", variant="literal")
     for learner in (visit, step):
         learner.aggregate([])
@@ -123,7 +113,7 @@ def test_the_similarity_of_steps_follows_the_student(
     torch.testing.assert_close(steps.mean(dim=0), torch.tensor(list(often.exchanges.values()), dtype=torch.float64))
 
 
-def test_features_that_overflow_reject_the_update_of_steps() -> None:
+def test_features_that_overflow_reject_the_update_of_steps():
     u, v = torch.ones(2, 3, 2, 2), torch.ones(3, 2, 3, 2, 2)
     v[1, 0, 0, 0, 0] = torch.inf
     found = dense_similarity(u, v)

@@ -18,7 +18,6 @@ from device_checks import registered
 from device_checks.tiny_rounds import SETTINGS
 from learner_checks import equal, mark_all_only, peers_of
 
-from learners.data.sets import ImageSet, SteeringSet
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
 from vnetsim.learning.faults import aggregate_checked, finite_metrics, model_shapes, train_checked
 from vnetsim.scenario.settings_file import learner_defaults
@@ -28,7 +27,7 @@ MakeContext = Callable[..., LearnerContext]
 
 
 @pytest.fixture(params=mark_all_only(sorted(registered())))
-def learner_class(request: pytest.FixtureRequest) -> Any:
+def learner_class(request):
     cls = learner_class_of(request.param)
     assert cls.name == request.param
     assert cls.task in SETTINGS, f"add the task of '{cls.name}' to tiny_rounds.SETTINGS"
@@ -36,12 +35,7 @@ def learner_class(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def new(
-    learner_class: Any,
-    tiny: ImageSet,  # noqa: ARG001  the images
-    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
-    context: LearnerContext,
-) -> Callable[..., Any]:
+def new(learner_class, tiny, on_tiny_roads, context):  # noqa: ARG001
     """Return a maker of learners on tiny data."""
     quick = SETTINGS[learner_class.task]
 
@@ -70,7 +64,7 @@ def copied(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in state.items()}
 
 
-def test_conforms_to_the_protocol(learner_class: Any, new: Callable[..., Any], images: ImageSet) -> None:
+def test_conforms_to_the_protocol(learner_class, new, images):
     learner = new()
     assert isinstance(learner, Learner)
     assert learner_class.task
@@ -98,7 +92,7 @@ PASSES = {
 forward alone."""
 
 
-def test_cost_is_what_a_local_training_moves_and_computes(learner_class: Any, new: Callable[..., Any]) -> None:
+def test_cost_is_what_a_local_training_moves_and_computes(learner_class, new):
     few, all_ = new(batch=8, steps=3), new(batch=64, steps=3)  # a silo of 16 images gives no more
     model = sum(tensor.numel() * tensor.element_size() for tensor in few._task.network.state_dict().values())
     for learner, batch in ((few, 8), (all_, 16)):
@@ -114,7 +108,7 @@ def test_cost_is_what_a_local_training_moves_and_computes(learner_class: Any, ne
             assert cost.download_bytes == cost.upload_bytes == model
 
 
-def test_cost_is_a_property_of_the_silo(new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_cost_is_a_property_of_the_silo(new, participant):
     learner = new()
     before = [learner.cost(silo) for silo in range(6)]
     assert all(cost.download_bytes >= 0 and cost.upload_bytes >= 0 and cost.work_flop > 0 for cost in before)
@@ -139,7 +133,7 @@ RESULTS = {
 OWN_MODELS = {name: {"mae_silos", "rmse_silos"} for name in ("cdl", "dsgd")}
 
 
-def test_reports_the_declared_series(learner_class: Any, new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_reports_the_declared_series(learner_class, new, participant):
     learner = new()
     declared = {series.name: series for series in learner.series()}
     assert len(declared) == len(learner.series())
@@ -156,9 +150,7 @@ def test_reports_the_declared_series(learner_class: Any, new: Callable[..., Any]
         assert declared[name].unit != "%" or 0 <= value <= 1
 
 
-def test_training_leaves_the_model_and_the_global_random_state(
-    new: Callable[..., Any], participant: MakeParticipant
-) -> None:
+def test_training_leaves_the_model_and_the_global_random_state(new, participant):
     rng, numpy_rng = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[union-attr]  # noqa: NPY002
     flags = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
     learner = new()
@@ -184,7 +176,7 @@ def test_training_leaves_the_model_and_the_global_random_state(
     )
 
 
-def test_a_participant_trains_the_same_in_any_company(new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_a_participant_trains_the_same_in_any_company(new, participant):
     learner = new()
     three = met([participant(0, i) for i in range(3)])
     together = learner.train(three)
@@ -208,9 +200,7 @@ def play(learner: Any, rounds: Sequence[int], participant: MakeParticipant) -> N
         learner.evaluate(final=False)
 
 
-def test_a_resumed_run_gives_the_same_bits(
-    new: Callable[..., Any], new_context: MakeContext, participant: MakeParticipant
-) -> None:
+def test_a_resumed_run_gives_the_same_bits(new, new_context, participant):
     context = new_context(max_staleness=1)
     whole, first = new(context), new(context)
     play(whole, range(3), participant)
@@ -225,7 +215,7 @@ def test_a_resumed_run_gives_the_same_bits(
     assert second.evaluate(final=True) == whole.evaluate(final=True)
 
 
-def test_an_empty_round_keeps_the_model(new: Callable[..., Any]) -> None:
+def test_an_empty_round_keeps_the_model(new):
     learner = new()
     before = copied(model_of(learner))
     done = aggregate_checked(learner, [], "")
@@ -234,7 +224,7 @@ def test_an_empty_round_keeps_the_model(new: Callable[..., Any]) -> None:
     assert equal(model_of(learner), before)
 
 
-def test_a_rejected_update_does_not_enter_the_model(new: Callable[..., Any], participant: MakeParticipant) -> None:
+def test_a_rejected_update_does_not_enter_the_model(new, participant):
     """The simulator leaves it out; those that met its vehicle are folded without it."""
     learner = new()
     updates: list[Update] = learner.train(met([participant(0, i) for i in range(3)]))
@@ -246,9 +236,7 @@ def test_a_rejected_update_does_not_enter_the_model(new: Callable[..., Any], par
 
 
 @pytest.mark.usefixtures("without_bounds")
-def test_divergence_shows_as_an_update_that_is_not_finite(
-    new: Callable[..., Any], participant: MakeParticipant
-) -> None:
+def test_divergence_shows_as_an_update_that_is_not_finite(new, participant):
     learner = new(lr=1e30, steps=6)
     before = copied(model_of(learner))
     updates = train_checked(learner, [participant(0, 0)], model_shapes(learner.state_dict()))
@@ -257,7 +245,7 @@ def test_divergence_shows_as_an_update_that_is_not_finite(
     assert equal(model_of(learner), before)
 
 
-def test_sample_images(new: Callable[..., Any]) -> None:
+def test_sample_images(new):
     learner = new()
     channels, height, width = learner.describe().image_shape
     samples = learner.sample_images([0.0, 1.0, 4.0], 5)
@@ -270,9 +258,7 @@ def test_sample_images(new: Callable[..., Any]) -> None:
     assert np.diff(samples[2].astype(float), axis=2).std() < 0.6 * np.diff(samples[0].astype(float), axis=2).std()
 
 
-def test_a_share_of_a_local_training_is_so_many_of_its_steps(
-    learner_class: Any, new: Callable[..., Any], participant: MakeParticipant
-) -> None:
+def test_a_share_of_a_local_training_is_so_many_of_its_steps(learner_class, new, participant):
     """Half of four steps is a local training of two, to the bit; what it sends or costs does not depend on it."""
     four, two = new(steps=4), new(steps=2)
     if learner_class.name in {"fedco", "fedefm"}:

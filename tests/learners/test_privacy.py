@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,12 @@ from device_checks import learner_class, registered
 from learner_checks import FEW, mark_all_only
 from torch import Tensor
 
-from learners.data.sets import ImageSet, SteeringSet
 from learners.mathematics.robust import AveragingSettings, PrivacySettings
 from learners.state.privacy import PrivateMean
 from vnetsim.errors import InputError
 from vnetsim.experiment import ExchangeSettings
 from vnetsim.learner_facts import PRIVACY, epsilon, privacy_facts
-from vnetsim.learning import LearnerContext, ModelKey, Participant
+from vnetsim.learning import ModelKey
 from vnetsim.random_streams import Streams
 
 State = dict[str, Tensor]
@@ -48,7 +46,7 @@ def flat(state: State) -> Any:
     return np.concatenate([t.double().numpy().ravel() for t in state.values() if t.is_floating_point()])
 
 
-def test_it_is_the_clipped_sum_over_a_fixed_number() -> None:
+def test_it_is_the_clipped_sum_over_a_fixed_number():
     base, *uploads = states(4)
     found = private(0.5, 0.0, uploads=7).mean(uploads, [base] * 3, base, KEY)
     changes = [flat(one) - flat(base) for one in uploads]
@@ -57,14 +55,14 @@ def test_it_is_the_clipped_sum_over_a_fixed_number() -> None:
     assert found["n"] == 12, "counters are averaged"
 
 
-def test_one_upload_moves_it_by_at_most_its_share() -> None:
+def test_one_upload_moves_it_by_at_most_its_share():
     base, *uploads = states(4)
     uploads[1] = {name: t * 1e6 if t.is_floating_point() else t for name, t in uploads[1].items()}
     with_it, without = (private(0.5, 0.0).mean(some, [base] * len(some), base, KEY) for some in (uploads, uploads[::2]))
     assert np.linalg.norm(flat(with_it) - flat(without)) == pytest.approx(0.5 / 4, rel=1e-4)
 
 
-def test_the_noise_has_its_deviation_and_is_drawn_by_aggregator_and_version() -> None:
+def test_the_noise_has_its_deviation_and_is_drawn_by_aggregator_and_version():
     base = {"w": torch.zeros(200, 200), "bn.running_var": torch.full((999,), 1e-3)}
 
     def drawn(key: ModelKey, seed: int = 0) -> State:
@@ -78,7 +76,7 @@ def test_the_noise_has_its_deviation_and_is_drawn_by_aggregator_and_version() ->
         assert not torch.equal(once["w"], other["w"])
 
 
-def test_epsilon_is_that_of_bun_and_steinke() -> None:
+def test_epsilon_is_that_of_bun_and_steinke():
     assert epsilon(1, 1.0) == pytest.approx(0.5 + 2 * math.sqrt(0.5 * math.log(1e5)))
     assert epsilon(8, 2.0) == pytest.approx(epsilon(2, 1.0)), "rho = k / (2 z^2)"
     assert (epsilon(0, 1.0), epsilon(3, 0.0)) == (0, math.inf)
@@ -96,18 +94,18 @@ EXACT = {(1, 1.0): 4.377178, (10, 1.0): 17.856587, (10, 4.0): 3.341409, (100, 2.
 """Exact epsilon by uses and noise multiplier, at delta = 1e-5: ``get_epsilon_gaussian`` of dp-accounting 0.6.0."""
 
 
-def test_epsilon_is_a_bound_a_little_above_the_exact_one() -> None:
+def test_epsilon_is_a_bound_a_little_above_the_exact_one():
     for (times, noise), exact in EXACT.items():
         assert exact < epsilon(times, noise) < 1.25 * exact
 
 
-def test_the_exact_epsilons_are_those_of_dp_accounting() -> None:
+def test_the_exact_epsilons_are_those_of_dp_accounting():
     accounting = pytest.importorskip("dp_accounting")
     for (times, noise), exact in EXACT.items():
         assert accounting.get_epsilon_gaussian(noise / math.sqrt(times), 1e-5) == pytest.approx(exact, abs=1e-6)
 
 
-def test_the_fact_counts_whose_data_were_used_most_often() -> None:
+def test_the_fact_counts_whose_data_were_used_most_often():
     took_part = [("a", 0, 1), ("b", 0, 2), ("c", 0, 3), ("a", 1, 4)]
     assert privacy_facts({"dp": {"clip": 0.0}}, took_part) == privacy_facts({}, took_part) == {}
     fact = privacy_facts({"dp": {"clip": 1.0, "noise_multiplier": 2.0}}, took_part)[PRIVACY]
@@ -129,7 +127,7 @@ def test_the_fact_counts_whose_data_were_used_most_often() -> None:
         ({"dp": PrivacySettings(clip=1.0, noise_multiplier=math.nan)}, r"learning\.dp\.noise_multiplier must be"),
     ],
 )
-def test_bad_settings_are_refused(given: dict[str, Any], said: str) -> None:
+def test_bad_settings_are_refused(given, said):
     with pytest.raises(InputError, match=said):
         AveragingSettings(**given)
 
@@ -142,13 +140,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", mark_all_only(sorted(registered()), {*FEW, *REFUSED}))
-def test_every_learner_is_private_or_refuses(
-    name: str,
-    tiny: ImageSet,  # noqa: ARG001  the images
-    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
-    new_context: Callable[..., LearnerContext],
-    participant: Callable[..., Participant],
-) -> None:
+def test_every_learner_is_private_or_refuses(name, tiny, on_tiny_roads, new_context, participant):  # noqa: ARG001
     cls: Any = learner_class(name)
     context = new_context(exchange=ExchangeSettings(topology="star"))
     rounds = replace(context.experiment.round, quorum=3)

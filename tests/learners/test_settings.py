@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -10,10 +10,8 @@ import pytest
 from device_checks import learner_class, registered
 from torch import Tensor
 
-from learners.data.sets import ImageSet, SteeringSet
 from learners.mathematics.robust import AveragingSettings
 from vnetsim.errors.bounds import TRAINS, acts_of
-from vnetsim.learning import LearnerContext, Participant
 
 QUICK: dict[str, dict[str, Any]] = {
     "contrastive": {"batch": 6, "steps": 2, "bank": 40},
@@ -56,14 +54,7 @@ def raw(state: Mapping[str, Tensor]) -> list[object]:
 
 
 @pytest.mark.parametrize(("name", "setting"), CASES)
-def test_a_setting_changes_something(
-    name: str,
-    setting: str,
-    tiny: ImageSet,  # noqa: ARG001  the images
-    on_tiny_roads: SteeringSet,  # noqa: ARG001  the frames
-    new_context: Callable[..., LearnerContext],
-    group: Callable[..., list[Participant]],
-) -> None:
+def test_a_setting_changes_something(name, setting, tiny, on_tiny_roads, new_context, group):  # noqa: ARG001
     cls = learner_class(name)
     given = {"engine": "sequential", **QUICK[cls.task], **BESIDE.get((name, setting), {})}
 

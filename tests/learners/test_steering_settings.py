@@ -11,7 +11,6 @@ import torch
 from learner_checks import equal, of
 from torch import nn
 
-from learners.data.sets import SteeringSet
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.tasks.steering import STATISTICS_FRAMES
 from vnetsim.learning import Participant
@@ -21,7 +20,7 @@ New = Callable[..., Any]
 
 
 @pytest.fixture
-def new(new_steering: New) -> New:
+def new(new_steering):
     return new_steering
 
 
@@ -31,9 +30,7 @@ def play(learner: Any, rounds: int, participant: MakeParticipant, silos: int = 2
     return learner
 
 
-def test_batchnorm_is_evaluated_with_statistics_of_training_frames(
-    learner_class: Any, new: New, participant: MakeParticipant, roads: SteeringSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batchnorm_is_evaluated_with_statistics_of_training_frames(learner_class, new, participant, roads, monkeypatch):
     """Against a network whose normalisation uses the statistics of all of them at once: 96 frames, two passes."""
     monkeypatch.setattr("learners.tasks.steering.PASS", 48)
     learner = play(new(learner_class), 2, participant)
@@ -60,9 +57,7 @@ def test_batchnorm_is_evaluated_with_statistics_of_training_frames(
 
 
 @pytest.mark.parametrize("topology", ["contact", "star"])
-def test_a_silo_keeps_its_optimizer_only_on_request(
-    learner_class: Any, topology: str, new: New, participant: MakeParticipant
-) -> None:
+def test_a_silo_keeps_its_optimizer_only_on_request(learner_class, topology, new, participant):
     learners = {kind: new(learner_class, topology, optimizer=kind) for kind in ("adam", "adam-kept")}
     first = {kind: learner.train([participant(0, 1)])[0] for kind, learner in learners.items()}
     assert equal(dict(first["adam"].state), dict(first["adam-kept"].state))
@@ -78,7 +73,7 @@ def test_a_silo_keeps_its_optimizer_only_on_request(
     assert not [name for name in second["adam"].kept if "optimizer." in name]
 
 
-def test_the_learning_rate_falls_on_request(learner_class: Any, new: New, participant: MakeParticipant) -> None:
+def test_the_learning_rate_falls_on_request(learner_class, new, participant):
     """Plain descent, one step from one model: the step is as long as the rate says, of four rounds the third's."""
     plain = {"optimizer": "sgd", "weight_decay": 0.0, "steps": 1, "lr": 1e-3}
     steps = {}
@@ -98,7 +93,7 @@ def test_the_learning_rate_falls_on_request(learner_class: Any, new: New, partic
 
 
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adam-kept", "schedule": "cosine"}], ids=str)
-def test_as_a_star_decentralised_descent_is_fedavg(new: New, participant: MakeParticipant, settings: Any) -> None:
+def test_as_a_star_decentralised_descent_is_fedavg(new, participant, settings):
     """With one setting for the optimizer's state nothing is left between them, to the bit."""
     one, other = (play(new(cls, "star", **settings), 3, participant) for cls in (DecentralisedSgd, FedAvgSteering))
     assert equal(one.state_dict(), other.state_dict())

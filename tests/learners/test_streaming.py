@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.engines.programs import Trained, TrainingJob, summarise
 from learners.fedavg import Discard, FedAvg
 from learners.flsimco import FLSimCo
-from vnetsim.learning import LearnerContext, Participant
 
 
 class Counting:
@@ -35,12 +34,7 @@ class Counting:
 
 
 @pytest.fixture
-def played(
-    tiny: object,  # noqa: ARG001 - in place of the images
-    context: LearnerContext,
-    participant: Callable[..., Participant],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., tuple[Any, list[Any], list[int]]]:
+def played(tiny, context, participant, monkeypatch):  # noqa: ARG001
     """Return what two rounds of five vehicles come to: the state, the record, and the sizes of what was trained."""
 
     def play(kind: Any, *spoilt: int, held: int, **settings: object) -> tuple[Any, list[Any], list[int]]:
@@ -73,7 +67,7 @@ def played(
     ],
     ids=str,
 )
-def test_same_bits_as_held(played: Callable[..., Any], kind: Any, settings: dict[str, Any], spoilt: Any) -> None:
+def test_same_bits_as_held(played, kind, settings, spoilt):
     (held, expected, at_once), (streamed, told, sizes) = (
         played(kind, *spoilt, held=2**40, **settings), played(kind, *spoilt, held=700_000, **settings)
     )  # fmt: skip
@@ -84,15 +78,13 @@ def test_same_bits_as_held(played: Callable[..., Any], kind: Any, settings: dict
     assert all(torch.equal(held[name], streamed[name]) for name in held)
 
 
-def test_a_robust_rule_needs_all_uploads(played: Callable[..., Any]) -> None:
+def test_a_robust_rule_needs_all_uploads(played):
     with pytest.raises(AssertionError):  # of the fixture: the updates have states
         played(FedAvg, held=1, aggregation="median")
 
 
 @pytest.mark.usefixtures("tiny")
-def test_updates_that_were_averaged_cannot_be_chosen_among(
-    context: LearnerContext, participant: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_that_were_averaged_cannot_be_chosen_among(context, participant, monkeypatch):
     monkeypatch.setattr("learners.local_training.HELD_BYTES", 1)
     learner: Any = FLSimCo.create(context, FLSimCo.Settings(batch=4, steps=1, bank=40))
     learner._task.engine = engine = Counting(learner._task.engine)

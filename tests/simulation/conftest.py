@@ -233,5 +233,5 @@ class Scene:
 
 
 @pytest.fixture(scope="session")
-def scene() -> type[Scene]:
+def scene():
     return Scene

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ def equipped(share: float, seed: int | None = 7) -> set[int]:
     return {number for number in range(1000) if settings.equips(f"car{number}", seed)}
 
 
-def test_smaller_shares_are_nested_and_follow_the_traffic_seed() -> None:
+def test_smaller_shares_are_nested_and_follow_the_traffic_seed():
     shares = [0.001, 0.1, 0.5, 0.9, 1.0]
     sets = [equipped(share) for share in shares]
     assert all(less < more for less, more in itertools.pairwise(sets))
@@ -29,12 +28,12 @@ def test_smaller_shares_are_nested_and_follow_the_traffic_seed() -> None:
 
 
 @pytest.mark.parametrize("share", [0, 1.5, -0.1, float("nan")])
-def test_a_share_is_above_0_and_at_most_1(share: float) -> None:
+def test_a_share_is_above_0_and_at_most_1(share):
     with pytest.raises(InputError, match=r"^traffic\.equipped must be between 1e-6 and 1 \("):
         TrafficSettings(equipped=share)
 
 
-def test_only_equipped_vehicles_take_part(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_equipped_vehicles_take_part(scene, monkeypatch):
     types = list[str]()
     monkeypatch.setattr(Radio, "enter", lambda _, vehicle_type: types.append(vehicle_type))
     names = [f"car{number}" for number in range(20)]

@@ -37,7 +37,7 @@ OVERSEAS = Cost(
 
 
 @pytest.fixture
-def play(scene) -> Any:
+def play(scene):
     """``play(windows, cost, ...)`` gives the result and the participants by round."""
 
     def run(

@@ -1,8 +1,5 @@
 """Studies as text."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from vnetsim.scenario.settings_file import parse_override
@@ -13,7 +10,7 @@ ARMS = '[[arms]]\nname = "ours"\nlearner = "flsimco"\n[[arms]]\nlearner = "fedco
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> Callable[..., Plan]:
+def planned(tmp_path):
     """Writes a study and plans it: ``planned(text, *options, size=...)``; without arms it compares two learners."""
 
     def call(text: str, *options: str, arms: str = ARMS, scenario: str = "gaussian", **given: object) -> Plan:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -97,7 +96,7 @@ FEW = "last_evaluations = 3\nsettings = { rounds = 6, evaluate_every = 3 }\n"
         ("sizes.a.settings.data.alpha = 'x'\n", "study.toml (size a): data.alpha: expected a number, got 'x'"),
     ],
 )  # fmt: skip
-def test_faults_of_the_file(text: str, message: str, planned: Planned, tmp_path: Path) -> None:
+def test_faults_of_the_file(text, message, planned, tmp_path):
     (tmp_path / "fcd.xml").touch()
     with pytest.raises(InputError) as refused:
         planned(text)
@@ -121,7 +120,7 @@ def test_faults_of_the_file(text: str, message: str, planned: Planned, tmp_path:
         ({}, ("learning.batch=x",), "learning.batch: expected a whole number, got 'x'"),
     ],
 )
-def test_faults_of_the_options(given: dict[str, str], options: tuple[str, ...], message: str, planned: Planned) -> None:
+def test_faults_of_the_options(given, options, message, planned):
     with pytest.raises(InputError) as refused:
         planned("sizes.small = {}\n[grid]\ndata.alpha = [1, 2]\n" + ARMS, *options, **given)
     assert message in str(refused.value)
@@ -152,9 +151,7 @@ LEARNERS = {"learners": "flsimco,fedavg"}
         ("mine.toml", {**LEARNERS, "set": "rounds=x"}, "rounds: expected a whole number, got 'x'"),
     ],
 )
-def test_faults_without_a_study(
-    scenario: str, given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_faults_without_a_study(scenario, given, message, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text('scenario = "gaussian"\n')
     options = [parse_override(given["set"])] if "set" in given else []

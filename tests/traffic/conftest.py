@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sumo
 from coverage_laws import check_events
 
-from vnetsim.coverage.windows import CoverageEvent, Left, Window
+from vnetsim.coverage.windows import CoverageEvent, Left
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 
@@ -30,13 +29,13 @@ def _run(tool: str, *arguments: object, cwd: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def sumo_tool() -> Callable[..., None]:
+def sumo_tool():
     """Runs a tool of the SUMO package: ``sumo_tool("sumo", "-c", path, cwd=folder)``."""
     return _run
 
 
 @pytest.fixture(scope="session")
-def grid_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def grid_net(tmp_path_factory):
     """A 3 x 3 grid, 200 m apart, signalised, with roads to the border."""
     folder = tmp_path_factory.mktemp("grid")
     path = folder / "grid.net.xml"
@@ -65,7 +64,7 @@ ROUTES = """<routes>
 
 
 @pytest.fixture(scope="session")
-def make_scenario(grid_net: Path) -> Callable[..., Path]:
+def make_scenario(grid_net):
     """Writes a scenario on the grid: ``make_scenario(folder, routes=..., begin=0, end=150, step=0.5, more="")``."""
 
     def make(
@@ -87,7 +86,7 @@ def make_scenario(grid_net: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def scenario(tmp_path_factory: pytest.TempPathFactory, make_scenario: Callable[..., Path]) -> Path:
+def scenario(tmp_path_factory, make_scenario):
     """Traffic with teleports, departures, arrivals and several crossings of the disc at B1 (range 120 m)."""
     return make_scenario(tmp_path_factory.mktemp("scenario"))
 
@@ -106,7 +105,7 @@ MIXED_ROUTES = """<routes>
 
 
 @pytest.fixture(scope="session")
-def mixed_scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mixed_scenario(tmp_path_factory):
     """Cars, bicycles, buses, persons (one of them with a car's id) and containers around B1, at (300, 300)."""
     folder = tmp_path_factory.mktemp("mixed")
     grid = ("--grid", "--grid.number", 3, "--grid.length", 150, "--grid.attach-length", 150, "-L", 2)
@@ -137,16 +136,16 @@ def play(scenario: Path | str, **settings: object) -> list[CoverageEvent]:
 
 
 @pytest.fixture(scope="session")
-def windows_of() -> Callable[..., list[Window]]:
+def windows_of():
     """Plays a scenario and returns its windows: ``windows_of(path, rsu=("B1:120",))``."""
     return lambda scenario, **settings: [e.window for e in play(scenario, **settings) if isinstance(e, Left)]
 
 
 @pytest.fixture(scope="session")
-def events_of() -> Callable[..., list[CoverageEvent]]:
+def events_of():
     return play
 
 
 @pytest.fixture(scope="session")
-def checked() -> Callable[[list[CoverageEvent]], None]:
+def checked():
     return check_events

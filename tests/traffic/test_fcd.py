@@ -55,14 +55,14 @@ def write(path: Path, steps: tuple[tuple[float, list[tuple[str, object, object, 
 
 
 @pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
-def test_a_passing_vehicle(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+def test_a_passing_vehicle(tmp_path, windows_of, suffix):
     (window,) = windows_of(write(tmp_path / f"v.{suffix}", PASSING), rsu=RSU)
     assert (window.enter_s, window.exit_s) == (pytest.approx(1.5), pytest.approx(6.5))
     if suffix == "xml":
         assert (window.entry_edge, window.vehicle_type) == ("road_1", "car")
 
 
-def test_persons_and_unknown_attributes_are_skipped(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_persons_and_unknown_attributes_are_skipped(tmp_path, windows_of):
     path = write(tmp_path / "v.xml", PASSING)
     path.write_text(
         path.read_text().replace("</timestep>", '<person id="p" x="nan" y="0" speed="1"><x/></person></timestep>')
@@ -70,7 +70,7 @@ def test_persons_and_unknown_attributes_are_skipped(tmp_path: Path, windows_of: 
     assert [window.vehicle_id for window in windows_of(path, rsu=RSU)] == ["v"]
 
 
-def test_reasons_are_inferred(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_reasons_are_inferred(tmp_path, windows_of):
     inside = ("v", 0, 0, 5)
     steps = ((0.0, []), (1.0, [inside]), (2.0, [inside]), (3.0, []), (4.0, [inside]), (5.0, [inside]))
     first, second = windows_of(write(tmp_path / "v.xml", steps), rsu=RSU)
@@ -116,7 +116,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "damage", "message"), BAD)
-def test_damaged_text(tmp_path: Path, windows_of: WindowsOf, name: str, damage: object, message: str) -> None:
+def test_damaged_text(tmp_path, windows_of, name, damage, message):
     path = write(tmp_path / name, PASSING)
     path.write_text(damage(path.read_text()))  # type: ignore[operator]
     with pytest.raises(InputError, match=message) as caught:
@@ -126,7 +126,7 @@ def test_damaged_text(tmp_path: Path, windows_of: WindowsOf, name: str, damage: 
 
 
 @pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
-def test_a_vehicle_twice_in_a_step(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+def test_a_vehicle_twice_in_a_step(tmp_path, windows_of, suffix):
     steps = ((0.0, [("v", 0, 0, 1), ("w", 1, 1, 1), ("v", 2, 2, 1)]),)
     with pytest.raises(InputError, match=r"vehicle 'v' occurs twice at time 0 s"):
         windows_of(write(tmp_path / f"v.{suffix}", steps), rsu=RSU)
@@ -140,12 +140,12 @@ def test_a_vehicle_twice_in_a_step(tmp_path: Path, windows_of: WindowsOf, suffix
         ((), "the recording is empty"),
     ],
 )
-def test_damaged_parquet(tmp_path: Path, windows_of: WindowsOf, steps: object, message: str) -> None:
+def test_damaged_parquet(tmp_path, windows_of, steps, message):
     with pytest.raises(InputError, match=message):
         windows_of(write(tmp_path / "v.parquet", steps), rsu=RSU)  # type: ignore[arg-type]
 
 
-def test_parquet_that_is_none_or_has_other_columns(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_parquet_that_is_none_or_has_other_columns(tmp_path, windows_of):
     path = write(tmp_path / "v.parquet", PASSING)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -157,7 +157,7 @@ def test_parquet_that_is_none_or_has_other_columns(tmp_path: Path, windows_of: W
 
 
 @pytest.mark.parametrize("suffix", ["xml", "csv"])
-def test_damaged_gzip(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+def test_damaged_gzip(tmp_path, windows_of, suffix):
     plain = write(tmp_path / f"v.{suffix}", PASSING).read_bytes()
     path = tmp_path / f"v.{suffix}.gz"
     path.write_bytes(gzip.compress(plain))
@@ -168,7 +168,7 @@ def test_damaged_gzip(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> Non
             windows_of(path, rsu=RSU)
 
 
-def test_entities_do_not_expand(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_entities_do_not_expand(tmp_path, windows_of):
     bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
         f'<!ENTITY {chr(98 + k)} "{f"&{chr(97 + k)};" * 10}">' for k in range(9)
     )
@@ -178,7 +178,7 @@ def test_entities_do_not_expand(tmp_path: Path, windows_of: WindowsOf) -> None:
         windows_of(path, rsu=RSU)
 
 
-def test_rsus_must_be_named(tmp_path: Path, grid_net: Path, windows_of: WindowsOf) -> None:
+def test_rsus_must_be_named(tmp_path, grid_net, windows_of):
     path = write(tmp_path / "v.xml", PASSING)
     with pytest.raises(InputError, match=r"a recording holds no RSU; name RSUs with --rsu x,y.*traffic\.net="):
         windows_of(path)
@@ -193,7 +193,7 @@ def test_rsus_must_be_named(tmp_path: Path, grid_net: Path, windows_of: WindowsO
     assert windows_of(path, rsu=("B1",), net=str(grid_net)) == []
 
 
-def test_the_net_gives_junctions_and_lanes(tmp_path: Path, grid_net: Path) -> None:
+def test_the_net_gives_junctions_and_lanes(tmp_path, grid_net):
     settings = TrafficSettings(rsu=("B1:50",), net=str(grid_net))
     traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
     assert (traffic.rsus[0].x_m, traffic.rsus[0].y_m) == (500.0, 500.0)
@@ -206,7 +206,7 @@ def test_the_net_gives_junctions_and_lanes(tmp_path: Path, grid_net: Path) -> No
         list(traffic.events())
 
 
-def test_lanes_of_a_net_with_heights_in_the_frame_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_of_a_net_with_heights_in_the_frame_of_the_map(tmp_path, monkeypatch):
     net = tmp_path / "hilly.net.xml"
     lanes = {"near": "0,0,7 900,0,9", "far": "0,9000,7 900,9000,7", "passing": "-9000,60,0 9000,60,0"}
     lanes["between"] = "2500,500 2500,600"
@@ -240,7 +240,7 @@ print(count, peak)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
 @pytest.mark.parametrize("suffix", ["xml", "csv", "parquet"])
-def test_memory_does_not_grow_with_length(tmp_path: Path, suffix: str) -> None:
+def test_memory_does_not_grow_with_length(tmp_path, suffix):
     peaks_kib = []
     for steps in (4000, 16000):
         path = tmp_path / f"{steps}.{suffix}"
@@ -268,21 +268,21 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, suffix: str) -> None:
         ("vehicle_id", pl.concat_list("vehicle_x")),
     ],
 )
-def test_a_column_of_neither_numbers_nor_text_is_named(column: str, kind: pl.Expr, tmp_path: Path) -> None:
+def test_a_column_of_neither_numbers_nor_text_is_named(column, kind, tmp_path):
     path = write(tmp_path / "trace.parquet", PASSING)
     pl.read_parquet(path).with_columns(kind.alias(column)).write_parquet(path)
     with pytest.raises(InputError, match=rf"trace\.parquet: column '{column}' holds .*; write numbers or text"):
         list(open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU, repeat=False))).events())
 
 
-def test_a_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_a_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path, windows_of):
     path = write(tmp_path / "trace.csv", PASSING)
     plain = windows_of(path, rsu=RSU)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert [window.enter_s for window in windows_of(path, rsu=RSU)] == [window.enter_s for window in plain]
 
 
-def test_an_encoding_that_is_not_read_byte_by_byte_is_one_line(tmp_path: Path) -> None:
+def test_an_encoding_that_is_not_read_byte_by_byte_is_one_line(tmp_path):
     (tmp_path / "trace.xml").write_text('<?xml version="1.0" encoding="utf-7"?>\n<fcd-export/>')
     with pytest.raises(InputError, match=r"trace\.xml: multi-byte encodings are not supported; write"):
         open_traffic(Experiment(scenario=str(tmp_path / "trace.xml"), traffic=TrafficSettings(rsu=RSU)))

@@ -57,9 +57,7 @@ CLOCKS: dict[str, Callable[[int, int], float]] = {
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["sorted by time", "sorted by frame"])
 @pytest.mark.parametrize(("clock", "suffix"), [*zip(CLOCKS, ("xml", "csv", "parquet"), strict=True)])
-def test_instants_that_rounding_sets_apart_are_one(
-    clock: str, suffix: str, by_time: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instants_that_rounding_sets_apart_are_one(clock, suffix, by_time, tmp_path, monkeypatch):
     monkeypatch.setattr("vnetsim.traffic.fcd.tables._TEXT_ROWS", 40)  # instants go on in the next part
     monkeypatch.setattr("vnetsim.traffic.fcd.tables._BATCH_ROWS", 80)
     monkeypatch.setattr("vnetsim.traffic.fcd.readers._STEPS", 5)
@@ -91,7 +89,7 @@ def taxis(lost: tuple[int, ...] = (), count: int = 8) -> list[Row]:
     return sorted(rows)
 
 
-def test_where_vehicles_sample_apart_each_path_is_its_own_rows(tmp_path: Path) -> None:
+def test_where_vehicles_sample_apart_each_path_is_its_own_rows(tmp_path):
     windows, info = read(record(tmp_path / "v.csv", taxis(), 10.0))
     assert causes(windows) == [(f"taxi{k}", 20 + 1.3 * k, 40 + 1.3 * k, "crossing", "crossing") for k in range(8)]
     assert info.step_s == 10.0
@@ -110,9 +108,7 @@ def test_where_vehicles_sample_apart_each_path_is_its_own_rows(tmp_path: Path) -
         ((), 5.0, []),
     ],
 )
-def test_how_long_a_vehicle_may_be_silent_is_a_setting(
-    lost: tuple[int, ...], longest_gap_s: float | None, expected: list[tuple[object, ...]], tmp_path: Path
-) -> None:
+def test_how_long_a_vehicle_may_be_silent_is_a_setting(lost, longest_gap_s, expected, tmp_path):
     path = record(tmp_path / "v.csv", taxis(lost), 10.0)
     windows, info = read(path, longest_gap_s=longest_gap_s)
     assert [row[1:] for row in causes(windows) if row[0] == "taxi0"] == expected
@@ -120,7 +116,7 @@ def test_how_long_a_vehicle_may_be_silent_is_a_setting(
     assert info.glimpsed == ({} if lost else {"0,0": 8})
 
 
-def test_a_silence_inside_a_disc_ends_its_window_and_begins_another(tmp_path: Path) -> None:
+def test_a_silence_inside_a_disc_ends_its_window_and_begins_another(tmp_path):
     rows = [row for row in taxis() if row[1] != "taxi0" or not 15 < row[0] < 55]
     windows, info = read(record(tmp_path / "v.csv", rows, 10.0), rsu=("0,0:1000",))
     assert [row[1:] for row in causes(windows) if row[0] == "taxi0"] == [(0, 10, "begin", "gap")]
@@ -135,7 +131,7 @@ def test_a_silence_inside_a_disc_ends_its_window_and_begins_another(tmp_path: Pa
 
 
 @pytest.mark.parametrize("suffix", ["xml", "csv"])
-def test_two_recordings_behind_each_other_are_not_one_path(suffix: str, tmp_path: Path) -> None:
+def test_two_recordings_behind_each_other_are_not_one_path(suffix, tmp_path):
     once = [(float(i), "v", 5.0 * i - 30, "car") for i in range(12)]
     rows = [*once, *((time_s + 600, *rest) for time_s, *rest in once)]
     windows, info = read(record(tmp_path / f"v.{suffix}", rows, 5.0))  # type: ignore[arg-type]
@@ -145,7 +141,7 @@ def test_two_recordings_behind_each_other_are_not_one_path(suffix: str, tmp_path
     assert "2 windows begin or end where the recording says nothing of their vehicle for longer than 3 s" in note
 
 
-def test_while_nobody_is_there_no_row_is_missing(tmp_path: Path) -> None:
+def test_while_nobody_is_there_no_row_is_missing(tmp_path):
     """As with SUMO's --fcd-output.skip-empty; of several who are gone at once, the recording paused."""
     rows = [
         (t, name, x_m, "car")
@@ -159,7 +155,7 @@ def test_while_nobody_is_there_no_row_is_missing(tmp_path: Path) -> None:
     assert {row[3:] for row in causes(read(path)[0])} == {("begin", "gap"), ("gap", "end")}
 
 
-def test_an_id_that_comes_again_as_another_type_is_another_vehicle(tmp_path: Path) -> None:
+def test_an_id_that_comes_again_as_another_type_is_another_vehicle(tmp_path):
     def drive(begin_s: float, kind: str) -> list[Row]:
         return [(float(begin_s + i), "v", -200.0 + 20 * i, kind) for i in range(21)]
 
@@ -175,7 +171,7 @@ def test_an_id_that_comes_again_as_another_type_is_another_vehicle(tmp_path: Pat
     assert "1 of type bicycle" in info.notes[-1]
 
 
-def test_no_vehicle_came_is_said_only_where_none_did(tmp_path: Path) -> None:
+def test_no_vehicle_came_is_said_only_where_none_did(tmp_path):
     rows: list[Row] = [(float(t), "v", -200.0 + 20 * t, "bicycle") for t in range(21)]
     rows += [(float(t), "w", 5000.0, "car") for t in range(21)]
     rows += [(9.0, "once", 0.0, "car")]

@@ -48,9 +48,7 @@ UNITS = [
 
 
 @pytest.mark.parametrize(("made", "refusal", "mended"), UNITS)
-def test_units_that_disagree_are_refused_with_what_mends_them(
-    tmp_path: Path, windows_of: WindowsOf, made: dict[str, float], refusal: str, mended: dict[str, object]
-) -> None:
+def test_units_that_disagree_are_refused_with_what_mends_them(tmp_path, windows_of, made, refusal, mended):
     path = tmp_path / "x.csv"
     cars(**made).write_csv(path)
     with pytest.raises(InputError, match=refusal):
@@ -66,12 +64,12 @@ def notes_of(path: Path, **settings: object) -> str:
     return " ".join(traffic.info.notes)
 
 
-def test_a_factor_that_no_unit_explains_is_noted(tmp_path: Path) -> None:
+def test_a_factor_that_no_unit_explains_is_noted(tmp_path):
     cars(speed=175.0).write_csv(tmp_path / "x.csv")
     assert "4 of 4 paths are less than half" in notes_of(tmp_path / "x.csv")
 
 
-def test_a_vehicle_that_circles_between_its_rows_is_not_doubted(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_a_vehicle_that_circles_between_its_rows_is_not_doubted(tmp_path, windows_of):
     """Its chords are 3.6 times shorter than its way, as if speeds were in km/h."""
     turn = 4.815
     rows = [(20 * turn / 10 * k, "v", 20 * math.cos(turn * k), 20 * math.sin(turn * k), 10.0) for k in range(50)]
@@ -81,15 +79,7 @@ def test_a_vehicle_that_circles_between_its_rows_is_not_doubted(tmp_path: Path, 
 
 @pytest.mark.parametrize("period_s", [1, 30])
 @pytest.mark.parametrize("speeds_recorded", [True, False])
-def test_sumo_s_own_are_not_doubted(
-    windows_of: WindowsOf,
-    scenario: Path,
-    grid_net: Path,
-    sumo_tool: Callable[..., None],
-    tmp_path: Path,
-    period_s: int,
-    speeds_recorded: bool,
-) -> None:
+def test_sumo_s_own_are_not_doubted(windows_of, scenario, grid_net, sumo_tool, tmp_path, period_s, speeds_recorded):
     path = tmp_path / "x.xml"
     attributes = ("--fcd-output.attributes", "x,y,lane" + ",speed" * speeds_recorded)
     options = ("--fcd-output", path, "--device.fcd.period", period_s, *attributes)
@@ -103,9 +93,7 @@ def test_sumo_s_own_are_not_doubted(
     assert (readers.COMPUTED in opened.info.notes) is not speeds_recorded
 
 
-def test_a_net_of_another_offset_is_refused(
-    windows_of: WindowsOf, scenario: Path, grid_net: Path, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_net_of_another_offset_is_refused(windows_of, scenario, grid_net, sumo_tool, tmp_path):
     sumo_tool("sumo", "-c", scenario, "--fcd-output", tmp_path / "x.csv", cwd=tmp_path)
     options = ("-s", grid_net, "--offset.x", 150, "--offset.y", 150, "-o", tmp_path / "other.net.xml")
     sumo_tool("netconvert", *options, cwd=tmp_path)
@@ -113,9 +101,7 @@ def test_a_net_of_another_offset_is_refused(
         windows_of(tmp_path / "x.csv", rsu=("B1:120",), net=str(tmp_path / "other.net.xml"))
 
 
-def test_missing_speeds_are_those_of_the_positions(
-    tmp_path: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_speeds_are_those_of_the_positions(tmp_path, windows_of, monkeypatch):
     """In pieces of any length; also of a first row alone, and where a vehicle jumps."""
     whole = cars(step_s=0.2)
     jump = whole.with_columns(
@@ -142,7 +128,7 @@ def test_missing_speeds_are_those_of_the_positions(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
-def test_rows_by_vehicle_are_sorted(tmp_path: Path, windows_of: WindowsOf, suffix: str) -> None:
+def test_rows_by_vehicle_are_sorted(tmp_path, windows_of, suffix):
     path = tmp_path / f"x.{suffix}"
     table = cars().sort("vehicle_id", "timestep_time")
     table.write_parquet(path) if suffix == "parquet" else table.write_csv(
@@ -152,7 +138,7 @@ def test_rows_by_vehicle_are_sorted(tmp_path: Path, windows_of: WindowsOf, suffi
     assert "not in order of time; its rows were sorted" in notes_of(path)
 
 
-def test_texts_of_spreadsheets(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_texts_of_spreadsheets(tmp_path, windows_of):
     path = tmp_path / "x.csv"
     cars().write_csv(path, separator=";", decimal_comma=True)
     assert dwells(windows_of(path, rsu=RSU)) == RIGHT
@@ -170,7 +156,7 @@ def test_texts_of_spreadsheets(tmp_path: Path, windows_of: WindowsOf) -> None:
         windows_of(path, rsu=RSU)
 
 
-def test_columns_are_named_all_at_once(tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_columns_are_named_all_at_once(tmp_path, windows_of):
     path = tmp_path / "x.csv"
     short = ["time", "id", "x", "y", "speed"]
     cars().rename(dict(zip(NAMES, short, strict=True))).write_csv(path)
@@ -193,21 +179,19 @@ def test_columns_are_named_all_at_once(tmp_path: Path, windows_of: WindowsOf) ->
         *(({"time_unit": unit}, r"traffic\.time_unit must be") for unit in ("h", "1/0", "0", "-1", "nan", "1/2/3")),
     ],
 )
-def test_settings_that_cannot_be(setting: dict[str, object], message: str) -> None:
+def test_settings_that_cannot_be(setting, message):
     with pytest.raises(InputError, match=message):
         TrafficSettings(**setting)  # type: ignore[arg-type]
 
 
-def test_other_traffic_has_no_units() -> None:
+def test_other_traffic_has_no_units():
     experiment = Experiment(scenario="x.sumocfg", traffic=TrafficSettings(time_unit="ms", columns={"id": "v"}))
     with pytest.raises(InputError, match=r"does not read traffic\.columns, traffic\.time_unit: leave"):
         open_traffic(experiment)
 
 
 @pytest.mark.parametrize("suffix", ["xml", "csv"])
-def test_human_readable_time(
-    windows_of: WindowsOf, scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path, suffix: str
-) -> None:
+def test_human_readable_time(windows_of, scenario, sumo_tool, tmp_path, suffix):
     """Over midnight, with fractions."""
     windows = []
     for name, more in (("plain", ()), ("clock", ("--human-readable-time",))):

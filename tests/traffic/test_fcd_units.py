@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +20,7 @@ PLACED = (
 
 
 @pytest.mark.parametrize("suffix", [pytest.param("xml", marks=pytest.mark.all_only), "csv", "parquet"])
-def test_degrees(
-    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path, suffix: str
-) -> None:
+def test_degrees(mixed_scenario, windows_of, sumo_tool, tmp_path, suffix):
     net = tmp_path / "placed.net.xml"
     net.write_text(re.sub(r"<location [^>]*>", PLACED, (mixed_scenario.parent / "mixed.net.xml").read_text()))
     path = tmp_path / f"geo.{suffix}"
@@ -41,7 +38,7 @@ def test_degrees(
         assert [w.enter_s for w in windows] == pytest.approx([w.enter_s for w in expected], abs=0.5)
 
 
-def test_a_live_rsu_in_degrees(mixed_scenario: Path, tmp_path: Path) -> None:
+def test_a_live_rsu_in_degrees(mixed_scenario, tmp_path):
     for name, location, place in (("placed", PLACED, "11.2674156,44.48550785"), ("nowhere", "", "11.3,13.7")):
         net = (mixed_scenario.parent / "mixed.net.xml").read_text()
         (tmp_path / f"{name}.net.xml").write_text(re.sub(r"<location [^>]*>", location, net) if location else net)
@@ -61,9 +58,7 @@ def test_a_live_rsu_in_degrees(mixed_scenario: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("period_s", [1, 10])
-def test_a_small_net_in_metres(
-    windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path, period_s: int
-) -> None:
+def test_a_small_net_in_metres(windows_of, sumo_tool, tmp_path, period_s):
     """All of it lies within 90 units of its corner, and vehicles drive round and round."""
     grid = ("--grid", "--grid.number", 2, "--grid.length", 40)
     sumo_tool("netgenerate", *grid, "-o", tmp_path / "tiny.net.xml", cwd=tmp_path)
@@ -77,7 +72,7 @@ def test_a_small_net_in_metres(
     assert windows_of(path, rsu=("20,20:25",))
 
 
-def test_a_recording_of_standing_vehicles(windows_of: WindowsOf, tmp_path: Path) -> None:
+def test_a_recording_of_standing_vehicles(windows_of, tmp_path):
     steps = "".join(
         f'<timestep time="{t}"><vehicle id="v" x="1" y="1" speed="0.0" type="car"/></timestep>' for t in range(50)
     )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sumo
 
-from vnetsim.coverage.windows import CoverageEvent
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
@@ -47,7 +45,7 @@ def _shortened(name: str, folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_plays(name: str, tmp_path: Path, checked: Callable[[list[CoverageEvent]], None]) -> None:
+def test_plays(name, tmp_path, checked):
     config = _shortened(name, tmp_path)
     if name in GUI_ONLY:
         with pytest.raises(InputError, match="No option with the name 'osg-view' exists"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 
@@ -29,7 +28,7 @@ def windows(end_s: float, **settings: float) -> list[Window]:
     return [event.window for event in events(end_s, **settings) if isinstance(event, Left)]
 
 
-def test_dwell_is_chord_over_speed(checked: Callable[[list[CoverageEvent]], None]) -> None:
+def test_dwell_is_chord_over_speed(checked):
     played = events(2000.0)
     checked(played)
     found = [e.window for e in played if isinstance(e, Left)]
@@ -47,7 +46,7 @@ def test_dwell_is_chord_over_speed(checked: Callable[[list[CoverageEvent]], None
     assert all(w.exit_s == 2000.0 for w in found if w.exit_cause == "end")
 
 
-def test_speeds_follow_the_truncated_gaussian() -> None:
+def test_speeds_follow_the_truncated_gaussian():
     found = windows(20_000.0, v_min_kmh=50, v_max_kmh=60, mean_kmh=55, sd_kmh=2.5, arrivals_per_s=0.5)
     speeds_kmh = 3.6 * np.array([w.entry_speed_mps for w in found])
     assert speeds_kmh.min() >= 50
@@ -64,13 +63,13 @@ def test_speeds_follow_the_truncated_gaussian() -> None:
 @pytest.mark.parametrize(
     ("low", "high"), [(-1.8, 1.8), (-0.5, 6.0), (0.0, 3.6), (0.8, 4.4), (-5.6, -0.1), (-7.0, 0.0), (250.0, 900.0)]
 )
-def test_quantiles_are_those_of_scipy_to_the_bit(low: float, high: float) -> None:
+def test_quantiles_are_those_of_scipy_to_the_bit(low, high):
     uniform = np.random.default_rng(1).random((600, 256))
     ours = np.concatenate([truncated_normal_quantiles(block, low, high) for block in uniform])
     np.testing.assert_array_equal(ours, stats.truncnorm.ppf(uniform.ravel(), low, high), strict=True)
 
 
-def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
+def test_arrivals_are_poisson_and_directions_equally_likely():
     found = windows(20_000.0, arrivals_per_s=0.4)
     gaps = np.diff(sorted(w.enter_s for w in found))
     assert stats.kstest(gaps, "expon", args=(0, 1 / 0.4)).pvalue > 1e-3
@@ -79,7 +78,7 @@ def test_arrivals_are_poisson_and_directions_equally_likely() -> None:
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def test_the_kth_direction_comes_from_its_bearing() -> None:
+def test_the_kth_direction_comes_from_its_bearing():
     for window in windows(100.0):
         k = ("north", "east", "south", "west").index(window.entry_edge)
         bearing = math.degrees(math.atan2(window.path_x_m[0], window.path_y_m[0])) % 360
@@ -92,7 +91,7 @@ def test_the_kth_direction_comes_from_its_bearing() -> None:
         )
 
 
-def test_repeat_goes_on_without_an_end() -> None:
+def test_repeat_goes_on_without_an_end():
     traffic = open_traffic(Experiment(scenario="gaussian", seed=3, traffic=TrafficSettings(end_s=10.0)))
     assert traffic.info.end_s is None
     assert traffic.rsus[0].range_m == 500.0
@@ -101,7 +100,7 @@ def test_repeat_goes_on_without_an_end() -> None:
     traffic.close()
 
 
-def test_settings_that_make_no_distribution_are_refused() -> None:
+def test_settings_that_make_no_distribution_are_refused():
     with pytest.raises(InputError, match=r"source\.v_min_kmh must be below source\.v_max_kmh, got 70 and 60"):
         GaussianSource(v_min_kmh=70, v_max_kmh=60)
     for sd_kmh in (0.0, float("nan")):

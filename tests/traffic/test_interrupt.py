@@ -73,7 +73,7 @@ def interrupted(pressed: signal.Signals, after_s: float, traffic: Path, *options
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pressed", "after_s"), [(signal.SIGINT, 0.1), (signal.SIGTERM, 0.31), (signal.SIGHUP, 0.53)])
-def test_a_signal_while_sumo_steps(pressed: signal.Signals, after_s: float, tmp_path: Path) -> None:
+def test_a_signal_while_sumo_steps(pressed, after_s, tmp_path):
     folder = tmp_path / "scenario"
     shutil.copytree(SCENARIOS, folder)
     config = folder / "expressway.sumocfg"
@@ -88,7 +88,7 @@ def test_a_signal_while_sumo_steps(pressed: signal.Signals, after_s: float, tmp_
 @pytest.mark.parametrize(
     "pressed", [(signal.SIGINT,), pytest.param((signal.SIGINT, signal.SIGTERM), marks=pytest.mark.all_only)]
 )
-def test_signals_while_sumo_does_not_answer(pressed: tuple[signal.Signals, ...], tmp_path: Path) -> None:
+def test_signals_while_sumo_does_not_answer(pressed, tmp_path):
     """A stopped SUMO sends nothing, and this process waits for it in one system call."""
     traffic = tmp_path / "traffic"
     command = [sys.executable, "-c", START, "mobility", str(SCENARIOS / "intersection.sumocfg"), "--out", str(traffic)]

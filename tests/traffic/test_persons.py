@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def _rounded(windows: list[Window]) -> list[tuple[str, str, float, float, float]
 
 
 @pytest.fixture(scope="module")
-def live(mixed_scenario: Path, windows_of: WindowsOf) -> list[Window]:
+def live(mixed_scenario, windows_of):
     return windows_of(mixed_scenario, rsu=RSU, vehicle_types=("all",))
 
 
@@ -40,14 +39,8 @@ FEW = [("xml", ""), ("csv.gz", ""), ("parquet", ""), ("csv", "x,y,speed,type"), 
     [pytest.param(*one, marks=[] if one in FEW else [pytest.mark.all_only]) for one in CASES],
 )
 def test_every_format_gives_the_windows_of_the_simulation(
-    live: list[Window],
-    mixed_scenario: Path,
-    windows_of: WindowsOf,
-    sumo_tool: Callable[..., None],
-    tmp_path: Path,
-    suffix: str,
-    attributes: str,
-) -> None:
+    live, mixed_scenario, windows_of, sumo_tool, tmp_path, suffix, attributes
+):
     path = tmp_path / f"fcd.{suffix}"
     chosen = ("--fcd-output.attributes", attributes) if attributes else ()
     sumo_tool("sumo", "-c", mixed_scenario, "--fcd-output", path, "--precision", 12, *chosen, cwd=tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -21,21 +20,19 @@ Windows = Callable[..., list[Window]]
 
 
 @pytest.fixture(scope="module")
-def made(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> vnetsim.Placement:
+def made(scenario, tmp_path_factory):
     out = tmp_path_factory.mktemp("place") / "out"
     return vnetsim.place(scenario, budget=3, by="covered", traffic__range_m=RANGE_M, out=out)
 
 
 @pytest.fixture(scope="module")
-def windows(scenario: Path, windows_of: Windows) -> list[Window]:
+def windows(scenario, windows_of):
     """The windows of RSUs at all signalised junctions, recorded as for a run."""
     return windows_of(scenario, rsu=("all-signalised",), range_m=RANGE_M)
 
 
 @pytest.mark.parametrize("by", ["covered", "commits"])
-def test_it_counts_the_vehicles_of_runs_with_these_rsus(
-    by: str, scenario: Path, made: vnetsim.Placement, windows: list[Window], monkeypatch
-) -> None:
+def test_it_counts_the_vehicles_of_runs_with_these_rsus(by, scenario, made, windows, monkeypatch):
     monkeypatch.setattr(vnetsim.study.place, "participation_s", lambda *_: 12.0)
     monkeypatch.setattr(vnetsim.study.place, "_WINDOWS", 7)
     found = vnetsim.place(scenario, budget=3, by=by, traffic__range_m=RANGE_M, out=made.file.parent)
@@ -52,14 +49,12 @@ def test_it_counts_the_vehicles_of_runs_with_these_rsus(
     assert found.rsus["share"][-1] == pytest.approx(together[2] / found.vehicles)
 
 
-def test_all_traffic_is_the_whole_net_s(made: vnetsim.Placement, scenario: Path, windows_of: Windows) -> None:
+def test_all_traffic_is_the_whole_net_s(made, scenario, windows_of):
     everywhere = {window.vehicle_id for window in windows_of(scenario, rsu=("B1:2000",))}
     assert made.vehicles == len(everywhere)
 
 
-def test_runs_and_sumo_read_the_file(
-    made: vnetsim.Placement, scenario: Path, make_scenario: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_runs_and_sumo_read_the_file(made, scenario, make_scenario, tmp_path):
     made = vnetsim.place(scenario, budget=3, by="covered", traffic__range_m=RANGE_M, out=made.file.parent)
     own = make_scenario(tmp_path, more=f'<additional-files value="{made.file}"/>')
     expected = {(row["id"], row["x_m"], row["y_m"], RANGE_M) for row in made.rsus.iter_rows(named=True)}
@@ -81,8 +76,8 @@ def place(*arguments: object, status: int = 0) -> None:
 
 
 def test_a_second_call_does_not_record_again_and_page_and_terminal_name_the_rsus(
-    made: vnetsim.Placement, scenario: Path, tmp_path: Path, capsys, monkeypatch
-) -> None:
+    made, scenario, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(vnetsim.study.place, "record_mobility", None)
     out = made.file.parent
     place(scenario, "--budget", 2, "--candidates", "junctions", "--set", "traffic.range_m=200", "--out", out)
@@ -102,7 +97,7 @@ def test_a_second_call_does_not_record_again_and_page_and_terminal_name_the_rsus
     assert "place.json: damaged; name a new folder" in capsys.readouterr().err
 
 
-def test_an_interrupted_recording_is_made_again(scenario: Path, tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupted_recording_is_made_again(scenario, tmp_path, monkeypatch):
     def stop(*_: object, **__: object) -> None:
         (tmp_path / "out" / "traffic").mkdir()
         (tmp_path / "out" / "traffic" / "half").touch()
@@ -115,7 +110,7 @@ def test_an_interrupted_recording_is_made_again(scenario: Path, tmp_path: Path, 
     assert vnetsim.place(scenario, budget=1, out=tmp_path / "out", by="covered").rsus.height == 1
 
 
-def test_a_recording_needs_no_net_if_a_file_has_the_candidates(tmp_path: Path, capsys) -> None:
+def test_a_recording_needs_no_net_if_a_file_has_the_candidates(tmp_path, capsys):
     rows = [f"{t},{name},{x + 10 * t},{y},10" for t in range(20) for name, x, y in (("a", 0, 0), ("b", 500, 0))]
     fcd, pois = tmp_path / "fcd.csv", tmp_path / "pois.add.xml"
     fcd.write_text("\n".join(("timestep_time,vehicle_id,vehicle_x,vehicle_y,vehicle_speed", *rows)))
@@ -135,7 +130,7 @@ def test_a_recording_needs_no_net_if_a_file_has_the_candidates(tmp_path: Path, c
     assert "no road net with junctions is known (a recording's is named with --net)" in capsys.readouterr().err
 
 
-def test_vehicles_of_a_recording_count_beyond_its_net(grid_net: Path, tmp_path: Path) -> None:
+def test_vehicles_of_a_recording_count_beyond_its_net(grid_net, tmp_path):
     rows = [f"{t},{name},{x + 10 * t},300,10" for t in range(60) for name, x in (("a", 0), ("b", 9000))]
     (tmp_path / "fcd.csv").write_text("\n".join(("timestep_time,vehicle_id,vehicle_x,vehicle_y,vehicle_speed", *rows)))
     options = {"by": "covered", "traffic__net": str(grid_net), "out": tmp_path / "out"}
@@ -157,7 +152,7 @@ def test_vehicles_of_a_recording_count_beyond_its_net(grid_net: Path, tmp_path: 
         (["--budget", 1, "--warmup", "900", "--out", "new"], "it ends at 150 s, before a warm-up of 900 s"),
     ],
 )
-def test_a_slip_is_one_line_and_writes_nothing(arguments, message, scenario, tmp_path, monkeypatch, capsys) -> None:
+def test_a_slip_is_one_line_and_writes_nothing(arguments, message, scenario, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").touch()
     place(scenario, *arguments, status=2)
@@ -167,9 +162,7 @@ def test_a_slip_is_one_line_and_writes_nothing(arguments, message, scenario, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_net_or_vehicles_that_are_missing_are_named(
-    made: vnetsim.Placement, scenario: Path, tmp_path: Path, capsys
-) -> None:
+def test_a_net_or_vehicles_that_are_missing_are_named(made, scenario, tmp_path, capsys):
     for name in ("gaussian", made.file.parent / "traffic"):
         place(name, "--budget", 1, status=2)
         assert "needs all traffic of a road net" in capsys.readouterr().err
@@ -187,7 +180,7 @@ def test_a_net_or_vehicles_that_are_missing_are_named(
     assert "none of the 0 vehicles stays in range of a candidate; take" in capsys.readouterr().err
 
 
-def test_a_participation_is_timed_at_the_range_of_the_candidates(made: vnetsim.Placement, scenario: Path) -> None:
+def test_a_participation_is_timed_at_the_range_of_the_candidates(made, scenario):
     out, own = made.file.parent, str(made.file)
     notes = vnetsim.place(scenario, budget=1, traffic__range_m=RANGE_M, out=out).page.notes
     others = vnetsim.place(scenario, budget=1, traffic__range_m=80, out=out, candidates=own).page.notes
@@ -208,7 +201,7 @@ class Silent:
 """
 
 
-def test_an_impossible_rate_is_refused_as_in_a_run(made, scenario, tmp_path, capsys) -> None:
+def test_an_impossible_rate_is_refused_as_in_a_run(made, scenario, tmp_path, capsys):
     (tmp_path / "silent.py").write_text(RADIO)
     place(
         scenario, "--budget", 1, "--set", f"radio.name={tmp_path}/silent.py:Silent", "--out", made.file.parent, status=1

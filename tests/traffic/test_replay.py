@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def record(scenario: str, folder: Path, **settings: object) -> list[CoverageEven
 
 
 @pytest.mark.parametrize("kind", ["sumo", "gaussian"])
-def test_replay_equals_live(kind: str, scenario: Path, tmp_path: Path, events_of: Callable[..., object]) -> None:
+def test_replay_equals_live(kind, scenario, tmp_path, events_of):
     specs = ("B1:120", "A1:60", "310,505:90.5") if kind == "sumo" else ()
     live = record(str(scenario) if kind == "sumo" else "gaussian", tmp_path, rsu=specs)
     replayed = events_of(tmp_path)
@@ -55,7 +54,7 @@ def test_replay_equals_live(kind: str, scenario: Path, tmp_path: Path, events_of
                 np.testing.assert_array_equal(getattr(ours.window, field.name), getattr(theirs.window, field.name))
 
 
-def test_the_table_itself_can_be_named(tmp_path: Path) -> None:
+def test_the_table_itself_can_be_named(tmp_path):
     record("gaussian", tmp_path)
     traffic = open_traffic(Experiment(scenario=str(tmp_path / "windows.parquet")))
     assert traffic.info.kind == "replay"
@@ -65,16 +64,14 @@ def test_the_table_itself_can_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("recorded_s", "expected_s"), [(2000.0, 2000.0), (1.0, 900.0), (None, 900.0)])
-def test_a_replay_ends_with_its_run_and_not_before_its_last_exit(
-    tmp_path: Path, recorded_s: float | None, expected_s: float
-) -> None:
+def test_a_replay_ends_with_its_run_and_not_before_its_last_exit(tmp_path, recorded_s, expected_s):
     record("gaussian", tmp_path)
     directory = RunDirectory(tmp_path)
     directory.write_json("manifest.json", {**directory.manifest(), "time_s": recorded_s})
     assert open_traffic(Experiment(scenario=str(tmp_path))).info.end_s == expected_s
 
 
-def test_altered_settings_of_what_is_replayed_are_told(tmp_path: Path, events_of: Callable[..., object]) -> None:
+def test_altered_settings_of_what_is_replayed_are_told(tmp_path, events_of):
     record("gaussian", tmp_path)
     RunDirectory(tmp_path).put({"experiment.toml": b'scenario = "gaussian"\n[traffic]\nwarmup_s = 0.0\n'})
     assert events_of(tmp_path)

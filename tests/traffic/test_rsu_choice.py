@@ -7,7 +7,6 @@ import re
 import subprocess
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ GAME = Path(sumo.SUMO_HOME) / "tools" / "game"
 
 
 @pytest.fixture(autouse=True)
-def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -51,7 +50,7 @@ DEMANDS = {
 
 
 @pytest.mark.parametrize("written", DEMANDS)
-def test_vehicles_are_counted_not_routes(make_scenario: Callable[..., Path], tmp_path: Path, written: str) -> None:
+def test_vehicles_are_counted_not_routes(make_scenario, tmp_path, written):
     config = make_scenario(tmp_path, routes=f"<routes>{DEMANDS[written]}{MANY}</routes>", end=500, step=1.0)
     (rsu,), notes = placed(config)
     assert rsu.id in {"A0", "B0"}
@@ -67,7 +66,7 @@ def test_vehicles_are_counted_not_routes(make_scenario: Callable[..., Path], tmp
         ("square", 180.0),
     ],
 )
-def test_the_busiest_junction_of_scenarios_by_others(name: str, end_s: float, tmp_path: Path) -> None:
+def test_the_busiest_junction_of_scenarios_by_others(name, end_s, tmp_path):
     """Against the times at which SUMO says that vehicles left their edges; a mesoscopic run names another junction."""
     config = GAME / f"{name}.sumocfg"
     (rsu,), notes = placed(config, end_s=end_s)
@@ -88,13 +87,13 @@ def test_the_busiest_junction_of_scenarios_by_others(name: str, end_s: float, tm
     assert driven[rsu.id] == counted == max(driven[name] for name in lights)
 
 
-def test_one_junction_needs_no_count() -> None:
+def test_one_junction_needs_no_count():
     (rsu,), notes = placed(GAME / "cross.sumocfg")
     assert (rsu.id, rsu.range_m) == ("0", 250.0)
     assert "took junction '0', the only signalised junction." in " ".join(notes)
 
 
-def test_a_file_of_rsus(scenario: Path, tmp_path: Path) -> None:
+def test_a_file_of_rsus(scenario, tmp_path):
     file = tmp_path / "rsus.add.xml"
     file.write_text(
         '<additional><poi id="r1" type="rsu" x="500" y="500"><param key="range" value="80"/></poi>'
@@ -114,14 +113,14 @@ def test_a_file_of_rsus(scenario: Path, tmp_path: Path) -> None:
         ('<!DOCTYPE a [<!ENTITY e "x">]><additional/>', "XML entities"),
     ],
 )
-def test_a_file_of_no_rsus(scenario: Path, tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_of_no_rsus(scenario, tmp_path, text, expected):
     file = tmp_path / "rsus.add.xml"
     file.write_text(text)
     with pytest.raises(InputError, match=expected):
         placed(scenario, rsu=(str(file),))
 
 
-def test_all_signalised_junctions(scenario: Path, grid_net: Path, tmp_path: Path) -> None:
+def test_all_signalised_junctions(scenario, grid_net, tmp_path):
     rsus, notes = placed(scenario, rsu=("all-signalised:90",))
     lights = sorted(re.findall(r'<junction id="([^"]*)" type="traffic_light"', grid_net.read_text()))
     assert [rsu.id for rsu in rsus] == lights

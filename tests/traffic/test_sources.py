@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,9 +33,7 @@ def fail() -> Any:
         ({"events": lambda: [ASTRAY]}, lambda own: list(own.events()), "path of v leads nan m away from RSU 'a'"),
     ],
 )
-def test_what_is_wrong_is_one_line_that_names_it(
-    parts: dict[str, Any], use: Callable[[OwnTraffic], object], words: str
-) -> None:
+def test_what_is_wrong_is_one_line_that_names_it(parts, use, words):
     stream: Any = SimpleNamespace(**{"rsus": (RSU,), **parts})
     with pytest.raises(VnetsimError, match=words):
         use(OwnTraffic(stream, {"name": "mine"}, "gaussian", ()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def _within(windows: list[Window], begin_s: float, last_s: float) -> list[tuple[
     return sorted((name, round(first, 5), round(last, 5)) for name, first, last in cut if first < last)
 
 
-def test_windows_begin_after_the_warm_up(scenario: Path, windows_of: WindowsOf) -> None:
+def test_windows_begin_after_the_warm_up(scenario, windows_of):
     whole = windows_of(scenario, rsu=RSU)
     late = windows_of(scenario, rsu=RSU, warmup_s=40.0, end_s=100.0)
     # SUMO's last step begins one step before the end
@@ -36,21 +35,19 @@ def test_windows_begin_after_the_warm_up(scenario: Path, windows_of: WindowsOf) 
     assert {w.exit_cause for w in late if w.exit_s == 99.5} == {"end"}
 
 
-def test_the_clock_of_rounds_begins_after_the_warm_up(scenario: Path) -> None:
+def test_the_clock_of_rounds_begins_after_the_warm_up(scenario):
     settings = TrafficSettings(rsu=RSU, begin_s=10.0, warmup_s=40.0, end_s=100.0, repeat=False)
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
     traffic.close()
     assert (traffic.info.begin_s, traffic.info.end_s, traffic.time_s) == (50.0, 100.0, 50.0)
 
 
-def test_a_later_begin_is_sumos_own(make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path) -> None:
+def test_a_later_begin_is_sumos_own(make_scenario, windows_of, tmp_path):
     early, late = make_scenario(tmp_path / "a"), make_scenario(tmp_path / "b", begin=30)
     assert _spans(windows_of(early, rsu=RSU, begin_s=30.0)) == _spans(windows_of(late, rsu=RSU))
 
 
-def test_a_recording_gives_the_same_stretch(
-    scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_recording_gives_the_same_stretch(scenario, windows_of, sumo_tool, tmp_path):
     path = tmp_path / "fcd.xml"
     sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
     place = ("500,500:120",)
@@ -63,9 +60,7 @@ def test_a_recording_gives_the_same_stretch(
 
 
 @pytest.mark.parametrize(("end_s", "took_s"), [(None, 150.0), (100.2, 100.5)])
-def test_a_recording_is_as_long_as_its_simulation(
-    scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path, end_s: float | None, took_s: float
-) -> None:
+def test_a_recording_is_as_long_as_its_simulation(scenario, sumo_tool, tmp_path, end_s, took_s):
     """Its last row stands at the beginning of the last step, 149.5 s: an hour is not 59 min 59.5 s."""
     path = tmp_path / "fcd.xml"
     sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
@@ -77,7 +72,7 @@ def test_a_recording_is_as_long_as_its_simulation(
     assert traffic.info.end_s == took_s
 
 
-def test_a_replay_is_the_whole_recording(scenario: Path, windows_of: WindowsOf, tmp_path: Path) -> None:
+def test_a_replay_is_the_whole_recording(scenario, windows_of, tmp_path):
     settings = TrafficSettings(rsu=RSU, warmup_s=20.0)
     with progress_display(show=False) as progress:
         run = record_mobility(
@@ -95,7 +90,7 @@ def test_a_replay_is_the_whole_recording(scenario: Path, windows_of: WindowsOf, 
             windows_of(run, **changed)
 
 
-def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -> None:
+def test_what_leaves_no_time_is_refused(scenario, windows_of):
     with pytest.raises(InputError, match=r"traffic\.end_s: 20 s leaves no time"):
         TrafficSettings(begin_s=10.0, warmup_s=10.0, end_s=20.0)
     with pytest.raises(InputError, match=r"scenario\.sumocfg: it ends at 150 s, before a warm-up of 150 s"):
@@ -107,9 +102,7 @@ def test_what_leaves_no_time_is_refused(scenario: Path, windows_of: WindowsOf) -
             open_traffic(Experiment(scenario="gaussian", traffic=sumo_alone))
 
 
-def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(
-    make_scenario: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(make_scenario, tmp_path):
     """As the ``sumo`` program does, whose clock and outputs go on."""
     routes = '<routes><vehicle id="v" depart="0"><route edges="A1B1 B1C1"/></vehicle></routes>'
     config = make_scenario(tmp_path, routes=routes, end=300, step=1.0)

@@ -8,7 +8,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -46,20 +45,18 @@ def _assert_same(ours: list[Window], theirs: list[Window], *, recorded: bool = F
 
 
 @pytest.fixture(scope="module")
-def live(scenario: Path, windows_of: WindowsOf) -> list[Window]:
+def live(scenario, windows_of):
     return windows_of(scenario, rsu=RSUS)
 
 
-def test_every_cause_occurs(live: list[Window]) -> None:
+def test_every_cause_occurs(live):
     assert {window.exit_cause for window in live} == {"crossing", "arrival", "teleport", "end"}
     assert {window.entry_cause for window in live} >= {"crossing", "departure"}
     assert {window.vehicle_type for window in live} == {"car", "bus"}
     assert {window.rsu_id for window in live} == {"B1", "A1", "310,505"}
 
 
-def test_overlapping_discs_watched_as_one_give_the_same_windows(
-    scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overlapping_discs_watched_as_one_give_the_same_windows(scenario, windows_of, monkeypatch):
     chosen = []
 
     def spied(*arguments: Any) -> Any:
@@ -82,23 +79,13 @@ def test_overlapping_discs_watched_as_one_give_the_same_windows(
     "suffix",
     ["xml", "csv.gz", "parquet", *(pytest.param(one, marks=pytest.mark.all_only) for one in ("xml.gz", "csv"))],
 )
-def test_recording_gives_the_same_windows(
-    live: list[Window],
-    scenario: Path,
-    grid_net: Path,
-    windows_of: WindowsOf,
-    sumo_tool: Callable[..., None],
-    tmp_path: Path,
-    suffix: str,
-) -> None:
+def test_recording_gives_the_same_windows(live, scenario, grid_net, windows_of, sumo_tool, tmp_path, suffix):
     path = tmp_path / f"recording.{suffix}"
     sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
     _assert_same(live, windows_of(path, rsu=RSUS, net=str(grid_net)), recorded=True)
 
 
-def test_the_map_has_every_lane_of_its_frame_in_both_readers(
-    scenario: Path, grid_net: Path, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_the_map_has_every_lane_of_its_frame_in_both_readers(scenario, grid_net, sumo_tool, tmp_path):
     sumo_tool("sumo", "-c", scenario, "--fcd-output", tmp_path / "v.xml", cwd=tmp_path)
     x_m, y_m, half_x, half_y = 500, 500, 1.65 * 160, 160
     inside = set()
@@ -119,9 +106,7 @@ STRAIGHT = """<routes><vType id="fast" speedFactor="1" speedDev="0" sigma="0" ma
 
 
 @pytest.mark.parametrize("speed_mps", [13.0, 7.3])
-def test_halving_the_step_moves_no_crossing_of_constant_speed(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, speed_mps: float
-) -> None:
+def test_halving_the_step_moves_no_crossing_of_constant_speed(make_scenario, windows_of, tmp_path, speed_mps):
     routes = STRAIGHT.format(speed=speed_mps)
     windows = []
     for step in (1.0, 0.5, 0.25):
@@ -138,7 +123,7 @@ def test_halving_the_step_moves_no_crossing_of_constant_speed(
         assert window.mean_speed_mps == pytest.approx(speed_mps, rel=1e-6)
 
 
-def test_crossings_lie_on_the_circle(live: list[Window]) -> None:
+def test_crossings_lie_on_the_circle(live):
     centre = {"B1": (500.0, 500.0, 120.0), "A1": (300.0, 500.0, 60.0), "310,505": (310.0, 505.0, 90.5)}
     crossings = 0
     for window in live:
@@ -152,9 +137,7 @@ def test_crossings_lie_on_the_circle(live: list[Window]) -> None:
     assert crossings > 50
 
 
-def test_vehicles_in_the_disc_from_the_beginning_to_the_end(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
-) -> None:
+def test_vehicles_in_the_disc_from_the_beginning_to_the_end(make_scenario, windows_of, tmp_path):
     config = make_scenario(tmp_path, begin=28, end=40, step=1.0)
     windows = windows_of(config, rsu=("B1:900",))
     assert {window.entry_cause for window in windows} == {"begin", "departure"}
@@ -164,7 +147,7 @@ def test_vehicles_in_the_disc_from_the_beginning_to_the_end(
     assert max(window.exit_s for window in windows) == 39.0
 
 
-def test_a_teleport_is_not_drawn_across_the_disc(live: list[Window]) -> None:
+def test_a_teleport_is_not_drawn_across_the_disc(live):
     teleported = [window for window in live if window.exit_cause == "teleport"]
     assert teleported
     for window in live:
@@ -172,7 +155,7 @@ def test_a_teleport_is_not_drawn_across_the_disc(live: list[Window]) -> None:
         assert steps_m.max() < 20.0
 
 
-def test_seed_of_the_settings_overrides_the_scenario(scenario: Path, windows_of: WindowsOf, live: list[Window]) -> None:
+def test_seed_of_the_settings_overrides_the_scenario(scenario, windows_of, live):
     again = windows_of(scenario, rsu=RSUS)
     other = windows_of(scenario, rsu=RSUS, seed=4)
     assert [w.enter_s for w in again] == [w.enter_s for w in live]
@@ -180,7 +163,7 @@ def test_seed_of_the_settings_overrides_the_scenario(scenario: Path, windows_of:
 
 
 @pytest.mark.parametrize("warmup_s", [pytest.param(0.0, marks=pytest.mark.all_only), 40.0])
-def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsOf, warmup_s: float) -> None:
+def test_repeat_plays_on_with_the_next_seed(scenario, windows_of, warmup_s):
     """Time runs on without a gap: of each pass of 150 s what follows the warm-up counts."""
     settings = TrafficSettings(rsu=("B1:120",), seed=7, warmup_s=warmup_s)
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
@@ -204,12 +187,12 @@ def test_repeat_plays_on_with_the_next_seed(scenario: Path, windows_of: WindowsO
         assert [w.exit_cause for w in got] == [w.exit_cause for w in expected]
 
 
-def test_repetition_ends_when_nobody_comes(scenario: Path, windows_of: WindowsOf) -> None:
+def test_repetition_ends_when_nobody_comes(scenario, windows_of):
     assert windows_of(scenario, rsu=("50000,50000",), repeat=True) == []
 
 
 @pytest.mark.timeout(60)
-def test_a_port_of_the_users_own_keeps_nobody_waiting(scenario: Path) -> None:
+def test_a_port_of_the_users_own_keeps_nobody_waiting(scenario):
     file = scenario.with_name("port.sumocfg")
     port = '<traci_server><remote-port value="8813"/></traci_server>'
     file.write_text(re.sub(r"</\w+>\s*$", lambda end: port + end[0], scenario.read_text()))
@@ -222,7 +205,7 @@ def test_a_port_of_the_users_own_keeps_nobody_waiting(scenario: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_pois_of_type_rsu_are_the_rsus(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_pois_of_type_rsu_are_the_rsus(make_scenario, tmp_path):
     (tmp_path / "rsu.add.xml").write_text(
         '<additional><poi id="r1" type="rsu" x="500" y="500"><param key="range" value="80"/></poi>'
         '<poi id="r2" type="rsu" x="300" y="500"/><poi id="tree" type="tree" x="0" y="0"/></additional>'
@@ -235,9 +218,7 @@ def test_pois_of_type_rsu_are_the_rsus(make_scenario: Callable[..., Path], tmp_p
 
 
 @pytest.mark.parametrize("end", ["150", None])
-def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(
-    scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path, end: str | None
-) -> None:
+def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(scenario, sumo_tool, tmp_path, end):
     config = tmp_path / "same.sumocfg"
     text = scenario.read_text().replace('value="routes', f'value="{scenario.parent}/routes')
     text = text if end else re.sub("<end [^>]*>", "", text)
@@ -254,7 +235,7 @@ def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(
     assert steps[0] == steps[1]
 
 
-def test_closing_while_sumo_is_read_ends_the_reading(scenario: Path) -> None:
+def test_closing_while_sumo_is_read_ends_the_reading(scenario):
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=RSUS)))
     events = traffic.events()
     next(events)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,12 +19,12 @@ CONFIG = """<configuration>
 
 
 @pytest.fixture(autouse=True)
-def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "scenario.sumocfg").write_text(CONFIG.format(""))
     (tmp_path / "a.net.xml").write_text(f"<net>{' ' * counts._CHUNK}</net>")
@@ -51,7 +50,7 @@ def count(config: Path, monkeypatch: pytest.MonkeyPatch, *options: str, until_s:
 
 
 @pytest.mark.parametrize("name", [*INPUTS, "scenario.sumocfg"])
-def test_changed_inputs_are_counted_anew(config: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_inputs_are_counted_anew(config, name, monkeypatch):
     file = config.parent / name
     content = file.read_bytes()
     changed = gzip.compress(b"<routes/>") if name.endswith("gz") else content.replace(b"><", b"> <")
@@ -65,9 +64,7 @@ def test_changed_inputs_are_counted_anew(config: Path, name: str, monkeypatch: p
     assert count(config, monkeypatch) == 0
 
 
-def test_other_options_are_counted_anew_and_other_outputs_are_not(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_options_are_counted_anew_and_other_outputs_are_not(config, monkeypatch):
     assert count(config, monkeypatch) == 1
     assert count(config, monkeypatch, "--seed", "3") == 1
     assert count(config, monkeypatch, "--end", "5") == 0  # the end of the run is not that of the count
@@ -79,21 +76,19 @@ def test_other_options_are_counted_anew_and_other_outputs_are_not(
 
 
 @pytest.mark.parametrize("more", ['<random value="true"/>', '<weight-files value="${HOME}/w.xml"/>'])
-def test_traffic_that_may_differ_is_always_counted(config: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traffic_that_may_differ_is_always_counted(config, more, monkeypatch):
     config.write_text(CONFIG.format(more))
     assert [count(config, monkeypatch) for _ in range(2)] == [1, 1]
 
 
-def test_a_run_that_failed_is_not_stored(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_failed_is_not_stored(config, monkeypatch):
     monkeypatch.setattr(counts, "_run", lambda *_: {})
     assert counts.count_leaving(config, (), 9, "1") == {}
     assert count(config, monkeypatch) == 1
 
 
 @pytest.mark.parametrize("damage", ["missing", "home", "file"])
-def test_without_a_cache_vehicles_are_counted(
-    config: Path, damage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_cache_vehicles_are_counted(config, damage, monkeypatch, tmp_path):
     if damage == "missing":
         (tmp_path / "b.rou.xml.gz").write_text("not gzipped; SUMO says so")
     elif damage == "home":
@@ -104,9 +99,7 @@ def test_without_a_cache_vehicles_are_counted(
     assert [count(config, monkeypatch) for _ in range(2)] == [1, 1]
 
 
-def test_the_rsu_is_the_same_counted_and_read(
-    make_scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rsu_is_the_same_counted_and_read(make_scenario, tmp_path, monkeypatch):
     config, found = make_scenario(tmp_path, end=60), []
     for _ in range(2):
         traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(repeat=False)))

@@ -33,7 +33,7 @@ def _without(folder: Path, connection: str) -> Path:
     return folder / "intersection.sumocfg"
 
 
-def test_a_net_that_crashes_sumo(windows_of: WindowsOf, tmp_path: Path) -> None:
+def test_a_net_that_crashes_sumo(windows_of, tmp_path):
     config = _without(tmp_path, 'from=":center_1" to="south_out" fromLane="1"')
     expected = r"intersection\.sumocfg: SUMO refuses the scenario: signal SIGSEGV ended SUMO\. .*damaged net"
     with pytest.raises(InputError, match=expected) as caught:
@@ -41,13 +41,13 @@ def test_a_net_that_crashes_sumo(windows_of: WindowsOf, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_net_that_sumo_refuses_itself(windows_of: WindowsOf, tmp_path: Path) -> None:
+def test_a_net_that_sumo_refuses_itself(windows_of, tmp_path):
     config = _without(tmp_path, 'from=":center_0" to="west_out"')
     with pytest.raises(InputError, match="Internal edge ':center_0' is not properly connected"):
         windows_of(config)
 
 
-def test_a_sumo_that_dies_while_running(scenario: Path) -> None:
+def test_a_sumo_that_dies_while_running(scenario):
     traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",))))
     events = traffic.events()
     next(events)
@@ -57,7 +57,7 @@ def test_a_sumo_that_dies_while_running(scenario: Path) -> None:
     traffic.close()
 
 
-def test_a_sumo_that_dies_before_its_first_step(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sumo_that_dies_before_its_first_step(scenario, monkeypatch):
     asked = Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",)))
     expected = r"scenario\.sumocfg: SUMO failed while running: signal SIGKILL ended SUMO"
     traffic = open_traffic(asked)
@@ -77,7 +77,7 @@ def test_a_sumo_that_dies_before_its_first_step(scenario: Path, monkeypatch: pyt
         open_traffic(asked)
 
 
-def test_a_window_without_a_display(scenario: Path, windows_of: WindowsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_without_a_display(scenario, windows_of, monkeypatch):
     monkeypatch.setenv("DISPLAY", "nowhere.invalid:99")
     with pytest.raises(InputError, match=r"unable to open display.* \(--gui needs a display\)\."):
         windows_of(scenario, rsu=("B1",), gui=True)

@@ -62,13 +62,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_one_line_names_the_fault(
-    make_scenario: Callable[..., Path],
-    windows_of: WindowsOf,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    case: str,
-) -> None:
+def test_one_line_names_the_fault(make_scenario, windows_of, tmp_path, capfd, case):
     config = make_scenario(tmp_path, end=5)
     damage, expected = BROKEN[case]
     damage(tmp_path)
@@ -84,9 +78,7 @@ def test_one_line_names_the_fault(
     assert windows_of(good, rsu=("B1",))
 
 
-def test_what_was_read_before_a_failure_is_played(
-    make_scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_read_before_a_failure_is_played(make_scenario, tmp_path, monkeypatch):
     """SUMO reads routes as it goes, so a fault in a late one shows late."""
     for limit in ("_STEPS", "_BYTES", "_WAIT_S"):  # all steps are looked at together
         monkeypatch.setattr(f"vnetsim.traffic.sumo.steps.{limit}", 1 << 60)
@@ -106,9 +98,7 @@ def test_what_was_read_before_a_failure_is_played(
     traffic.close()
 
 
-def test_a_verbose_scenario_leaves_the_terminal_alone(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verbose_scenario_leaves_the_terminal_alone(make_scenario, windows_of, tmp_path, capfd):
     config = make_scenario(tmp_path)
     report = '<report><verbose value="true"/><duration-log.statistics value="true"/></report>'
     config.write_text(config.read_text().replace("</configuration>", f"{report}</configuration>"))
@@ -116,7 +106,7 @@ def test_a_verbose_scenario_leaves_the_terminal_alone(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_mesoscopic_scenario_is_refused(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_mesoscopic_scenario_is_refused(make_scenario, tmp_path):
     config = make_scenario(tmp_path)
     text = config.read_text()
     config.write_text(text.replace("<processing>", '<mesoscopic><mesosim value="on"/></mesoscopic><processing>'))
@@ -131,9 +121,7 @@ def test_a_mesoscopic_scenario_is_refused(make_scenario: Callable[..., Path], tm
         *((suffix, r": no row has a lane: .*--mesosim") for suffix in ("csv", "parquet")),
     ],
 )
-def test_a_mesoscopic_recording_is_refused(
-    suffix: str, says: str, make_scenario: Callable[..., Path], sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_mesoscopic_recording_is_refused(suffix, says, make_scenario, sumo_tool, tmp_path):
     config, recording = make_scenario(tmp_path), tmp_path / f"fcd.{suffix}"
     sumo_tool("sumo", "-c", config, "--mesosim", "--fcd-output", recording, cwd=tmp_path)
     settings = TrafficSettings(rsu=("300,200",))

@@ -53,7 +53,7 @@ OUTPUTS = {
 
 
 @pytest.fixture
-def scenario_with_outputs(make_scenario: Callable[..., Path], tmp_path: Path) -> Path:
+def scenario_with_outputs(make_scenario, tmp_path):
     """A scenario that writes all over the folder ``user``, whose files are ``MINE``, and beside itself."""
     user, own = tmp_path / "user", tmp_path / "scenario"
     (own / "below").mkdir(parents=True)
@@ -90,7 +90,7 @@ WRITTEN = {
 }
 
 
-def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_path: Path) -> None:
+def test_outputs_go_below_the_run_directory(scenario_with_outputs, tmp_path):
     before = _files(tmp_path)
     settings = TrafficSettings(rsu=("B1:120",))  # type: ignore[arg-type]
     experiment = Experiment(scenario=str(scenario_with_outputs), traffic=settings)
@@ -109,9 +109,7 @@ def test_outputs_go_below_the_run_directory(scenario_with_outputs: Path, tmp_pat
     assert str(run / "sumo") in note
 
 
-def test_a_configuration_that_only_writes_a_file_is_refused(
-    make_scenario: Callable[..., Path], windows_of: WindowsOf, tmp_path: Path
-) -> None:
+def test_a_configuration_that_only_writes_a_file_is_refused(make_scenario, windows_of, tmp_path):
     config = make_scenario(tmp_path)
     mine = tmp_path / "mine.xml"
     mine.write_text(MINE)
@@ -121,15 +119,13 @@ def test_a_configuration_that_only_writes_a_file_is_refused(
     assert mine.read_text() == MINE
 
 
-def test_without_a_run_directory_they_are_discarded(
-    scenario_with_outputs: Path, windows_of: WindowsOf, tmp_path: Path
-) -> None:
+def test_without_a_run_directory_they_are_discarded(scenario_with_outputs, windows_of, tmp_path):
     before = _files(tmp_path)
     assert windows_of(scenario_with_outputs, rsu=("B1:120",))
     assert _files(tmp_path) == before
 
 
-def test_a_scenario_without_outputs_leaves_no_folder(scenario: Path, tmp_path: Path) -> None:
+def test_a_scenario_without_outputs_leaves_no_folder(scenario, tmp_path):
     experiment = Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",), end_s=20.0))
     with progress_display() as progress:
         run = record_mobility(experiment, tmp_path / "run", command=(), progress=progress)
@@ -137,7 +133,7 @@ def test_a_scenario_without_outputs_leaves_no_folder(scenario: Path, tmp_path: P
     assert "has SUMO write" not in (run / "manifest.json").read_text()
 
 
-def test_a_link_among_the_outputs_is_not_followed(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_link_among_the_outputs_is_not_followed(make_scenario, tmp_path):
     config = make_scenario(tmp_path / "scenario", end=20)
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="mine.xml"/></o><time>'))
     mine, folder = tmp_path / "pictures" / "mine.xml", tmp_path / "sumo"
@@ -160,7 +156,7 @@ def test_a_link_among_the_outputs_is_not_followed(make_scenario: Callable[..., P
     assert mine.read_text() == MINE
 
 
-def test_files_of_the_users_beside_the_outputs_stay(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_files_of_the_users_beside_the_outputs_stay(make_scenario, tmp_path):
     config = make_scenario(tmp_path / "scenario", end=60)
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))
     folder = tmp_path / "sumo"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ ROUTES = """<routes><vType id="car" sigma="0"/>
 
 
 @pytest.fixture(scope="module")
-def blocked(tmp_path_factory: pytest.TempPathFactory, sumo_tool: Callable[..., None]) -> Path:
+def blocked(tmp_path_factory, sumo_tool):
     folder = tmp_path_factory.mktemp("blocked")
     grid = ("--grid", "--grid.number", 4, "--grid.length", 45)
     sumo_tool("netgenerate", *grid, "-o", folder / "small.net.xml", cwd=folder)
@@ -36,7 +35,7 @@ def blocked(tmp_path_factory: pytest.TempPathFactory, sumo_tool: Callable[..., N
     return config
 
 
-def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf) -> None:
+def test_a_short_teleport_crosses_no_rim(blocked, windows_of):
     windows = windows_of(blocked, rsu=("45,45:40", "130,45:40", "85,45:10", "85,45.5:60"))
     moved = {
         (w.rsu_id, w.vehicle_id, round(w.enter_s) if w.entry_cause == "teleport" else None, w.exit_cause): w
@@ -60,9 +59,7 @@ def test_a_short_teleport_crosses_no_rim(blocked: Path, windows_of: WindowsOf) -
         assert window.max_speed_mps * 2 > window.mean_speed_mps
 
 
-def test_a_recording_takes_short_teleports_for_drives_and_says_so(
-    blocked: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_recording_takes_short_teleports_for_drives_and_says_so(blocked, windows_of, sumo_tool, tmp_path):
     recording = tmp_path / "fcd.xml"
     sumo_tool("sumo", "-c", blocked, "--fcd-output", recording, cwd=tmp_path)
     rsu = ("85,45.5:60",)
@@ -77,9 +74,7 @@ ACROSS = """<routes><vType id="car"/>
   <flow id="s" type="car" begin="3" end="40" period="8" from="bottom1B0" to="B2top1" departSpeed="max"/></routes>"""
 
 
-def test_who_passes_a_junction_without_lanes_in_no_time_drove_there(
-    windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_who_passes_a_junction_without_lanes_in_no_time_drove_there(windows_of, sumo_tool, tmp_path):
     """In a disc that holds the junction, one in its middle, and one beside it that cars come to from far outside."""
     grid = ("--grid", "--grid.number", 3, "--grid.length", 400, "--grid.attach-length", 300)
     wide = ("--default.junctions.radius", 50, "--no-internal-links", "--output-file", tmp_path / "net.net.xml")

@@ -2,7 +2,6 @@
 
 import gzip
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ EDGES = """<meandata>
 </meandata>"""
 
 
-def test_what_is_read(tmp_path: Path) -> None:
+def test_what_is_read(tmp_path):
     assert traffic_outcomes(tmp_path / "none") == ({}, [])
     (tmp_path / "trips.info").write_text(TRIPS)
     (tmp_path / "folder.xml").mkdir()
@@ -48,7 +47,7 @@ def test_what_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_conditions_are_compared_in_what_sumo_wrote(make_scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_conditions_are_compared_in_what_sumo_wrote(make_scenario, tmp_path):
     config = make_scenario(tmp_path / "scenario", more='<additional-files value="edges.add.xml"/>')
     (config.parent / "edges.add.xml").write_text('<additional><edgeData id="all" file="edges.xml"/></additional>')
     config.write_text(config.read_text().replace("<time>", '<o><tripinfo-output value="trips.xml"/></o><time>'))

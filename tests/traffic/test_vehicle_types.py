@@ -35,14 +35,12 @@ CASES: list[tuple[dict[str, object], set[str]]] = [
 
 
 @pytest.mark.parametrize("index", range(len(CASES)))
-def test_types_and_classes(mixed_scenario: Path, windows_of: WindowsOf, index: int) -> None:
+def test_types_and_classes(mixed_scenario, windows_of, index):
     chosen, expected = CASES[index]
     assert _types(windows_of(mixed_scenario, rsu=RSU, end_s=90.0, **chosen)) == expected
 
 
-def test_vehicles_of_a_saved_state(
-    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_vehicles_of_a_saved_state(mixed_scenario, windows_of, sumo_tool, tmp_path):
     """They departed before SUMO was asked anything."""
     saving = ("--save-state.times", "40", "--save-state.files", tmp_path / "state.xml", "--end", "41")
     sumo_tool("sumo", "-c", mixed_scenario, *saving, cwd=tmp_path)
@@ -58,7 +56,7 @@ def test_vehicles_of_a_saved_state(
         assert there == names
 
 
-def test_who_was_left_out_is_said(mixed_scenario: Path) -> None:
+def test_who_was_left_out_is_said(mixed_scenario):
     settings = TrafficSettings(rsu=RSU, repeat=False)  # type: ignore[arg-type]
     traffic = open_traffic(Experiment(scenario=str(mixed_scenario), traffic=settings))
     assert traffic.info.vehicles == "motor vehicles"
@@ -71,7 +69,7 @@ def test_who_was_left_out_is_said(mixed_scenario: Path) -> None:
     assert not any(name.startswith("b.") for name in left)
 
 
-def test_the_record_says_who_takes_part(mixed_scenario: Path, tmp_path: Path, windows_of: WindowsOf) -> None:
+def test_the_record_says_who_takes_part(mixed_scenario, tmp_path, windows_of):
     settings = TrafficSettings(rsu=RSU, vehicle_types=("car", "bicycle"))
     with progress_display() as progress:
         run = record_mobility(
@@ -89,27 +87,21 @@ def _recorded(folder: Path, sumo_tool: Callable[..., None], scenario: Path, *att
     return path
 
 
-def test_a_recording_knows_types_but_no_classes(
-    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_recording_knows_types_but_no_classes(mixed_scenario, windows_of, sumo_tool, tmp_path):
     path = _recorded(tmp_path, sumo_tool, mixed_scenario)
     assert _types(windows_of(path, rsu=RSU, vehicle_types=("car",))) == {"car"}
     with pytest.raises(InputError, match=r"fcd\.csv: no vehicle .* of the types lorry .*; there are bike, bus, car\."):
         windows_of(path, rsu=RSU, vehicle_types=("lorry",))
 
 
-def test_of_a_recording_without_types_all_take_part(
-    mixed_scenario: Path, windows_of: WindowsOf, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_of_a_recording_without_types_all_take_part(mixed_scenario, windows_of, sumo_tool, tmp_path):
     path = _recorded(tmp_path, sumo_tool, mixed_scenario, "x", "y", "speed", "lane")
     assert {w.vehicle_id.split(".")[0] for w in windows_of(path, rsu=RSU)} == {"w", "b", "bus"}
     with pytest.raises(InputError, match=r"fcd\.csv:\d+: vehicle '.*' has no type in this recording"):
         windows_of(path, rsu=RSU, vehicle_types=("car",))
 
 
-def test_vehicles_are_as_high_as_sumo_says_and_in_a_recording_as_their_class(
-    mixed_scenario: Path, sumo_tool: Callable[..., None], tmp_path: Path
-) -> None:
+def test_vehicles_are_as_high_as_sumo_says_and_in_a_recording_as_their_class(mixed_scenario, sumo_tool, tmp_path):
     routes = (mixed_scenario.parent / "mixed.rou.xml").read_text()
     (tmp_path / "mixed.rou.xml").write_text(routes.replace('<vType id="car"', '<vType id="car" height="1.43"'))
     config = tmp_path / "mixed.sumocfg"
@@ -128,7 +120,7 @@ def test_vehicles_are_as_high_as_sumo_says_and_in_a_recording_as_their_class(
         assert traffic.info.heights_m == {"bike": 1.7, "bus": 3.4, "car": car_m}
 
 
-def test_default_heights_are_sumos(grid_net: Path, tmp_path: Path) -> None:
+def test_default_heights_are_sumos(grid_net, tmp_path):
     types = "".join(f'<vType id="of_{name}" vClass="{name}"/>' for name in sorted(CLASSES))
     file = tmp_path / "types.add.xml"
     file.write_text(f"<additional>{types}</additional>")
@@ -154,12 +146,12 @@ def test_default_heights_are_sumos(grid_net: Path, tmp_path: Path) -> None:
         ("veh_passenger", "passenger"),
     ],
 )
-def test_classes_that_names_give_away(name: str, expected: str) -> None:
+def test_classes_that_names_give_away(name, expected):
     assert class_of_name(name) == expected
     assert not expected or expected in CLASSES
 
 
-def test_the_model_has_no_types() -> None:
+def test_the_model_has_no_types():
     with pytest.raises(InputError, match=r"gaussian: this traffic does not read traffic\.vehicle_types"):
         open_traffic(Experiment(scenario="gaussian", traffic=TrafficSettings(vehicle_types=("bus",))))
     with pytest.raises(InputError, match=r"gaussian: the model does not know compute\.by_type"):

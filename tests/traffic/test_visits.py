@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def windows_of(scenario: str, seed: int = 0, **source: object) -> list[Window]:
     ("moves", "lambda_2"),
     [("ring", 1 - 0.4 * (1 - math.cos(2 * math.pi / 6))), ("uniform", 1 - 0.4 * 6 / 5)],
 )
-def test_the_chain_of_jumps_has_the_second_eigenvalue_of_the_closed_form(moves: str, lambda_2: float) -> None:
+def test_the_chain_of_jumps_has_the_second_eigenvalue_of_the_closed_form(moves, lambda_2):
     """Counted from the windows alone: who is where at each step."""
     windows = windows_of("jumps", rsus=6, vehicles=60, moves=moves, probability=0.4, step_s=1.0, duration_s=400.0)
     at = np.full((60, 400), -1)
@@ -50,7 +49,7 @@ def test_the_chain_of_jumps_has_the_second_eigenvalue_of_the_closed_form(moves: 
     assert eigenvalues[-2] == pytest.approx(lambda_2, abs=0.03)  # 24,000 moves: three standard errors
 
 
-def test_who_never_jumps_stays_and_the_seed_decides_who_jumps() -> None:
+def test_who_never_jumps_stays_and_the_seed_decides_who_jumps():
     still = windows_of("jumps", rsus=4, vehicles=10, probability=0.0, duration_s=300.0)
     assert Counter(one.rsu_id for one in still) == {"rsu_0": 3, "rsu_1": 3, "rsu_2": 2, "rsu_3": 2}
     assert {(one.enter_s, one.exit_s, one.exit_cause) for one in still} == {(0.0, 300.0, "end")}
@@ -60,7 +59,7 @@ def test_who_never_jumps_stays_and_the_seed_decides_who_jumps() -> None:
     assert [one.rsu_id for one in first] != [one.rsu_id for one in other]
 
 
-def test_a_log_is_played_as_it_stands(tmp_path: Path) -> None:
+def test_a_log_is_played_as_it_stands(tmp_path):
     (tmp_path / "log.csv").write_text(LOG, encoding="utf-8")
     found = {
         (one.vehicle_id, one.rsu_id, one.enter_s): (one.exit_s, one.exit_cause)
@@ -88,7 +87,7 @@ def test_a_log_is_played_as_it_stands(tmp_path: Path) -> None:
         (None, "No such file"),
     ],
 )
-def test_a_log_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str | None, says: str) -> None:
+def test_a_log_that_is_none_is_refused_in_one_line(tmp_path, text, says):
     file = tmp_path / "log.csv"
     if text is not None:
         file.write_text(text, encoding="utf-8")
@@ -98,7 +97,7 @@ def test_a_log_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str | N
     assert "\n" not in str(caught.value)
 
 
-def test_the_name_of_a_log_is_no_pattern(tmp_path: Path) -> None:
+def test_the_name_of_a_log_is_no_pattern(tmp_path):
     (tmp_path / "log[1].csv").write_text("vehicle,rsu,enter_s,exit_s\nright,r,0,1\n")
     (tmp_path / "log1.csv").write_text("vehicle,rsu,enter_s,exit_s\nwrong,r,0,1\n")
     assert [one.vehicle_id for one in windows_of("access-log", file=str(tmp_path / "log[1].csv"))] == ["right"]

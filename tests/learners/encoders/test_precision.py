@@ -1,12 +1,12 @@
 """``learning.precision``: the trunk trains in bfloat16; everything else, and evaluation, does not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from learners.encoders import Classifier, Encoder, ResNet8, create_classifier, create_encoder, create_resnet8
+from learners.encoders import create_classifier, create_encoder, create_resnet8
 from learners.encoders.precision import set_precision
 from learners.engines.programs import Engine, SequentialEngine, Trained, TrainingJob
 from learners.engines.side_by_side import SideBySideEngine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +27,7 @@ from vnetsim.random_streams import Streams
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+def made(monkeypatch):
     """One entry for each recording that is made."""
     made: list[None] = []
 
@@ -69,7 +69,7 @@ def trains_alike(shared: RecordingStore, given: Sequence[TrainingJob]) -> bool:
         ),
     ],
 )
-def test_runs_of_other_seeds_share_recordings(name: str, made: list[None]) -> None:
+def test_runs_of_other_seeds_share_recordings(name, made):
     shared = RecordingStore()
     assert trains_alike(shared, jobs(name))
     assert len(made) == 2, "in two lanes"
@@ -107,13 +107,7 @@ class OwnTask(ClassificationTask):
     ],
     ids=["settings", "shapes", "images", "user's class", "arithmetic"],
 )
-def test_another_step_is_recorded_anew(
-    first: Callable[[], Any],
-    another: Callable[[], Any],
-    settings: Any,
-    made: list[None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_step_is_recorded_anew(first, another, settings, made, monkeypatch):
     compared: list[bool] = []
     agrees = RecordedEngine._agrees
     monkeypatch.setattr(
@@ -127,7 +121,7 @@ def test_another_step_is_recorded_anew(
     assert (len(made), compared) == (2, [True, True]), "each with its own, and no other is tried"
 
 
-def test_a_recording_of_equal_value_is_still_compared(made: list[None]) -> None:
+def test_a_recording_of_equal_value_is_still_compared(made):
     shared, [first, *_] = RecordingStore(), jobs()
     assert trains_alike(shared, [first])
 
@@ -139,7 +133,7 @@ def test_a_recording_of_equal_value_is_still_compared(made: list[None]) -> None:
     assert len(made) == 2, "each in one lane, for one vehicle"
 
 
-def test_engines_of_one_store_take_turns() -> None:
+def test_engines_of_one_store_take_turns():
     """As the runs of two threads of a notebook."""
     given, turns = jobs()[:2], list[int]()
 
@@ -161,7 +155,7 @@ def test_engines_of_one_store_take_turns() -> None:
 
 
 @pytest.fixture
-def lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallingLane]:
+def lane(monkeypatch):
     """The only lane of the shared store of the CPU."""
     monkeypatch.setattr(store, "_STORES", {})
     found = CallingLane()
@@ -169,7 +163,7 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallingLane]:
     return found
 
 
-def test_a_store_without_room_is_replaced(lane: Any) -> None:
+def test_a_store_without_room_is_replaced(lane):
     cpu = torch.device("cpu")
     first = store_of(cpu)
     assert store_of(cpu) is first
@@ -181,7 +175,7 @@ def test_a_store_without_room_is_replaced(lane: Any) -> None:
     assert store_of(cpu) is not second
 
 
-def test_memory_of_other_runs_is_freed_where_it_is_short(made: list[None]) -> None:
+def test_memory_of_other_runs_is_freed_where_it_is_short(made):
     shared, full = RecordingStore(), [0, 1]
 
     class Full(CallingLane):

@@ -95,5 +95,5 @@ class Makers:
 
 
 @pytest.fixture(scope="session")
-def make() -> type[Makers]:
+def make():
     return Makers

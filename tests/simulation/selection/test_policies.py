@@ -159,7 +159,7 @@ def test_power_of_choice_draws_by_size_and_never_fewer_than_places(make):
 
 
 @pytest.fixture
-def unexplored(monkeypatch) -> None:
+def unexplored(monkeypatch):
     """Every place is exploited: what a draw among utilities does can be counted."""
     for name in ("EXPLORED", "EXPLORED_LEAST"):
         monkeypatch.setattr(oort, name, 0.0)
