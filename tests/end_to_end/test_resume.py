@@ -253,7 +253,7 @@ def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(cl
 MINE = "what the user had\n"
 
 
-@pytest.mark.slow  # the quick suite has tests/traffic/test_sumo_outputs.py, and a run with SUMO that goes on
+@pytest.mark.all_only  # the quick suite has tests/traffic/test_sumo_outputs.py, and a run with SUMO that goes on
 def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
     shutil.copytree(scenarios / "intersection", tmp_path / "scenario" / "intersection")
     config = tmp_path / "scenario" / "intersection.sumocfg"

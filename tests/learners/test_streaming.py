@@ -57,7 +57,7 @@ def played(tiny, context, participant, monkeypatch):  # noqa: ARG001
     ("kind", "settings", "spoilt"),
     [
         pytest.param(FLSimCo, {}, (), marks=pytest.mark.all_only),
-        (FLSimCo, {}, (1, 4)),
+        pytest.param(FLSimCo, {}, (1, 4), marks=pytest.mark.all_only),
         pytest.param(FedAvg, {"clip_norm": 0.01}, (1, 4), marks=pytest.mark.all_only),
         (FedAvg, {"batchnorm": "local"}, (1, 4)),
         pytest.param(Discard, {}, (1, 4), marks=pytest.mark.all_only),

@@ -101,6 +101,7 @@ def rsu_of(name: str) -> tuple[float, float, float]:
     return float(pois[0].attrib["x"]), float(pois[0].attrib["y"]), float(range_m)
 
 
+@pytest.mark.all_only  # the quick suite has the golden windows of this traffic
 def test_runs_without_a_warning_teleport_or_collision(run):
     assert "Warning" not in run.printed
     assert "Error" not in run.printed
@@ -109,6 +110,7 @@ def test_runs_without_a_warning_teleport_or_collision(run):
     assert (safety["collisions"], safety["emergencyStops"], safety["emergencyBraking"]) == ("0", "0", "0")
 
 
+@pytest.mark.all_only  # the quick suite has the golden windows of this traffic
 def test_every_trip_begins_and_ends_outside_the_disc_and_crosses_it(run, request):
     """Coverage windows then open and close by crossing, except for who is inside when the traffic begins or ends."""
     name = request.node.callspec.params["run"]
@@ -163,6 +165,7 @@ def test_the_seed_decides_the_traffic(name, tmp_path):
     assert [kind for _, kind, _ in first] != [kind for _, kind, _ in other]
 
 
+@pytest.mark.all_only  # as above
 @pytest.mark.parametrize("run", ["expressway"], indirect=True)
 def test_a_good_share_exceeds_100_kmh_at_the_rsu(run):
     entries = [d.speed_at_entry_mps for d in run.drives.values() if d.speed_at_entry_mps is not None]
@@ -172,6 +175,7 @@ def test_a_good_share_exceeds_100_kmh_at_the_rsu(run):
     assert sum(trucks) / len(trucks) == pytest.approx(85 * MPS_PER_KMH, rel=0.03)
 
 
+@pytest.mark.all_only  # as above
 @pytest.mark.parametrize("run", ["intersection"], indirect=True)
 def test_the_default_scenario_mixes_vehicles_that_queue_with_fast_ones_whose_images_blur(run):
     """The first run a person sees has blurred images and unequal weights, and vehicles that leave too soon."""
@@ -186,6 +190,7 @@ def test_the_default_scenario_mixes_vehicles_that_queue_with_fast_ones_whose_ima
     assert all("truck" not in drive.vehicle_type or max(drive.speeds_mps) < 25.1 for drive in run.drives.values())
 
 
+@pytest.mark.all_only  # as above
 @pytest.mark.parametrize("run", ["intersection"], indirect=True)
 def test_the_default_scenario_begins_with_the_traffic_that_it_has_later(run):
     """So that the first rounds need no warm-up; a net that starts empty takes more than a minute to fill."""

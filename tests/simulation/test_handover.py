@@ -210,7 +210,7 @@ QUICK = [*((*kind, "first") for kind in KINDS), ("mix", "per-rsu", "nearest"), (
 @pytest.mark.parametrize(
     ("policy", "kind", "rule"),
     [
-        pytest.param(*kind, rule, marks=[] if (*kind, rule) in QUICK else pytest.mark.slow)
+        pytest.param(*kind, rule, marks=[] if (*kind, rule) in QUICK else pytest.mark.all_only)
         for kind, rule in itertools.product(KINDS, ("first", "nearest", "strongest"))
     ],
 )
