@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 from small_runs import UNDRAWN, figures
 
 import vnetsim
@@ -74,6 +75,25 @@ def check_crate(folder: Path) -> None:
         assert int(one["contentSize"]) == (folder / name).stat().st_size
 
 
+@pytest.fixture(params=["a PDF of each width", pytest.param("all", marks=pytest.mark.all_only)])
+def drawn(request, monkeypatch):
+    """Draw one PDF for all figures of a width, as embedding its fonts takes a second, or all."""
+    savefig, made = Figure.savefig, {}
+
+    def save_once(figure: Figure, file: Any, **options: Any) -> None:
+        width = figure.get_figwidth()
+        if options["format"] != "pdf" or width not in made:
+            savefig(figure, file, **options)
+            if options["format"] == "pdf":
+                made[width] = file.getvalue()
+        else:
+            file.write(made[width])
+
+    if request.param != "all":
+        monkeypatch.setattr(Figure, "savefig", save_once)
+
+
+@pytest.mark.usefixtures("drawn")
 def test_a_comparison(small_comparison, tmp_path):
     to = tmp_path / "paper"
     assert vnetsim.export(small_comparison, to=to) == [to]

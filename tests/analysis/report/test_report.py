@@ -131,24 +131,32 @@ def test_every_figure_has_text_and_a_caption_with_units(learning_run):
         assert ET.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_same_directory_same_bytes_wherever_it_lies(learning_run, tmp_path):
-    moved = shutil.copytree(learning_run, tmp_path / "elsewhere")
-    files = [path.relative_to(moved) for path in (moved / "report.html", *(moved / "figures").glob("*.svg"))]
-    build_report(moved)
+@pytest.fixture(scope="module")
+def moved(learning_run, tmp_path_factory):
+    """A copy of the run elsewhere, and what building its report returns."""
+    copy = shutil.copytree(learning_run, tmp_path_factory.mktemp("moved") / "elsewhere")
+    return copy, build_report(copy)
+
+
+def test_same_directory_same_bytes_wherever_it_lies(moved, learning_run):
+    copy, _ = moved
+    files = [
+        path.relative_to(learning_run) for path in (learning_run / "report.html", *learning_run.glob("figures/*.svg"))
+    ]
     assert len(files) > 10
-    assert all((moved / path).read_bytes() == (learning_run / path).read_bytes() for path in files)
+    assert all((copy / path).read_bytes() == (learning_run / path).read_bytes() for path in files)
 
 
-def test_headline(learning_run):
-    result = build_report(learning_run)
+def test_headline(moved):
+    copy, result = moved
     numbers = {label: value.replace("\u202f", " ") for label, value in result.headline}
-    assert result.path == learning_run / "report.html"
+    assert result.path == copy / "report.html"
     assert numbers["Rounds"] == "25 of 25"
     assert numbers["Vehicles in coverage"] == "420 (420 windows)"
     assert numbers["Linear-probe accuracy"] == "76.3 %"
     assert numbers["kNN accuracy"].endswith("(first 31.0 %)")
     assert numbers["Wall time"] == "65.2 s"
-    run = load(learning_run)
+    run = load(copy)
     steady = f"{number(fluctuation(run.rounds), 2)} (from round to round, trend removed)"
     assert numbers["Fluctuation of the loss"] == steady
     short = dataclasses.replace(run, rounds=run.rounds.head(4))
