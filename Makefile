@@ -101,7 +101,7 @@ gpu-check: $(INSTALLED)
 
 # Ends after nine minutes with exit status 75, unless the study is done: runs/STUDY-paper keeps every cell and round.
 gpu-paper: $(INSTALLED)
-	$(BIN)/vnetsim compare scenarios/studies/$(STUDY).toml --size paper --device $(GPU) --set data.root=$(DATA) --time-limit 540
+	$(BIN)/vnetsim compare scenarios/studies/$(STUDY).toml --size paper --device $(GPU) --set data.root=$(DATA) --workers 1 --time-limit 540
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

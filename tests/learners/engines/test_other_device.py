@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from learners.data.moving import to_device
 from learners.engines.programs import draw_first
-from learners.engines.recorded import RecordedEngine
+from learners.engines.recorded import COMPARED_CALLS, RecordedEngine
 from learners.tasks.evaluation import as_floats
 from vnetsim.learning.faults import train_checked
 
@@ -114,3 +114,32 @@ def test_networks_and_batches_are_laid_out_channels_last(name: str) -> None:
         parts.append(as_floats(task.silos.pool[:4]))
     assert len(parts) > 5
     assert all(part.is_contiguous(memory_format=torch.channels_last) for part in parts)
+
+
+class Copies(TorchDispatchMode):
+    """Counts copies between the host and the device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
+        found = operation(*arguments, **(options or {}))
+        sides = {isinstance(one, There) for one in (found, *arguments) if isinstance(one, Tensor)}
+        self.count += operation in MOVES and len(sides) == 2
+        return found
+
+
+def test_a_vehicle_copies_its_draws_at_once() -> None:
+    """However many steps it takes; what a round copies besides does not depend on them either."""
+    counts = []
+    with other_device() as device:
+        for steps, vehicles in ((2, 1), (4, 1), (2, 2)):
+            learner = tiny_learner("flsimco", device, steps=steps)
+            learner._task.engine = RecordedEngine(WatchedLane, lanes=1)
+            learner.train(joined(0, vehicles))  # recorded
+            learner._task.engine._calls = COMPARED_CALLS  # compared no more
+            with Copies() as copies:
+                learner.train(joined(0, vehicles))
+            counts.append(copies.count)
+    short, long, two = counts
+    assert short == long
+    assert 0 < two - short <= 2
