@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from learners.data.sign_designs import DESIGNS
 from vnetsim.errors import InputError
@@ -34,6 +35,9 @@ BLOCK_M = 6.0
 STRETCH_M = 30.0
 """Distance between two signs of a street (m)."""
 LIMITS_KMH = (30, 50, 60, 70, 80)
+REACH_M = 8.0
+"""A vehicle is on a lane no farther away than this (m)."""
+_SAMPLE_M, _NEAREST = 0.5, 64
 _ASLANT = 1.2  # at a frame's edge one looks so much further than straight ahead
 _BESIDE_M, _PAVED = 1.2, {"pedestrian", "bicycle"}
 _MARK_M, _DASH_M, _GAP_M, _STRIPE_M = 0.12, 4.0, 5.0, 1.0
@@ -128,6 +132,45 @@ def hashed(seed: int, *parts: Integers | int) -> Floats:
             mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             mixed = mixed ^ (mixed >> np.uint64(31))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def find_edges(net: Net, x_m: Floats, y_m: Floats, heading_rad: Floats) -> tuple[NDArray[np.str_], Floats]:
+    """Return the edge on which each vehicle drives, and how far along it is (m); each of shape (N,).
+
+    It is the edge of the nearest lane that leads into the vehicle's direction, empty (and 0 m) if there is none within
+    REACH_M. Positions count from the start of the lane as the net draws it. Inside a junction edges begin with a colon.
+
+    Args:
+        net: the net.
+        x_m: positions in the net's coordinates (m), shape (N,).
+        y_m: see ``x_m``.
+        heading_rad: directions, from east counter-clockwise, shape (N,).
+    """
+    names, points = [""], [np.full((1, 4), np.inf)]
+    for lane in net.lanes:
+        if lane.paved or lane.function not in ("", "internal"):
+            continue
+        for start, end, gone_m in _pieces(lane.shape):
+            length_m = float(np.hypot(*(end - start)))
+            along_m = np.linspace(0, length_m, int(length_m / _SAMPLE_M) + 2)
+            at = start + (along_m / max(length_m, 1e-9))[:, None] * (end - start)
+            heading = np.full(len(at), np.arctan2(*(end - start)[::-1]))
+            points.append(np.column_stack([at, heading, gone_m + along_m]))
+            names += [lane.edge] * len(at)
+    table, edges = np.concatenate(points), np.array(names)
+    place = np.column_stack([x_m, y_m])
+    nearest = min(_NEAREST, len(table) - 1)
+    if nearest == 0:
+        return np.repeat(edges, len(place)), np.zeros(len(place))
+    away_m, row = cKDTree(table[1:, :2]).query(place, k=[*range(1, nearest + 1)], distance_upper_bound=REACH_M)
+    row = np.where(np.isfinite(away_m), row + 1, 0)
+    with np.errstate(invalid="ignore"):
+        along = np.isfinite(away_m) & (np.cos(table[row, 2] - heading_rad[:, None]) >= 0.5)
+    found = np.where(along.any(axis=1), np.take_along_axis(row, along.argmax(axis=1)[:, None], axis=1)[:, 0], 0)
+    at, heading, gone_m = table[found, :2], table[found, 2], table[found, 3]
+    with np.errstate(invalid="ignore"):
+        ahead_m = np.sum((place - at) * np.column_stack([np.cos(heading), np.sin(heading)]), axis=1)
+    return edges[found], np.where(found > 0, np.maximum(gone_m + ahead_m, 0), 0.0)
 
 
 class Signs(NamedTuple):

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from learners.data.sign_designs import DESIGNS, PAINTS
-from learners.data.streets import BLOCK_M, CELL_M, LEVELS, SKYLINE_M, TILE_M, VIEW_M, Ground, Signs
+from learners.data.streets import BLOCK_M, CELL_M, LEVELS, SKYLINE_M, TILE_M, VIEW_M, Floats, Ground, Integers, Signs
 
-Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 FOCAL = 0.8
 """Focal length in image widths: a field of view of 64 degrees."""

@@ -1,10 +1,16 @@
 """Runs whose images are what their vehicles see: silos of live traffic and of its replay, and traffic without a net."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from own_frames import PLUGIN, own_frames
+
+from vnetsim.storage.run_directory import RunDirectory
+
+__all__ = ["own_frames"]
 
 DRIVE = ("--set", "data.name=drive")
 
@@ -54,6 +60,22 @@ def test_a_replay_sees_the_same_and_trains(live, cli, small, tmp_path):
     invited = part.filter(pl.col("outcome") != "not_selected")["vehicle_id"]
     assert len(set(invited) & shown) >= min(len(set(invited)), 24) - 2 > 0, "but for those that hardly moved"
     assert times.max() <= json.loads((tmp_path / "b" / "manifest.json").read_text())["time_s"]
+
+
+def test_a_run_trains_on_pictures_of_ones_own_by_edge_and_position(live, own_frames, cli, small, tmp_path):
+    own = ("--data", PLUGIN, "--set", f"data.file={own_frames}", "--set", "data.partition=vehicle")
+    options = (*small[: small.index("traffic.end_s=120") - 1], *own, "--set", "rounds=1", "--learner", "fedefm")
+    options = (*options, "--set", "cost.model=trained", "--set", "compute.preset=ecu")
+    done = cli("run", live, *options, "--out", tmp_path / "b")
+    assert done.status == 0, done.err
+    dealt = pl.read_csv(tmp_path / "b" / "partition.csv")
+    assert set(dealt["class"]) == {"blue", "green", "red"}
+    seen, drawn = (
+        set(pl.read_csv(run / "partition.csv")["image"].str.extract("(.*)@")) for run in (tmp_path / "b", live)
+    )
+    assert len(seen & drawn) > 0.7 * len(seen), "the same vehicles"
+    inputs = RunDirectory(tmp_path / "b").manifest()["inputs"]
+    assert {Path(name).name for name in inputs} >= {"index.csv", "own_frames.py", "intersection.net.xml"}
 
 
 def test_traffic_without_a_net_is_refused_in_one_line(cli, small, scenarios, tmp_path):

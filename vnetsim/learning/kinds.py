@@ -22,7 +22,8 @@ class DataSet(Protocol):
     With ``from_traffic = True`` the set is made of the run's traffic. A run then calls, instead of ``load``,
     ``load_driven(data, streams, traffic, angles=..., pictures=...)``. ``traffic`` is a
     ``vnetsim.learning.drives.RecordedTraffic``, ``angles`` asks for a ``SteeringSet`` instead of an ``ImageSet``, and
-    without ``pictures`` the images are black.
+    without ``pictures`` the images are black. A subclass of ``vnetsim.learners.data.driven.Driven`` has all that, and
+    says in ``view`` only which picture is seen where.
     """
 
     name: ClassVar[str]

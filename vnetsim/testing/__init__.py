@@ -152,7 +152,7 @@ def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[E
     name = kind.name_of(found)
     scenario = name if kind is TRAFFIC_SOURCES else "gaussian"
     named = [] if kind is TRAFFIC_SOURCES else [(tuple(kind.key.split(".")), name)]
-    if kind.table in ("aggregation", "codec", "conduct") or getattr(found, "targets", "") == "classes":
+    if kind.table in ("aggregation", "codec", "conduct") or "classes" in getattr(found, "targets", ""):
         named.append((("learner",), "fedavg-classification"))
     elif kind.key == "data.name":
         named.append((("learner",), "fedavg-steering"))

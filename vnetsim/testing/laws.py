@@ -6,9 +6,11 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.coverage.windows import Entered, Left
@@ -17,6 +19,7 @@ from vnetsim.learning import AGGREGATOR, Cost, Learner, ModelKey, Participant, P
 from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.codecs import CODECS, bytes_by
 from vnetsim.learning.conduct import CONDUCTS, HONEST, Hostile, HostileRound
+from vnetsim.learning.drives import RecordedDrive, RecordedTraffic
 from vnetsim.learning.faults import aggregate_checked, cost_of, finite_metrics, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
@@ -27,12 +30,14 @@ from vnetsim.random_streams import Streams
 from vnetsim.runs.assembly import assemble
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
+from vnetsim.scenario.shipped import shipped_scenarios
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.plugins import SimulationPlugins
 from vnetsim.simulation.selection import SELECTIONS
 from vnetsim.testing.calls import BrokenLaw, StrictPlugin, bits
+from vnetsim.traffic.net_file import NetFile
 from vnetsim.traffic.sources import open_source
 
 if TYPE_CHECKING:
@@ -214,6 +219,9 @@ def _source(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin)
 def _data(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:
     """Check a data set's images and labels, ``outline``, and training on them; report its laws."""
     strict = StrictPlugin(plugin.settings, DATA_SETS)
+    if getattr(plugin.found, "from_traffic", False):
+        _driven(report, experiment, plugin, strict)
+        return
     streams = Streams(seed=0)
     with report.law("load returns images and labels that torch takes", needed=True):
         loaded = strict.load(experiment.data, streams)
@@ -235,6 +243,50 @@ def _data(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -
                 if not alike or getattr(bright, "shape", None) != getattr(its, "shape", None):
                     raise BrokenLaw(f"{one.name} of outline differs from that of load; leave only the images black.")
     _trained(report, lambda: _learner_with(experiment, data_set=strict))
+
+
+def _driven(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin, strict: StrictPlugin) -> None:
+    """Check a data set made of traffic on vehicles along the longest lanes of a net; report its laws."""
+    net = Path(experiment.traffic.net or shipped_scenarios() / "intersection" / "intersection.net.xml")
+    traffic = RecordedTraffic(net=net, drives=_drives_along(NetFile(net).all_lanes, experiment.silos.count))
+    for targets, angles in (("classes", False), ("steering angles", True)):
+        if targets not in plugin.found.targets:
+            continue
+
+        def load(*, angles: bool = angles, pictures: bool = True) -> Any:
+            return strict.load_driven(
+                experiment.data, Streams(seed=0), traffic=traffic, angles=angles, pictures=pictures
+            )
+
+        with report.law(f"load_driven returns frames with {targets} that torch takes", needed=True):
+            loaded = load()
+        with report.law("load_driven with the same seed returns the same bits"):
+            if bits(load()) != bits(loaded):
+                raise BrokenLaw("load_driven called again returned others; draw only from the streams that are given.")
+        with report.law("without pictures it returns the same frames in black"):
+            dark = load(pictures=False)
+            for part in (one.name for one in fields(loaded) if one.name not in ("train", "test", "mean", "std")):
+                if bits(getattr(dark, part)) != bits(getattr(loaded, part)):
+                    raise BrokenLaw(f"{part} differs without pictures; leave only the images black.")
+    _trained(report, lambda: _learner_with(experiment, data_set=strict, traffic=traffic))
+
+
+def _drives_along(lanes: Sequence[NDArray[np.float64]], silos: int) -> list[RecordedDrive]:
+    """Return 120 vehicles at 10 m/s along the 12 longest lanes, one every 5 s."""
+    drives = []
+    ranked = sorted(lanes, key=lambda lane: -float(np.hypot(*np.diff(lane, axis=0).T).sum()))[:12]
+    for number in range(120):
+        lane = ranked[number % len(ranked)]
+        gone_m = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(lane, axis=0).T))])
+        at_m = np.arange(0.0, max(gone_m[-1], 10.0), 5.0)
+        drives.append(
+            RecordedDrive(
+                vehicle_id=f"v{number}", silo=number % silos, time_s=5.0 * number + at_m / 10,
+                x_m=np.interp(at_m, gone_m, lane[:, 0]), y_m=np.interp(at_m, gone_m, lane[:, 1]),
+                speed_mps=np.full(len(at_m), 10.0),
+            )
+        )  # fmt: skip
+    return drives
 
 
 def _encoder(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin) -> None:

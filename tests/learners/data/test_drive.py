@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from learners.data import load_images, load_steering
-from learners.data.drive import HELD_OUT, Drive, frames_of
+from learners.data.drive import Drive
+from learners.data.driven import HELD_OUT, frames_of
 from learners.data.motion import motion_blur
 from learners.data.sign_designs import DESIGNS
 from learners.data.streets import Ground, hashed, place_signs, read_net
@@ -227,7 +228,7 @@ def test_a_film_is_thinned_by_the_way_and_a_standing_vehicle_has_few_frames(traf
     )
     whole = found.film(["v", "v3"], 1e9)
     assert (whole.path == 0).sum() == 35
-    monkeypatch.setattr("learners.data.drive.FILM_PX", 100 * 32 * 32)
+    monkeypatch.setattr("learners.data.driven.FILM_PX", 100 * 32 * 32)
     thin = found.film(["v", "v3"], 1e9)
     assert 80 < len(thin.time_s) <= 102
     standing = (thin.time_s > 10) & (thin.time_s < 380) & (thin.path == thin.vehicles.index("v"))

@@ -1,0 +1,370 @@
+"""Data sets that are made of what vehicles see: their frames, whose they are, and which are held out for tests.
+
+Which picture is seen at a place is the part to exchange, a ``View``: ``drive`` draws it, a set of one's own reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+
+from learners.data.road import FULL_LOCK_RAD, LOOK_AHEAD_M, WHEELBASE_M
+from learners.data.sets import Film, ImageSet, SteeringSet, channel_statistics
+from learners.data.splits import renumber
+from learners.data.streets import Integers, Net, hashed, read_net
+from learners.data.unread import black_images
+from vnetsim.errors import InputError
+from vnetsim.errors.bounds import Within
+from vnetsim.experiment import DataSettings
+from vnetsim.learning.drives import RecordedDrive, RecordedTraffic
+from vnetsim.random_streams import Streams
+
+Column = NDArray[Any]
+
+TRAIN_IMAGES, TEST_IMAGES = 9500, 2000
+TRAIN_FRAMES, TEST_FRAMES = 3300, 600
+"""Default numbers of images with classes and of frames with steering angles, as of ``signs`` and ``road``."""
+SIDE_PX = 32
+PARTS = 12
+"""Parts of the recorded time; every HELD_OUT-th is held out for tests, and so is one in HELD_OUT places."""
+HELD_OUT = 6
+FILM_PX = 720 * 32 * 32
+"""Pixels of all frames of a film, about."""
+_KNOT_M = 3.0
+"""Least distance between two points of a path through which the smooth curve goes."""
+_TURN_M = 4.0
+"""The heading is that of the chord from as far behind to as far ahead."""
+_STANDING_MPS = 2.0
+"""A second in which a vehicle stands counts as so many metres where a film is thinned."""
+
+
+class Frames(NamedTuple):
+    """Frames of one or more drives, N in all; each column has the shape (N,).
+
+    Args:
+        time_s: when each was taken.
+        x_m: where (m), in the net's coordinates.
+        y_m: see ``x_m``.
+        heading_rad: direction of the camera, from east counter-clockwise.
+        speed_mps: the vehicle's speed at that instant.
+        angle: steering angle in [-1, 1], positive to the right; NaN where the recorded path ends too soon.
+        drive: index of the drive.
+    """
+
+    time_s: Column
+    x_m: Column
+    y_m: Column
+    heading_rad: Column
+    speed_mps: Column
+    angle: Column
+    drive: Column
+
+    def take(self, rows: Integers | NDArray[np.bool_]) -> Frames:
+        """Return some of the frames."""
+        return Frames(*(column[rows] for column in self))
+
+
+class Seen(NamedTuple):
+    """What frames show, N in all.
+
+    Args:
+        labels: the class of each frame, from 0, or -1 for none; int64, shape (N,).
+        places: the place that each frame shows, from 0, or -1 where there is no picture; int64, shape (N,). Frames of
+            one place are never both in training and in test.
+    """
+
+    labels: Integers
+    places: Integers
+
+
+class View(Protocol):
+    """Which picture is seen where: the part of a set of frames that can be exchanged."""
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """Names of the classes, in order of their numbers; empty if the pictures have none."""
+        ...
+
+    def see(self, frames: Frames) -> Seen:
+        """Return what frames show, without drawing; called with all frames, and with the few that the page shows."""
+        ...
+
+    def pictures(self, frames: Frames, places: Integers, side_px: int, *, grey: bool) -> NDArray[np.uint8]:
+        """Return the pictures of some of the frames, given the places that they show; without motion blur.
+
+        uint8, shape (N, 3, P, P), or (N, 1, P, P) if ``grey``, with P = ``side_px``.
+        """
+        ...
+
+
+_NO_FRAMES = Frames._make([np.empty(0)] * 6 + [np.empty(0, dtype=np.int64)])
+
+
+def frames_of(drive: RecordedDrive, every_s: float, index: int = 0) -> Frames:
+    """Return a drive's frames at the multiples of ``every_s``; none if it moved less than LOOK_AHEAD_M / 2.
+
+    Between recorded points the path is a cubic spline over the distance driven.
+    """
+    steps_m = np.hypot(np.diff(drive.x_m), np.diff(drive.y_m))
+    driven_m = np.concatenate([[0.0], np.cumsum(steps_m)])
+    knots = [0]
+    for point in range(1, len(driven_m)):
+        if driven_m[point] - driven_m[knots[-1]] >= _KNOT_M:
+            knots.append(point)
+    first, last = np.ceil(drive.time_s[0] / every_s), np.ceil(drive.time_s[-1] / every_s)
+    time_s = every_s * np.arange(first, last)
+    if driven_m[-1] < LOOK_AHEAD_M / 2 or len(time_s) == 0:
+        return _NO_FRAMES
+    if driven_m[-1] > driven_m[knots[-1]]:
+        knots[-1 if len(knots) > 1 else len(knots) :] = [len(driven_m) - 1]
+    line = CubicSpline(driven_m[knots], np.column_stack([drive.x_m, drive.y_m])[knots])
+    at_m = np.interp(time_s, drive.time_s, driven_m)
+    here, end_m = line(at_m), driven_m[-1]
+    turn_m = np.minimum(
+        _TURN_M, np.minimum(at_m, end_m - at_m)
+    )  # as far ahead as behind, or an arc's chord is no tangent
+    chord = np.where((turn_m > 0.5)[:, None], line(at_m + turn_m) - line(at_m - turn_m), line(at_m, 1))
+    heading = np.arctan2(chord[:, 1], chord[:, 0])
+    dx, dy = (line(np.minimum(at_m + LOOK_AHEAD_M, end_m)) - here).T
+    ahead_m = np.cos(heading) * dx + np.sin(heading) * dy
+    right_m = np.sin(heading) * dx - np.cos(heading) * dy
+    # the arc through the point has curvature 2 x / (x^2 + z^2) (Coulter 1992)
+    curvature = 2 * right_m / np.maximum(np.square(ahead_m) + np.square(right_m), 1e-6)
+    angle = np.clip(np.arctan(WHEELBASE_M * curvature) / FULL_LOCK_RAD, -1, 1)
+    angle[at_m + LOOK_AHEAD_M > end_m] = np.nan
+    speed = np.interp(time_s, drive.time_s, drive.speed_mps)
+    return Frames(time_s, here[:, 0], here[:, 1], heading, speed, angle, np.full(len(time_s), index))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driven:
+    """A data set of frames on the vehicles' recorded paths; a subclass says in ``view`` which pictures they are.
+
+    Args:
+        frame_s: time between two frames of a vehicle (s).
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    targets: ClassVar[str] = "classes or steering angles"
+    needs: ClassVar[tuple[str, ...]] = ("data.image_px",)
+    from_traffic: ClassVar[bool] = True
+    sight: ClassVar[str] = "a picture of a class"
+
+    frame_s: Annotated[float, Within(0.05, 60, "s", "a camera's frames; beyond, most vehicles have passed")] = 1.0
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Further lines on the pictures for manifest and report, by title."""
+        return {}
+
+    def view(self, net: Net, data: DataSettings, streams: Streams) -> View:
+        """Return which pictures are seen on the streets of a net.
+
+        Args:
+            net: lanes of the traffic's net; ``streets.find_edges`` finds the frames' edges on it.
+            data: the settings of the data.
+            streams: source of random draws: ``streams.generator(self.name, "a name of its own")``.
+
+        Raises:
+            InputError: files are missing or damaged.
+        """
+        raise NotImplementedError
+
+    def load(self, data: DataSettings, streams: Streams) -> Any:  # noqa: ARG002 - as of all sets
+        """Raise InputError: without traffic there is nothing to see."""
+        raise InputError(
+            f"data.name: '{self.name}' is made of the traffic of a run: a .sumocfg, an FCD recording with a net, or a "
+            "replay."
+        )
+
+    def load_driven(
+        self, data: DataSettings, streams: Streams, traffic: RecordedTraffic, *, angles: bool, pictures: bool
+    ) -> ImageSet | SteeringSet:
+        """Return the set with classes, or with steering ``angles``; without ``pictures`` the images are black.
+
+        Raises:
+            InputError: the net cannot be read, or the vehicles see too little.
+            ValueError: the view returned other shapes or types than ``View`` says.
+        """
+        net = read_net(traffic.net)
+        view = self.view(net, data, streams)
+        frames = _all_frames(traffic.drives, self.frame_s)
+        if not len(frames.time_s):
+            raise InputError(
+                f"data.name: '{self.name}': no vehicle moves in the RSUs' discs, so there is nothing to see."
+            )
+        if angles:
+            frames = frames.take(np.isfinite(frames.angle))
+        labels, places = _checked(view.see(frames), len(frames.time_s), len(view.class_names))
+        usable = (places >= 0) & (angles | (labels >= 0))
+        what = "a picture and a steering angle" if angles else self.sight
+        if not usable.any():
+            raise InputError(f"data.name: '{self.name}': no frame has {what}; cover more of the net, or record longer.")
+        frames, labels, places = frames.take(usable), labels[usable], places[usable]
+        train, test = _split(frames, labels, places, streams.integer(self.name, "places"))
+        limits = (TRAIN_FRAMES, TEST_FRAMES) if angles else (TRAIN_IMAGES, TEST_IMAGES)
+        generator = streams.generator(self.name, "chosen")
+        train = _limited(train, "data.train_images", data.train_images, limits[0], what, generator)
+        test = _limited(test, "data.test_images", data.test_images, limits[1], what, generator)
+        side_px, channels = data.image_px or SIDE_PX, 1 if angles else 3
+        if pictures:
+            rows = np.concatenate([train, test])
+            both = _pictures(view, frames.take(rows), places[rows], side_px, angles=angles)
+            images = [torch.from_numpy(part.copy()) for part in np.split(both, [len(train)])]
+        else:
+            images = [black_images(len(rows), channels, side_px) for rows in (train, test)]
+        vehicles, vehicle = np.unique([drive.vehicle_id for drive in traffic.drives], return_inverse=True)
+        vehicle = vehicle[frames.drive]
+        silos = np.array([drive.silo for drive in traffic.drives])[frames.drive]
+        given: dict[str, Any] = {
+            "name": self.name,
+            "train": images[0],
+            "test": images[1],
+            "train_silos": torch.from_numpy(silos[train]),
+            "train_speeds_mps": torch.from_numpy(frames.speed_mps[train].astype(np.float32)),
+            "train_times_s": torch.from_numpy(frames.time_s[train]),
+            "train_at_m": torch.from_numpy(np.column_stack([frames.x_m, frames.y_m])[train]),
+            "film": partial(self._film, view, traffic.drives, side_px, angles) if pictures else None,
+            "facts": {
+                "Frames": f"every {self.frame_s:g} s on the paths of {len(np.unique(vehicle[train]))} vehicles inside "
+                "the RSUs' discs, blurred by the speed at each",
+                "Held out": f"test frames show one in {HELD_OUT} places in one in {HELD_OUT} parts of the time; "
+                "training frames are of other places and times",
+                **self.facts,
+            },
+        }
+        train_angles, test_angles = (torch.from_numpy(frames.angle[rows].astype(np.float32)) for rows in (train, test))
+        if angles:
+            return SteeringSet(
+                **given,
+                train_angles=train_angles,
+                train_drives=torch.from_numpy(renumber(vehicle[train])),
+                train_blocks=torch.from_numpy(renumber(frames.drive[train])),
+                test_angles=test_angles,
+            )
+        if len(np.unique(labels[train])) < 2:
+            raise InputError(
+                f"data.name: '{self.name}': the training frames have one class only; cover more of the net."
+            )
+        mean, std = channel_statistics(images[0]) if pictures else ((0.0,) * 3, (1.0,) * 3)
+        train_names, test_names = (
+            tuple(f"{vehicles[vehicle[row]]}@{frames.time_s[row]:.12g}" for row in rows) for rows in (train, test)
+        )
+        return ImageSet(
+            **given,
+            train_labels=torch.from_numpy(labels[train]),
+            test_labels=torch.from_numpy(labels[test]),
+            train_angles=train_angles,
+            class_names=tuple(view.class_names),
+            mean=mean,
+            std=std,
+            train_names=train_names,
+            test_names=test_names,
+        )
+
+    def _film(
+        self,
+        view: View,
+        drives: Sequence[RecordedDrive],
+        side_px: int,
+        angles: bool,
+        vehicles: Sequence[str],
+        until_s: float,
+    ) -> Film:
+        """Return frames of the vehicles, thinned to about FILM_PX pixels in all: few where a vehicle is slow."""
+        wanted = set(vehicles)
+        drives = [drive for drive in drives if drive.vehicle_id in wanted]
+        frames = _all_frames(drives, self.frame_s)
+        frames = frames.take(frames.time_s <= until_s)
+        labels, places = _checked(view.see(frames), len(frames.time_s), len(view.class_names))
+        order = {vehicle: number for number, vehicle in enumerate(dict.fromkeys(drive.vehicle_id for drive in drives))}
+        owner = np.array([order[drives[one].vehicle_id] for one in frames.drive], dtype=np.int64)
+        rows = np.lexsort((frames.time_s, owner))
+        rows = rows[places[rows] >= 0]
+        frames, labels, places = frames.take(rows), labels[rows], places[rows]
+        owners, path, counts = np.unique(owner[rows], return_inverse=True, return_counts=True)
+        mean_mps = np.bincount(path, frames.speed_mps, len(owners)) / counts
+        steps = np.hypot(np.diff(frames.x_m), np.diff(frames.y_m)) + _STANDING_MPS * np.diff(frames.time_s)
+        passed = np.concatenate([[0.0], np.cumsum(np.where(np.diff(path) == 0, steps, 0))])[: len(path)]
+        every = max(passed[-1:].sum() * side_px * side_px / FILM_PX, 1e-6)
+        rows = np.unique(np.column_stack([path, passed // every]), axis=0, return_index=True)[1]
+        frames = frames.take(rows)
+        if len(rows):
+            images = _pictures(view, frames, places[rows], side_px, angles=angles)
+        else:
+            images = np.zeros((0, 1 if angles else 3, side_px, side_px), dtype=np.uint8)
+        return Film(
+            vehicles=[list(order)[one] for one in owners],
+            mean_mps=mean_mps,
+            path=path[rows],
+            images=torch.from_numpy(images),
+            time_s=frames.time_s,
+            speed_mps=frames.speed_mps,
+            label=frames.angle if angles else labels[rows].astype(np.float64),
+        )
+
+
+def _pictures(view: View, frames: Frames, places: Integers, side_px: int, *, angles: bool) -> NDArray[np.uint8]:
+    """Return a view's pictures; ValueError unless shape and type are right."""
+    shape = (len(frames.time_s), 1 if angles else 3, side_px, side_px)
+    found = view.pictures(frames, places, side_px, grey=angles)
+    if found.dtype != np.uint8 or found.shape != shape:
+        raise ValueError(f"pictures returned {found.dtype} of shape {found.shape}, expected uint8 of {shape}")
+    return found
+
+
+def _checked(seen: Seen, count: int, classes: int) -> Seen:
+    """Return what a view saw in ``count`` frames; ValueError unless shapes, types and classes are right."""
+    for name, column in zip(seen._fields, seen, strict=True):
+        if column.shape != (count,) or column.dtype != np.int64 or (column < -1).any():
+            raise ValueError(
+                f"see returned {name} of {column.dtype} and shape {column.shape}, expected int64 of shape ({count},), "
+                "-1 or more"
+            )
+    if (seen.labels >= classes).any():
+        raise ValueError(f"see returned the label {seen.labels.max()}, but there are {classes} class_names")
+    return seen
+
+
+def _all_frames(drives: Sequence[RecordedDrive], every_s: float) -> Frames:
+    """Return the frames of all drives; what a vehicle sees in several discs at once belongs to the first drive."""
+    each = [frames_of(drive, every_s, index) for index, drive in enumerate(drives)]
+    if not each:
+        return _NO_FRAMES
+    frames = Frames(*map(np.concatenate, zip(*each, strict=True)))
+    vehicle = np.unique([drive.vehicle_id for drive in drives], return_inverse=True)[1][frames.drive]
+    at = np.column_stack([vehicle, np.rint(frames.time_s / every_s).astype(np.int64)])
+    return frames.take(np.sort(np.unique(at, axis=0, return_index=True)[1]))
+
+
+def _split(frames: Frames, labels: Integers, places: Integers, seed: int) -> tuple[Integers, Integers]:
+    """Return the frames of training and of tests; those of a held-out place or time alone are in neither."""
+    number, first, place = np.unique(places, return_index=True, return_inverse=True)
+    label, drawn = labels[first], hashed(seed, number, 11)
+    held_out = np.zeros(len(number), dtype=np.bool_)
+    for one in np.unique(label):
+        members = np.flatnonzero(label == one)
+        members = members[np.argsort(drawn[members], kind="stable")]
+        held_out[members[: max(1, len(members) // HELD_OUT) if len(members) > 1 else 0]] = True
+    begin_s, end_s = frames.time_s.min(), frames.time_s.max()
+    part = np.floor(PARTS * (frames.time_s - begin_s) / max(end_s - begin_s, 1e-9)).astype(np.int64)
+    late = np.minimum(part, PARTS - 1) % HELD_OUT == HELD_OUT - 1
+    return np.flatnonzero(~held_out[place] & ~late), np.flatnonzero(held_out[place] & late)
+
+
+def _limited(rows: Integers, key: str, asked: int, default: int, what: str, generator: np.random.Generator) -> Integers:
+    """Return at most ``asked`` of the rows (0: ``default``), drawn at random and in order; refuse too few."""
+    if len(rows) < max(asked, 1):
+        raise InputError(
+            f"{key}: {max(asked, 1)} frames with {what} asked for, the recorded traffic has {len(rows)}; cover more of "
+            "the net, record longer, or lower data.frame_s."
+        )
+    return np.sort(generator.permutation(rows)[: asked or default])
