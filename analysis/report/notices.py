@@ -342,6 +342,9 @@ def _warn_sharp_images(run: RunData) -> Iterator[str]:
     committed = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls()  # m/s
     speeds = committed if run.learning else entered
     who = "vehicle that committed" if run.learning else "vehicle"
+    if run.samples is not None and run.samples.paths:  # an image is blurred by the speed at which it was taken
+        speeds = entered = run.windows["max_speed_mps"]
+        who = "vehicle"
     threshold, now = run.experiment.blur.threshold_kmh, f"(now {run.experiment.camera.exposure_s:g})"
     fastest = float(speeds.max()) if len(speeds) else 0.0  # type: ignore[arg-type]
     kernel = run.experiment.camera.kernel_px(fastest, run.image_px)

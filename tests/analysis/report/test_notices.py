@@ -1,11 +1,13 @@
 import dataclasses
+from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 import tomli_w
 from small_runs import UNDRAWN, figures, write_table
 
-from analysis.loading import load
+from analysis.loading import Samples, load
 from analysis.report.headline import finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
@@ -167,6 +169,16 @@ def test_images_that_stay_sharp(told):
     )
     assert "is 0.711 px long and only one above 1 px changes an image of 32 px: raise camera.exposure_s" in line
     assert "(now 0.01) above 0.015" in line, "0.0141 would not do, rounded to 0.014"
+
+
+def test_images_that_vehicles_took_blur_by_their_own_speed_not_by_that_at_entry(told, tmp_path):
+    told(outcomes={"committed": 30}, speed_mps=10.0)
+    run = load(tmp_path / "run")
+    run = replace(run, windows=run.windows.with_columns(max_speed_mps=pl.lit(20.0)))
+    one = Samples(images=np.zeros((1, 1, 8, 8, 3), np.uint8), kernels_px=np.zeros(1), speeds_mps=np.zeros(1), paths={})
+    assert any("All images stay sharp" in line for line in notices(replace(run, samples=one)))
+    taken = replace(one, paths={"speed_mps": np.full(3, 20.0)})
+    assert not any("sharp" in line for line in notices(replace(run, samples=taken)))
 
 
 def test_no_exchange_completed(tmp_path, make_run):
