@@ -364,7 +364,7 @@ def _limited(rows: Integers, key: str, asked: int, default: int, what: str, gene
     """Return at most ``asked`` of the rows (0: ``default``), drawn at random and in order; refuse too few."""
     if len(rows) < max(asked, 1):
         raise InputError(
-            f"{key}: {max(asked, 1)} frames with {what} asked for, the recorded traffic has {len(rows)}; cover more of "
-            "the net, record longer, or lower data.frame_s."
+            f"{key}: {max(asked, 1)} frames with {what} asked for, the recorded traffic has {len(rows)}; "
+            f"{'lower it, ' * (asked > 0)}cover more of the net, record longer, or lower data.frame_s."
         )
     return np.sort(generator.permutation(rows)[: asked or default])

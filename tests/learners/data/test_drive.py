@@ -241,7 +241,7 @@ def test_what_cannot_be_seen_is_refused(traffic, new_context):
     with pytest.raises(InputError, match=r"^data\.name: 'drive' is made of the traffic of a run"):
         load_images(DataSettings(name="drive"), streams=Streams(seed=0))
     with pytest.raises(
-        InputError, match=r"^data\.train_images: 99999 frames with a visible sign asked for, the .* has "
+        InputError, match=r"^data\.train_images: 99999 frames with a visible sign asked for, the .* has .*; lower it, "
     ):
         load_images(DataSettings(name="drive", train_images=99_999), streams=Streams(seed=0), traffic=traffic)
     nobody = RecordedTraffic(net=traffic.net, drives=[])
