@@ -11,6 +11,7 @@ from vnetsim.learners.data.driven import Driven, Frames, Seen
 from vnetsim.learners.data.image_files import read_images
 from vnetsim.learners.data.streets import Net, find_edges
 
+from vnetsim.errors import InputError
 from vnetsim.errors.bounds import Within
 
 
@@ -24,6 +25,8 @@ class Listed:
         self.edge, self.at_m = np.array([row["edge"] for row in rows]), np.array([float(row["pos_m"]) for row in rows])
         self.class_names, self.label = np.unique([row["label"] for row in rows], return_inverse=True)
         self.net, self.reach_m = net, reach_m
+        if unknown := {*self.edge} - {lane.edge for lane in net.lanes}:
+            raise InputError(f"data.file: {file} names the edge '{min(unknown)}', which is not in the net.")
 
     def see(self, frames: Frames) -> Seen:
         """Return class and number of the nearest picture on each frame's edge, -1 without one."""
@@ -36,7 +39,6 @@ class Listed:
         return Seen(np.where(places >= 0, self.label[places], -1), places)
 
     def pictures(self, _: Frames, places: NDArray[np.int64], side_px: int, *, grey: bool) -> NDArray[np.uint8]:
-        """Return the pictures of the places, resized; each file is read once."""
         number, which = np.unique(places, return_inverse=True)
         return read_images([self.files[one] for one in number], grey=grey, side_px=side_px)[which]
 
@@ -51,9 +53,8 @@ class OwnFrames(Driven):
     """
 
     name, source = "own-frames", "files of one's own"
-    file: str = ""
+    file: str
     reach_m: Annotated[float, Within(0.1, 1000, "m", "a street's length")] = 10.0
 
     def view(self, net: Net, *_: Any) -> Listed:
-        """Return the pictures that the CSV lists."""
         return Listed(net, Path(self.file), self.reach_m)

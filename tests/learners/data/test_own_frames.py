@@ -90,6 +90,15 @@ def test_a_vehicle_sees_the_nearest_picture_of_its_edge_and_tests_are_of_other_p
     assert grey.train.shape == (400, 1, 8, 8)
 
 
+def test_an_edge_that_the_net_lacks_is_refused(traffic, tmp_path):
+    (tmp_path / "index.csv").write_text("file,edge,pos_m,label\na.png,nowhere,5,red\n")
+    settings = DATA_SETS.find(PLUGIN)(file=str(tmp_path / "index.csv"))
+    with pytest.raises(
+        InputError, match=r"^data\.file: .*index\.csv names the edge 'nowhere', which is not in the net"
+    ):
+        load_images(DataSettings(name="own-frames"), streams=Streams(seed=0), settings=settings, traffic=traffic)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wrong(Driven):
     name, source = "wrong", "a test"
