@@ -57,6 +57,7 @@ TASKS = {
     "cdl-optimizer": "steering",
     "cdl-schedule": "steering",
     "cdl-table": "steering",
+    "drive-handover": "classification",
     "fedefm-ablation": "classification",
     "fedefm-full-contact": "classification",
     "fedefm-similarity": "classification",
@@ -181,6 +182,27 @@ def test_a_study_runs(name, tmp_path):
         # as the page says: nothing is drawn where all silos are alike
         drawn = {condition: (run.path / "figures" / "silos.svg").is_file() for condition, run in by_condition.items()}
         assert drawn == {"IID": False, "Dirichlet 0.1": True, "Dirichlet 1": True}
+
+
+@pytest.mark.slow
+def test_in_the_study_of_handover_on_frames_many_are_handed_over_and_data_and_control_change_nobodys_time(tmp_path):
+    options = ("--timing-only", "--seeds", "0:1", "--out", tmp_path / "study")
+    assert execute("compare", FOLDER / "drive-handover.toml", *options).status == 0
+    record = json.loads((tmp_path / "study" / "comparison.json").read_text())
+    runs = {
+        (cell["condition"], cell["arm"]): RunDirectory(tmp_path / "study" / "cells" / cell["folder"])
+        for cell in record["cells"]
+    }
+    assert len(runs) == 5
+    rows = {key: run.read("participations").filter(pl.col("outcome") != "not_selected") for key, run in runs.items()}
+    for key, run in runs.items():
+        assert run.read("handovers")["participation"].n_unique() > 0.15 * len(rows[key])
+    timed = ("vehicle_id", "start_s", "train_s", "end_s", "outcome", "silo")
+    for arm in ("forward", "drop"):
+        assert rows["by place", arm].select(timed).equals(rows["IID", arm].select(timed))
+    assert rows["by place", "control: half the steps"].select(timed).equals(rows["by place", "forward"].select(timed))
+    committed = {arm: (rows["by place", arm]["outcome"] == "committed").sum() for arm in ("forward", "drop")}
+    assert committed["drop"] < committed["forward"]
 
 
 @pytest.mark.slow
