@@ -41,6 +41,7 @@ def test_the_command_line_finds_its_own(project, tmp_path):
     assert not trace.exists()
 
 
+@pytest.mark.all_only
 def test_a_script_finds_a_learner_and_vnetsims_names_are_right_beside_any_folder(project):
     script = project / "script.py"
     script.write_text(f"""{LEARNER}

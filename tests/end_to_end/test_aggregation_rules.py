@@ -54,6 +54,7 @@ def test_a_rule_is_used_recorded_and_resumed(run_of, cli, refused, results_of):
     assert {name for name in before if before[name] != after[name]} == set()
 
 
+@pytest.mark.all_only
 def test_a_private_run_says_so_and_is_resumed_to_the_same_bits(run_of, cli, scenarios, small, tmp_path):
     dp = ("--set", "learning.dp.clip=1", "--set", "learning.dp.noise_multiplier=2")
     whole = run_of(*dp)

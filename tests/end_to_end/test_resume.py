@@ -274,6 +274,7 @@ def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
     assert not (tmp_path / "replayed" / "sumo").exists()
 
 
+@pytest.mark.all_only
 def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(toy, cli, results_of, tmp_path):
     options = ("--learner", "toy", "--time", "15", "--set", "round.quorum=1", "--set", "compute.spread=0")
     assert cli("run", "gaussian", *options, "--out", tmp_path / "whole").status == 0

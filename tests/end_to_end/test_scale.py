@@ -56,6 +56,7 @@ def test_training_at_both_scales_has_the_same_participations(learner, recording,
     assert not laptop.participations["loss"].equals(paper.participations["loss"])
 
 
+@pytest.mark.all_only
 def test_what_a_user_sets_goes_before_the_scale(cli, tmp_path):
     given = ("--scale", "paper", "--timing-only", "--set", "learning.batch=32", "--out", tmp_path / "made")
     assert cli("run", "gaussian", *given, "--set", "traffic.end_s=5").status == 0

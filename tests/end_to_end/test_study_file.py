@@ -183,6 +183,7 @@ traffic.end_s = 60
     ],
     ids=["two cameras", "sharp control"],
 )
+@pytest.mark.all_only
 def test_arms_that_differ_in_blur_have_the_same_participations(arms, option, factor, words, cli, tmp_path):
     (tmp_path / "blur.toml").write_text(CAMERAS + arms)
     cli("compare", tmp_path / "blur.toml", *option, "--out", tmp_path / "made", status=0)

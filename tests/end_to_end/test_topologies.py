@@ -34,6 +34,7 @@ def models(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     ("topology", "method", "call"),
     [(HIERARCHICAL, "merge", 4), pytest.param(PEERS, "aggregate", 5, marks=pytest.mark.slow)],
 )
+@pytest.mark.all_only
 def test_a_stopped_run_goes_on_to_the_same_bits(topology, method, call, cli, small, results_of, scenarios, tmp_path):
     arguments = ("run", scenarios / "intersection.sumocfg", *small, *TWO, *topology, "--out")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

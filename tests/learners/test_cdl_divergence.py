@@ -75,6 +75,7 @@ def test_without_a_divergence_there_is_no_cosine(
     assert "gradient_cosine" not in second.metrics
 
 
+@pytest.mark.all_only
 def test_looking_at_gradients_changes_no_bit(new: New, group: Callable[[int], list[Participant]]) -> None:
     looking, blind = new(dropout=0.3), new(dropout=0.3)
     blind._local._compare_all = lambda starts, _: [{} for _ in starts]

@@ -35,6 +35,7 @@ def test_each_page_has_its_picture():
 
 
 @pytest.mark.parametrize("page", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SECONDS])
+@pytest.mark.all_only
 def test_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = [word for word in GALLERY["command"](page) if word not in ("--workers", "2")]
