@@ -361,7 +361,7 @@ class Overseas:
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
     def _job_with_teachers(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
-        """Return a participant's own training with the teachers ``copies``; plain training if there are none."""
+        """Return a participant's job with teachers and, by host, similarities ``alike``; plain without any or EMD."""
         training = self._task.local_training_of(start.participant)
         plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())
         if not (copies and self._emd):

@@ -103,8 +103,8 @@ class LocalSteps:
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train from each start and return the updates, in order.
 
-        If the round's models exceed HELD_BYTES and the server takes a plain mean, the updates have no ``state``, and
-        ``server.averaged`` gets their mean.
+        Updates have no ``state``, and ``server.averaged`` gets their mean, if the round's models exceed HELD_BYTES and
+        the server takes a plain mean of whole models, which no ``after`` changes and no rule needs by themselves.
         """
         starts = [replace(one, own=to_device(one.own, next(iter(one.base.values())).device)) for one in starts]
         jobs = [self._job(start) for start in starts]

@@ -328,7 +328,7 @@ class _Frames:
         return f"{time_s:.1f} s, {self._speed} x as fast{some}"
 
     def _count_words(self, time_s: float, stages: Ints) -> str:
-        """Return the closed rounds and commits so far, and the vehicles by what they do."""
+        """Return the text for a time: rounds closed, updates committed, and the number of vehicles in each stage."""
         words = []
         if self._rounds:
             closed = [committed for close_s, committed in self._rounds if close_s <= time_s]

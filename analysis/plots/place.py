@@ -41,7 +41,7 @@ def _extent(run: RunData) -> tuple[float, float, float, float]:
 
 
 def frame(ax: Axes, extent: tuple[float, float, float, float]) -> None:
-    """Show an extent (x_min, x_max, y_min, y_max in m) in equal scale, in the net's coordinates."""
+    """Show an extent (x_min, x_max, y_min, y_max in m) in equal scale; label the axes (m of the net), hide the grid."""
     long = max(abs(value) for value in extent) >= 1e5  # coordinates of projected nets have seven digits
     ax.locator_params(nbins=3 if long else 6)
     if long:

@@ -64,7 +64,7 @@ def sign_flips(differences: Floats, *, level: float, tolerance: float = 0.0) -> 
 
 
 def in_two_groups(differences: Floats) -> bool:
-    """Return whether differences, finite and of shape (n,), form two groups, so that their interval is too narrow.
+    """Return whether finite differences (n,) form two groups, so that the interval of ``sign_flips`` is too narrow.
 
     They do if a gap between two neighbours is at least ``GAP`` of the range. Normal differences do in 4 % of samples
     of 6, and less often in larger samples.

@@ -70,7 +70,7 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _files(folder: Path, names: list[str]) -> tuple[list[Path], Indices]:
-    """Return image files and the class of each, for classes with a folder; InputError for a folder without images."""
+    """Return image files and each one's index in ``names``; skip missing folders, InputError for empty ones."""
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):

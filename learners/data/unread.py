@@ -67,7 +67,7 @@ def _images(data: DataSettings) -> ImageSet:
 
 
 def _frames(data: DataSettings) -> SteeringSet:
-    """Return black frames with assumed drives, blocks, and angles from -1 to 1."""
+    """Return black frames in place of unread ones, with assumed drives, blocks, and angles from -1 to 1."""
     count = data.train_images or _FRAMES
     drives = np.arange(count) * _DRIVES // count
     blocks: NDArray[np.int64] = np.arange(count) // BLOCK + drives * count

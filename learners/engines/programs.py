@@ -152,7 +152,7 @@ def summarise(results: Sequence[Trained]) -> list[Trained]:
 
 
 def to_host(results: Sequence[Trained]) -> list[Trained]:
-    """Return results with both states in this machine's memory, metrics as before; waits for the device once."""
+    """Return results with network and optimizer state in this machine's memory; wait for the device once."""
     parts = ("state", "optimizer")
     named = {f"{i}.{part}.": getattr(one, part) for i, one in enumerate(results) for part in parts}
     every = {prefix + name: tensor for prefix, tensors in named.items() for name, tensor in tensors.items()}

@@ -213,7 +213,7 @@ class RecordedEngine:
             return self._train(jobs)
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Return the results; no other engine may use the store meanwhile."""
+        """Return the results in the order of the jobs; the caller holds the lock of the store."""
         self._calls += 1
         compares = self._calls <= COMPARED_CALLS or self._calls % COMPARED_AGAIN == 0
         for lane in self._store.lanes:

@@ -176,7 +176,7 @@ class SteeringTask(Task):
         return features if share == 0 else features * batch["kept"] / (1 - share)
 
     def loss(self, model: nn.Module, batch: Tensors, base: Tensors) -> Tensor:  # noqa: ARG002 - see ``StepLoss``
-        """Return the mean squared error of the steering angle, which CDL's paper calls "mean square error (MAE)".
+        """Return the mean squared error of the steering angle (CDL's paper names it "MAE" and defines this).
 
         Its shape is (). Uses the batch's ``outputs`` if a method has already computed the angles; ``base`` is not used.
         """

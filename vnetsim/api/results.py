@@ -251,10 +251,10 @@ class Run(Traffic):
 
     @cached_property
     def schedule(self) -> pl.DataFrame:
-        """One row per update: vehicle, round, starting model, weight and times; enough to train without a simulator.
+        """One row per committed update, in order of rounds: vehicle, round, starting model, weight and times.
 
-        The columns are those of ``schedule.csv``. With ``timing_only`` the weight is the share of the round's images,
-        otherwise the learner's.
+        That is enough to train without a simulator. The columns are those of ``schedule.csv``. The weight is the
+        learner's; with ``timing_only`` it is the silo's share of the round's images.
         """
         images = self.silos.group_by("silo").agg(pl.col("images").sum())
         return schedule(self.participations, self.rounds, dict(images.iter_rows()))

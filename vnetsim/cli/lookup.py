@@ -170,7 +170,7 @@ def _name_text(kind: Kind) -> SettingText:
 
 
 def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
-    """Return the sections of a table of plug-ins: the setting that chooses one, then each one's settings."""
+    """Return a plug-in table's sections: the choosing setting, then each one's; append errors to ``faults``."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     kind = next(kind for kind in kinds() if kind.table == table)

@@ -88,7 +88,8 @@ class Tracker:
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
         """Process the next frames, which ``observer`` has read; return, sorted, events that no later frame can precede.
 
-        Frames have at least one instant, with all vehicles that are in a disc, or may be one row earlier or later.
+        Frames have at least one instant. They have every vehicle that is in a disc, or that may be in one at its
+        previous or next row.
         """
         if self._last is None:
             self._since_s = float(frames.time_s[0])

@@ -48,10 +48,10 @@ def is_partition_file(partition: str) -> bool:
 
 
 def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) -> Any:
-    """Return the value of a setting in ``FILES`` with ``place`` applied to its paths.
+    """Return a setting's value with ``place`` applied to its paths; ``key`` must be in ``FILES``, which is not checked.
 
-    In a list only names of RSU files are paths. An empty value, and a ``data.partition`` that names no file, are
-    unchanged.
+    In a list, only items that name an RSU file are paths. An empty value, and a ``data.partition`` that names no file,
+    are unchanged.
     """
     if key == ("data", "partition") and not (isinstance(value, str) and is_partition_file(value)):
         return value

@@ -238,10 +238,10 @@ class Tr37885:
         return (rsu.environment or "urban") if self.environment == "scenario" else self.environment
 
     def loss_db(self, one_m: PositionM, other_m: PositionM, environment: str, state: DrawnLink) -> float:
-        """Return the loss of a link (dB) with the draws of ``state``; set ``state.place.state`` to what blocks it.
+        """Return path loss, blockage and shadowing of a link (dB, without antenna gains) with the draws of ``state``.
 
-        The places (m) are those of an RSU or a vehicle, and of a vehicle. Shadowing is that at the vehicle, or midway
-        between two.
+        Sets ``state.place.state`` to what blocks the link. ``other_m`` is a vehicle's place; ``one_m`` is an RSU's, or
+        a vehicle's if ``state`` has two heights. Shadowing is that at the vehicle, or midway between two.
         """
         place, between_vehicles = state.place, len(state.heights_m) > 1
         one_height_m, other_height_m = state.heights_m if between_vehicles else (self.rsu_height_m, *state.heights_m)

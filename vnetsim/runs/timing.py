@@ -48,9 +48,9 @@ def refuse_losses_in_private(assembly: Assembly) -> None:
 
 
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
-    """Return the committed participations with ``COLUMNS``, sorted by the closing of their round, then by their end.
+    """Return the committed participations with ``COLUMNS``, in the order of ``rounds``, then by their number.
 
-    Recorded weights are kept. ``images`` is the number of images by silo; if empty, all weights of a round are equal.
+    A missing weight becomes the silo's share of the round's ``images`` (number by silo), or equal if that is empty.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = (

@@ -106,9 +106,9 @@ class ExchangePhase:
         self._cut(self._exchanges)
 
     def peers(self, member: Participation) -> Peers:
-        """Return the peers of a member so far, in order of arrival: members whose model has arrived at it.
+        """Return the peers of a member so far, in the order of ``members``: those whose model has arrived at it.
 
-        If receivers work on a model or send something back, a peer is instead a member whose result has come back. With
+        If receivers compute or send something back, a peer is a member that has returned a result to it. With
         ``plan.mutual`` the exchanges in both directions must be complete.
         """
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}

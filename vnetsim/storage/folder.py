@@ -154,7 +154,7 @@ class Folder(CheckedFolder):
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
     def path_of(self, name: str) -> Path:
-        """Return the path of ``name``, which need not exist; InputError if it leads outside or over a symbolic link."""
+        """Return the path of ``name``, which may be missing or a link; InputError if outside or in a linked folder."""
         path = Path(name)
         if path.is_absolute() or ".." in path.parts:
             raise InputError(f"{self.path}: '{name}' leads outside of this folder.")

@@ -310,7 +310,7 @@ def _notes(recorded: RunDirectory, needed_s: float) -> list[str]:
 
 
 def _notes_on_own(experiment: Experiment, places: Sequence[Rsu], candidates: str) -> list[str]:
-    """Return a note on the scenario's own RSUs that are left out; candidates that a file names are not."""
+    """Return at most one note: which own RSUs of the scenario are left out; those in a candidates' file are not."""
     named = {rsu.id for rsu in places} if is_rsu_file(candidates) else set[str]()
     found = rsu_ids(Path(experiment.scenario)) if is_sumo(experiment.scenario) else []
     own = [name for name in found if name not in named]

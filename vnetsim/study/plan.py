@@ -48,7 +48,7 @@ class Cell:
         return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
     def folder(self, traffic_sha256: str, *, timing_only: bool = False) -> str:
-        """Return its folder's name: arm, condition, seed, and a hash of what decides its result (files by content)."""
+        """Return its folder's name: arm, condition, seed, and a hash of settings, traffic and plug-ins' code."""
         named = self.experiment.plugins()
         short = self.experiment.with_values({key: short_name(name) for key, name in named.items() if name})
         plain = {**to_plain(short), "scenario": traffic_sha256}

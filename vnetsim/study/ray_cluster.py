@@ -98,7 +98,7 @@ def connect(cluster: Cluster) -> Iterator[None]:
 
 @contextmanager
 def _silence_stderr() -> Iterator[None]:
-    """Discard what Ray's libraries write to standard error, such as the log level."""
+    """Discard all that this process writes to standard error meanwhile, such as messages of Ray's libraries."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -106,7 +106,7 @@ def is_study(scenario: str) -> bool:
 
 
 def _of_size(path: Path, size: str | None) -> tuple[dict[str, Any], str, dict[str, Any] | None]:
-    """Return tables at a size (None: the first), its name or "", and what all sizes share (None without sizes)."""
+    """Return a study's tables at a size (None: the first), its name or "", and the tables of all sizes or None."""
     values = read_toml(path)
     with error_context(str(path)):
         sizes = structure(values, StudyTables, "").sizes

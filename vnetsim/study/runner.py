@@ -352,7 +352,7 @@ class _Study:
         return [number for number in dict.fromkeys(declared) if number != self.plan.last_evaluations]
 
     def _write(self) -> None:
-        """Write ``comparison.json``, with the failures so far, and those of other parts."""
+        """Write ``comparison.json``, with the failures of this part so far and those that other parts wrote."""
         cells = [
             {
                 "folder": name,

@@ -163,7 +163,7 @@ class AccessLogSource:
 
 
 def _stay_path(vehicle_id: str, rsu: Rsu, times_s: list[float], end_s: float, speed_kmh: float) -> Path:
-    """Return the path of a vehicle at an RSU with points at ``times_s``; it is cut off if it lasts until ``end_s``."""
+    """Return a path that stays at the RSU's place, and its exit cause: ``end`` if it lasts until ``end_s``."""
     count = len(times_s)
     path = VehiclePath(
         vehicle_id=vehicle_id,

@@ -88,7 +88,7 @@ def _find_clock(head: list[FcdPart]) -> Clock:
 
 
 def _merge_instants(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart]:
-    """Yield parts in which an instant at most ``same_s`` (s) after the previous one is merged with it."""
+    """Yield parts with each instant at most ``same_s`` (s) after the previous one merged into it, at its time."""
     before: FcdPart | None = None
     fault: InputError | None = None
     while fault is None:

@@ -278,7 +278,7 @@ class _Recorded:
         return vehicle
 
     def _vehicle_of(self, row: int, before: int) -> int:
-        """Return the vehicle number of a row whose id is new or returns; ``before``: its last one, < 0 if new."""
+        """Return a row's vehicle: ``before``, the last of its id (< 0: none), unless their types differ."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):
