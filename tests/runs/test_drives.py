@@ -44,7 +44,7 @@ def recorded(monkeypatch, tmp_path):
         )
         found = drives.record_drives(assemble(experiment), Mock())
         assert found.net == tmp_path / "a.net.xml"
-        record.frames = _all_frames("drive", found.drives, 1.0)
+        record.frames = _all_frames(found.drives, 1.0)
         return [(one.vehicle_id, one.time_s[0], one.silo) for one in found.drives]
 
     return record
