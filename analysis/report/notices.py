@@ -341,10 +341,10 @@ def _warn_sharp_images(run: RunData) -> Iterator[str]:
     entered = entries(run.windows)["entry_speed_mps"]
     committed = run.participations.filter(outcome="committed")["speed_mps"].drop_nulls()  # m/s
     speeds = committed if run.learning else entered
-    who = "vehicle that committed" if run.learning else "vehicle"
-    if run.samples is not None and run.samples.paths:  # an image is blurred by the speed at which it was taken
-        speeds = entered = run.windows["max_speed_mps"]
-        who = "vehicle"
+    who, many = "vehicle that committed" if run.learning else "vehicle", "vehicles are"
+    if run.samples is not None and run.samples.places:  # an image is blurred by the speed at which it was taken
+        speeds = entered = pl.Series(run.samples.places["speed_mps"])
+        who, many = "vehicle that took one", "training images are of vehicles"
     threshold, now = run.experiment.blur.threshold_kmh, f"(now {run.experiment.camera.exposure_s:g})"
     fastest = float(speeds.max()) if len(speeds) else 0.0  # type: ignore[arg-type]
     kernel = run.experiment.camera.kernel_px(fastest, run.image_px)
@@ -367,7 +367,7 @@ def _warn_sharp_images(run: RunData) -> Iterator[str]:
         )
     elif sharp >= 0.95:
         yield (
-            f"{percent(sharp, 0)} of the vehicles are too slow to blur an image of {run.image_px} px: raise "
+            f"{percent(sharp, 0)} of the {many} too slow to blur an image of {run.image_px} px: raise "
             f"camera.exposure_s {now}."
         )
 

@@ -174,11 +174,15 @@ def test_images_that_stay_sharp(told):
 def test_images_that_vehicles_took_blur_by_their_own_speed_not_by_that_at_entry(told, tmp_path):
     told(outcomes={"committed": 30}, speed_mps=10.0)
     run = load(tmp_path / "run")
-    run = replace(run, windows=run.windows.with_columns(max_speed_mps=pl.lit(20.0)))
-    one = Samples(**{field.name: {} for field in dataclasses.fields(Samples)})
+    one = Samples(
+        images=np.zeros((1, 1, 8, 8, 3), np.uint8), kernels_px=np.zeros(1), speeds_mps=np.zeros(1), paths={}, places={}
+    )
     assert any("All images stay sharp" in line for line in notices(replace(run, samples=one)))
-    taken = replace(one, paths={"speed_mps": np.full(3, 20.0)})
-    assert not any("sharp" in line for line in notices(replace(run, samples=taken)))
+    taken = replace(one, places={"speed_mps": np.full(30, 20.0)})
+    assert not any("sharp" in line or "too slow" in line for line in notices(replace(run, samples=taken)))
+    slow = replace(one, places={"speed_mps": np.append(np.full(29, 1.0), 20.0)})
+    [line] = [line for line in notices(replace(run, samples=slow)) if "too slow" in line]
+    assert line.startswith("97\N{NARROW NO-BREAK SPACE}% of the training images are of vehicles too slow to blur an image of 32 px")
 
 
 def test_no_exchange_completed(tmp_path, make_run):
