@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _COST = Cost(download_bytes=700_000, upload_bytes=700_000, work_flop=4e12, steps=8)
 _DISTANCES_M = (0.0, 1.0, 10.0, 100.0, 249.9)
+_NEED_PICTURES = "train", "test", "mean", "std", "film"
 
 
 class _NoLearning:
@@ -265,7 +266,7 @@ def _driven(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin,
                 raise BrokenLaw("load_driven called again returned others; draw only from the streams that are given.")
         with report.law("without pictures it returns the same frames in black"):
             dark = load(pictures=False)
-            for part in (one.name for one in fields(loaded) if one.name not in ("train", "test", "mean", "std")):
+            for part in (one.name for one in fields(loaded) if one.name not in _NEED_PICTURES):
                 if bits(getattr(dark, part)) != bits(getattr(loaded, part)):
                     raise BrokenLaw(f"{part} differs without pictures; leave only the images black.")
     _trained(report, lambda: _learner_with(experiment, data_set=strict, traffic=traffic))
