@@ -29,12 +29,14 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # damage is reported
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 
-def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = ()) -> NDArray[np.uint8]:
+def read_images(
+    paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequence[str] = (), key: str = "data.root"
+) -> NDArray[np.uint8]:
     """Return the images of files, shape (N, 1, P, P) if ``grey``, else (N, 3, P, P), P = ``side_px``.
 
-    They are turned upright according to EXIF and stretched to squares. ``places`` name the files in messages; by
-    default their paths. InputError for files that cannot be read, or have pixels of more than 8 bits, whose range is
-    not known.
+    They are turned upright according to EXIF and stretched to squares. ``places`` name the files in messages, by
+    default their paths, and ``key`` the setting. InputError for files that cannot be read, or have pixels of more than
+    8 bits, whose range is not known.
     """
     images = np.empty((len(paths), 1 if grey else 3, side_px, side_px), dtype=np.uint8)
     faults: list[str] = []
@@ -43,7 +45,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
         place = f"{places[number]}: '{path}'" if places else f"'{path}'"
         try:
             with warnings.catch_warnings(action="ignore"), Image.open(path) as image:  # damage is reported below
-                _refuse_wide(image, place)
+                _refuse_wide(image, f"{key}: {place}")
                 image.draft("L" if grey else "RGB", (side_px, side_px))  # a large JPEG is decoded at a fraction
                 images[number] = _square(ImageOps.exif_transpose(image), grey=grey, side_px=side_px)
         except _UNREADABLE:
@@ -51,7 +53,7 @@ def read_images(paths: Sequence[Path], *, grey: bool, side_px: int, places: Sequ
             cure = cure or lfs_cure(path)
     if faults:
         raise InputError(
-            f"data.root: {len(faults)} of {len(paths)} images cannot be read: {join_first(faults)};"
+            f"{key}: {len(faults)} of {len(paths)} images cannot be read: {join_first(faults)};"
             f" {cure or 'replace them or leave them out'}."
         )
     return images
@@ -62,7 +64,7 @@ def _refuse_wide(image: ImageFile, place: str) -> None:
     raw = [(tile[3] if isinstance(tile[3], tuple) else (tile[3],)) for tile in image.tile]
     # the latter is a .ppm
     if image.mode[0] in "IF" or any(";16" in str(one[0]) or one[1:] == (65535,) for one in raw):
-        raise InputError(f"data.root: {place} has pixels of more than 8 bits; bring them to 8 by a range that suits.")
+        raise InputError(f"{place} has pixels of more than 8 bits; bring them to 8 by a range that suits.")
 
 
 def lfs_cure(path: Path) -> str:

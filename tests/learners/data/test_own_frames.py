@@ -99,6 +99,37 @@ def test_an_edge_that_the_net_lacks_is_refused(traffic, tmp_path):
         load_images(DataSettings(name="own-frames"), streams=Streams(seed=0), settings=settings, traffic=traffic)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "index.csv lists no picture"),
+        ("file,edge,pos_m\na.png,E,5\n", "index.csv: KeyError: 'label'"),
+        ("file,edge,pos_m,label\na.png,E,5,red\na.png,E,far,red\n", "index.csv: ValueError: could not convert"),
+        ("file,edge,pos_m,label\na.png,E,nan,red\n", "'a.png' has no label or no finite pos_m"),
+        ("file,edge,pos_m,label\na.png,E,5\n", "'a.png' has no label or no finite pos_m"),
+        ("file,edge,pos_m,label\na.png,E,5,\xe9".encode("latin-1"), "index.csv: UnicodeDecodeError"),
+        (None, "index.csv: FileNotFoundError"),
+    ],
+)
+def test_a_list_of_pictures_that_cannot_be_read_is_refused_in_one_line(text, words, traffic, tmp_path):
+    if text is not None:
+        (tmp_path / "index.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    settings = DATA_SETS.find(PLUGIN)(file=str(tmp_path / "index.csv"))
+    with pytest.raises(InputError, match=rf"^data\.file: .*{words}") as refused:
+        load_images(DataSettings(name="own-frames"), streams=Streams(seed=0), settings=settings, traffic=traffic)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_picture_that_cannot_be_read_names_the_setting(traffic, tmp_path):
+    net_edges = sorted({lane.edge for lane in read_net(NET).lanes if not lane.function})
+    rows = [f"a.png,{edge},{at_m},{('red', 'blue')[at_m % 2]}" for edge in net_edges for at_m in range(0, 200, 5)]
+    (tmp_path / "index.csv").write_text("\n".join(["file,edge,pos_m,label", *rows]))
+    settings = DATA_SETS.find(PLUGIN)(file=str(tmp_path / "index.csv"))
+    data = DataSettings(name="own-frames", train_images=20, test_images=1)
+    with pytest.raises(InputError, match=r"^data\.file: \d+ of \d+ images cannot be read"):
+        load_images(data, streams=Streams(seed=0), settings=settings, traffic=traffic)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wrong(Driven):
     name, source = "wrong", "a test"
