@@ -35,9 +35,10 @@ def equally(participants: Sequence[Participant]) -> Weights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Folded:
-    """The result of aggregating a round's updates: weight of each in the model, in order, and the next version.
+    """The result of aggregating a round's updates: their ``weights``, in order, and ``state``, the next model.
 
-    ``exchanges`` has the value of each completed exchange, by the vehicle ids of sender and receiver.
+    ``exchanges`` has the value of each completed exchange, by the vehicle ids of sender and receiver; ``metrics`` are
+    the round's, by name.
     """
 
     weights: Weights

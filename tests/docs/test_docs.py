@@ -1,6 +1,7 @@
 """The documentation: generated pages say what the code says, links lead somewhere, the README is short and true."""
 
 import ast
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -80,6 +81,21 @@ def test_the_page_of_python_has_every_protocol_and_what_methods_return():
         assert any((kind.__module__, kind.__name__) == one for one in shown), kind
         if kind in returned:
             assert f"`{kind.__name__}`" in page
+
+
+def test_the_page_of_python_names_every_field():
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = [getattr(vnetsim, name) for name in vnetsim.__all__]
+    for module, names in re.findall(r"^::: (\S+)\n {4}options: .*members: \[(.*?)\]", page, re.MULTILINE):
+        shown += [getattr(importlib.import_module(module), name) for name in names.split(", ")]
+    # settings have a page of their own
+    classes = [one for one in shown if dataclasses.is_dataclass(one) and not issubclass(one, Experiment)]
+    assert len(classes) > 30
+    for kind in classes:
+        said = " ".join(one.__doc__ for one in kind.__mro__ if one in classes)
+        for field in dataclasses.fields(kind):
+            named = re.search(rf"^ *{field.name}:|`{field.name}`", said, re.MULTILINE)
+            assert named or field.name.startswith("_"), f"{kind.__name__}.{field.name}"
 
 
 @pytest.mark.parametrize(

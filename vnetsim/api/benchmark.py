@@ -49,7 +49,7 @@ _ARMS = {"row": "arm", "baseline": "baseline"}
 
 @dataclass(frozen=True)
 class BenchRow:
-    """Result of an arm on a track, compared with the baseline: the file to send, and a text with a line per measure."""
+    """Result of an arm on a track against the baseline: ``path``, a file to send; ``table``, a line per measure."""
 
     path: Path
     table: TableText
@@ -57,7 +57,7 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchCheck:
-    """Comparison of a row with a second run of it: whether they agree, a line per seed, and differing means."""
+    """Whether a second run ``agrees`` with a row, and ``lines``: one per seed, and their means if they differ."""
 
     agrees: bool
     lines: Sequence[str]

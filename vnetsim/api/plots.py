@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plots:
-    """Figures of a run as its page draws them, on matplotlib axes: ``run.plot.dwell()``.
+    """Figures of the run ``path`` as its page draws them, on matplotlib axes: ``run.plot.dwell()``.
 
     Each method draws on ``ax``, or on axes of a new figure of pyplot, which a notebook shows, and returns the axes. It
     raises InputError if there is nothing to draw or ``ax`` is not an ``Axes``.

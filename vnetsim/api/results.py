@@ -58,7 +58,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that vnetsim made; it may be moved or sent."""
+    """A folder that vnetsim made."""
 
     path: Path
 
@@ -92,7 +92,8 @@ class Folder:
 class Traffic(Folder):
     """Recorded traffic: coverage windows with speeds and blur levels. ``vnetsim.run(traffic.path)`` replays it.
 
-    The tables are polars frames; ``to_pandas()`` turns one into a pandas frame if pandas and pyarrow are installed.
+    ``path`` is its folder, which may be moved or sent. The tables are polars frames; ``to_pandas()`` turns one into a
+    pandas frame if pandas and pyarrow are installed.
 
     Examples:
         >>> import vnetsim
@@ -193,7 +194,7 @@ class Traffic(Folder):
 
 @dataclass(frozen=True)
 class Run(Traffic):
-    """A run: its traffic, participations and metrics, with tables as of ``Traffic``."""
+    """A run: its traffic, participations and metrics, with ``path`` and tables as of ``Traffic``."""
 
     @property
     def _title(self) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Study(Folder):
     """A comparison: arms (such as learners with settings) under conditions, at seeds.
 
-    Its tables are polars frames; reading one raises InputError if no cell has finished.
+    ``path`` is its folder, which may be moved or sent. Its tables are polars frames; reading one raises InputError if
+    no cell has finished.
     """
 
     @cached_property

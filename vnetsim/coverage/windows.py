@@ -56,7 +56,8 @@ class VehiclePath:
     """The path of a vehicle inside one disc; it grows while the traffic is read.
 
     The first point is the exact entry. Before a source yields an event it appends all points up to the event's time, so
-    the path always covers the simulated present.
+    the path always covers the simulated present. The entry has ``vehicle_id``, ``vehicle_type``, ``rsu_id``,
+    ``entry_cause`` and ``entry_edge``, empty if unknown; each point ``time_s``, ``x_m``, ``y_m`` and ``speed_mps``.
     """
 
     vehicle_id: str

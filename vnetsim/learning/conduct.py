@@ -24,7 +24,7 @@ Change = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hostile:
-    """A hostile vehicle of a round; ``draws`` is a ``torch.Generator`` on the CPU, seeded for vehicle and round.
+    """A hostile vehicle, ``vehicle_id``; ``draws`` is a ``torch.Generator`` on the CPU, seeded for vehicle and round.
 
     ``change`` is what an honest vehicle with its data would send; ``memory``, empty before the first, what its conduct
     returned with the last upload of its silo.
@@ -38,7 +38,7 @@ class Hostile:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HostileRound:
-    """The hostile vehicles of a round in order of arrival, at least one, and what coordinated ones are assumed to know.
+    """The ``hostile`` vehicles of a round in order of arrival, at least one, and what coordinated ones may know.
 
     This is ``honest``: the changes of the round's honest vehicles, before their codec; perhaps none.
     """
@@ -49,7 +49,7 @@ class HostileRound:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sends:
-    """What a hostile vehicle sends: a change of the names, shapes and types of its own, and its memory."""
+    """What a hostile vehicle sends: ``change``, with names, shapes and types of its own, and its ``memory``."""
 
     change: Change
     memory: Mapping[str, Any] = field(default_factory=dict)
