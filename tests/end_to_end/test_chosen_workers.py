@@ -39,7 +39,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ([139], "cuda", 16, 0, 1),
         ([20], "cuda", 16, 20, 2),
         ([7], "cuda", 16, 20, 1),
-        ([20, 30], "cuda", 16, 20, 5),
+        ([139, 139], "cuda", 16, 20, 16),
+        ([20, 30], "cuda", 16, 20, 4),  # two on each: the first would not hold three
+        ([139, 5], "cuda", 16, 20, 1),  # half of them would get the full one
         ([20, 30], "cuda:1", 16, 20, 3),
         ([20, 30], "cuda:2", 16, 20, 1),
     ],
@@ -63,6 +65,9 @@ def test_a_mixed_study_and_a_failing_gpu_get_one(gpus: list[int], monkeypatch: p
     gpus.append(100 * SHARE_BYTES)
     mixed: Any = [SimpleNamespace(experiment=SimpleNamespace(device=device)) for device in ("cpu", "cuda")]
     assert (choose_workers(mixed), choose_workers(mixed[1:] * 9)) == (1, 8)
+    gpus.append(3 * SHARE_BYTES)
+    named: Any = [SimpleNamespace(experiment=SimpleNamespace(device=f"cuda:{index}")) for index in (0, 1)]
+    assert choose_workers(named * 9) == 3, "all may be in the smaller one"
 
     def fail(_: object) -> Any:
         raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")

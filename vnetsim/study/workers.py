@@ -126,11 +126,14 @@ def choose_workers(jobs: Sequence[CellJob]) -> int:
         devices = {resolve_device(job.experiment.device) for job in jobs}
         if not all(device.startswith("cuda") for device in devices):
             return 1
-        gpus = range(torch.cuda.device_count()) if devices == {"cuda"} else sorted(devices)
-        fitting = [min(MOST_SHARING, torch.cuda.mem_get_info(gpu)[0] // SHARE_BYTES) for gpu in gpus]
+        anywhere = devices == {"cuda"}
+        gpus = range(torch.cuda.device_count()) if anywhere else sorted(devices)
+        free_bytes = min((torch.cuda.mem_get_info(gpu)[0] for gpu in gpus), default=0)
     except (InputError, RuntimeError):  # of a GPU that is not there or fails; each cell says so
         return 1
-    return max(1, min(len(jobs), cores(), sum(fitting)))
+    # processes get GPUs in turn, however full, if cells may use any; cells of cuda:N may all run at once there
+    fitting = min(MOST_SHARING, free_bytes // SHARE_BYTES) * (len(gpus) if anywhere else 1)
+    return max(1, min(len(jobs), cores(), fitting))
 
 
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
