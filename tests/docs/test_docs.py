@@ -55,6 +55,13 @@ def plain(markdown: str) -> str:
     return " ".join(re.sub(r"\\([*<|\[\]_])", r"\1", markdown).split())
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_row_belongs_to_a_table_with_a_head(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    tables = re.findall(r"(?:^ *\|.*\n)+", text, re.MULTILINE)
+    assert [table for table in tables if not re.match(r".*\n *\|[-| :]+\|\n", table)] == []
+
+
 def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it():
     page = generator().settings_page()
     words = plain(page)
