@@ -104,7 +104,7 @@ def _scale(row: Row) -> str:
 def studies_table(studies: Path) -> str:
     """Return what each study asks, for the page of the studies."""
     rows = {row["study"]: row["asks"] for row in reversed(read(studies / "results.csv")) if row["asks"]}
-    return table(("study", "asks"), [(f"[`{name}.toml`]({name}.md)", asks) for name, asks in reversed(rows.items())])
+    return "".join(f"- [`{name}.toml`]({name}.md): {asks}\n" for name, asks in reversed(rows.items()))
 
 
 def headline_table(studies: Path, words: Mapping[str, str] | None = None) -> str:

@@ -79,4 +79,4 @@ def test_a_study_with_a_row_file_has_a_line_for_each_change(tmp_path):
     ]
     (row,) = RESULTS.results_table(tmp_path).splitlines()[2:]
     assert "| small, GTSRB, 10 | table of its page |" in row
-    assert "| [`headline.toml`](headline.md) | what decides? |" in RESULTS.studies_table(tmp_path)
+    assert "- [`headline.toml`](headline.md): what decides?" in RESULTS.studies_table(tmp_path)
