@@ -61,7 +61,7 @@ class _Vehicle:
     qualities: dict[VehiclePath, AtPlace] = field(default_factory=dict)  # empty without a quality
 
     def hand_to(self, window: VehiclePath, time_s: float) -> Serves:
-        """Let the RSU of an open window serve the vehicle from a time (s) on, and return the event."""
+        """Let a window's RSU serve from a time (s) on; forget since when others are better; return the event."""
         self.serving, self.windows = window, dict.fromkeys(self.windows)
         # strictly later: at equal distances rounding may make each of three RSUs better than the next
         self.now_s = math.nextafter(time_s, math.inf)
@@ -89,9 +89,11 @@ class Association:
         self._vehicles: dict[str, _Vehicle] = {}
 
     def follow(self, events: Iterable[CoverageEvent]) -> Iterator[CoverageEvent | Serves]:
-        """Yield the events, with a ``Serves`` at each change: first of its instant if a disc was left, otherwise last.
+        """Yield the events, which are sorted by time, and a ``Serves`` whenever an RSU begins to serve a vehicle.
 
-        With a quality, events are read ``READ_AHEAD_S`` ahead.
+        A ``Serves`` comes before the events of its instant if the vehicle left the disc of the RSU that served it,
+        otherwise after them. None is added when a vehicle leaves coverage. With a quality, events are read
+        ``READ_AHEAD_S`` ahead.
         """
         batch: list[CoverageEvent] = []
         ahead_s = 0.0 if self._quality is None else READ_AHEAD_S
@@ -141,7 +143,7 @@ class Association:
             vehicle.serving = None if vehicle.serving is path else vehicle.serving
 
     def _best_window(self, vehicle: _Vehicle, time_s: float) -> VehiclePath:
-        """Return the window with the best RSU at a time (s), of equal ones and without a quality the earliest."""
+        """Return the window of the best RSU at a time (s); the earliest among equals, and if there is no quality."""
         first = next(iter(vehicle.windows))
         if not vehicle.qualities:
             return first
@@ -149,7 +151,7 @@ class Association:
         return max(vehicle.windows, key=lambda path: vehicle.qualities[path](*place))
 
     def _changes_before(self, vehicle: _Vehicle, time_s: float) -> Iterator[Serves]:
-        """Apply and yield the changes before ``time_s``; no window of the vehicle may open or close before."""
+        """Apply and yield each takeover before ``time_s``; until then the vehicle's open windows must be the same."""
         while vehicle.qualities and len(vehicle.windows) > 1 and vehicle.now_s < time_s:
             found = {
                 path: self._takeover_s(vehicle, path, time_s) for path in vehicle.windows if path is not vehicle.serving
@@ -164,7 +166,7 @@ class Association:
         vehicle.now_s = max(vehicle.now_s, time_s)
 
     def _takeover_s(self, vehicle: _Vehicle, other: VehiclePath, until_s: float) -> tuple[float, float | None]:
-        """Return when another RSU takes over (s; inf: not before ``until_s``), and since when it is better or None."""
+        """Return when ``other`` takes over (s; inf: not before ``until_s``), and since when it is better, or None."""
         assert vehicle.serving is not None
         path = next(iter(vehicle.windows))
         points = slice(max(bisect_right(path.time_s, vehicle.now_s) - 1, 0), bisect_left(path.time_s, until_s) + 1)
@@ -175,13 +177,13 @@ class Association:
         sampled_s = [*time_s.tolist(), math.inf]
 
         def turn_s(at: int) -> float:
-            """Return when it becomes better or worse after point ``at`` (s); -inf for -1, inf past the last point."""
+            """Return when ``other`` gets better or worse after point ``at`` (s); -inf for -1, inf past the last."""
             if at in (-1, len(time_s)):
                 return -math.inf if at < 0 else math.inf
             return self._turn_s(path, pair, sampled_s[at], sampled_s[at + 1])
 
         def after(at: int, bound_s: float) -> bool:
-            """Return whether that is after ``bound_s``; the exact time is computed only if necessary."""
+            """Return whether ``turn_s(at)`` is after ``bound_s``; it is computed only if the sample does not decide."""
             return sampled_s[at] >= bound_s or turn_s(at) > bound_s
 
         edges = [*([-1] if better[0] else []), *turned, len(time_s)]

@@ -22,14 +22,16 @@ NO_STAYS = Stays(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 class Pick(NamedTuple):
-    """A place that was chosen: its index, and the number of vehicles that it adds to those of earlier ones."""
+    """A chosen place: its index, and the number of vehicles that it reaches and no earlier pick does."""
 
     place: int
     adds: int
 
 
 def longest_stays(path: Integers, time_s: Floats, x_m: Floats, y_m: Floats, discs: Floats) -> Stays:
-    """Return the longest stays, with exact crossings of the circles; a vehicle on a circle is outside.
+    """Return the longest stays, sorted by disc and path, with exact crossings of the circles.
+
+    A vehicle on a circle is outside. There must be at least one point and one disc.
 
     Args:
         path: number of each point's path, from 0, not decreasing, (N,); between points of a path vehicles drive
@@ -79,18 +81,18 @@ def _crossings(x_m: Floats, y_m: Floats, dx_m: Floats, dy_m: Floats, radius_m: f
 def choose_greedily(
     place: Integers, vehicle: Integers, places: int, budget: int, order: Integers
 ) -> tuple[list[Pick], int]:
-    """Return places that together reach most vehicles, and the most that any ``budget`` places could reach.
+    """Return places that together reach many vehicles, in order of choice, and a bound on what ``budget`` places reach.
 
     Each step takes the place that reaches most vehicles that no earlier one reached. This reaches at least 1 - 1/e
-    (63 %) of what the best choice does: Nemhauser, Wolsey and Fisher, Mathematical Programming 14 (1978). The bound
-    adds the largest gains of ``budget`` places to what was reached after some step.
+    (63 %) of what the best choice does: Nemhauser, Wolsey and Fisher, Mathematical Programming 14 (1978). No
+    choice reaches more than the bound: what was reached after some step, plus the ``budget`` largest gains then.
 
     Args:
         place: place of each pair of a place and a vehicle that it reaches, each pair once, (N,).
         vehicle: vehicle of each pair, from 0, (N,).
         places: number of places.
-        budget: most places to choose; fewer are if the others would add nobody.
-        order: rank of each place among places that add equally many, (places,).
+        budget: most places to choose; fewer are chosen if the others would add nobody.
+        order: rank of each place; among places that add equally many the lowest is chosen, (places,).
     """
     missed = np.ones(int(vehicle.max(initial=-1)) + 1, dtype=np.bool_)
     picks: list[Pick] = []

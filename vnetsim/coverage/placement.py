@@ -28,7 +28,7 @@ ENVIRONMENTS = ("urban", "highway")
 
 @dataclass(frozen=True, kw_only=True)
 class Poi:
-    """A ``<poi type="rsu">`` of a scenario (m); its parameters ``range`` and ``environment`` are empty without one."""
+    """A ``<poi type="rsu">`` of a scenario (m); ``range_text`` and ``environment`` are empty without that parameter."""
 
     id: str
     x_m: float
@@ -68,11 +68,13 @@ class RoadNet(Protocol):
 def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
     """Return the RSUs of a scenario, and notes for the user; ``where`` names the scenario in messages.
 
-    RSUs are those of ``traffic.rsu``; without it, the scenario's own POIs; without those, the busiest junction. An RSU
-    that is not a POI gets the environment of the scenario's POIs if they all have the same.
+    RSUs are those of ``traffic.rsu``, first the POIs of its files; if the setting is empty, the scenario's own POIs; if
+    there are none, the busiest junction. An RSU that is not a POI gets the environment of the scenario's POIs if they
+    all have the same.
 
     Raises:
-        InputError: a malformed specification, an unknown junction, or two RSUs of one id or place.
+        InputError: a malformed specification or POI, a file without RSU, an unknown junction, a net without a fitting
+            junction, a position out of bounds, or two RSUs of one id or place.
     """
     range_m = settings.range_m or REACH_M
     listed = _listed_pois(settings.rsu_files)
@@ -122,12 +124,16 @@ def place_rsus(settings: TrafficSettings, net: RoadNet, where: str) -> tuple[tup
 
 
 def rsus_of_file(name: str, range_m: float) -> list[Rsu]:
-    """Return the RSUs of a SUMO file, its POIs of type ``rsu``, by default of ``range_m``; InputError for a fault."""
+    """Return the RSUs of a SUMO additional file: its POIs of type ``rsu``, with ``range_m`` (m) if they have no range.
+
+    Raises:
+        InputError: the file is missing or malformed, has no RSU, or a range or environment is wrong.
+    """
     return [_from_poi(poi, range_m, name) for poi in _listed_pois((name,))]
 
 
 def coordinates(spec: str) -> tuple[float, float] | None:
-    """Return x and y (m) of a specification ``x,y[:range_m]``; None without two numbers: it names a junction."""
+    """Return x and y (m, or degrees) of a specification ``x,y[:range_m]``; None if it names a junction instead."""
     head, _, _ = spec.partition(":")
     x_m, comma, y_m = head.partition(",")
     if not comma:
@@ -139,7 +145,7 @@ def coordinates(spec: str) -> tuple[float, float] | None:
 
 
 def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, where: str) -> list[Rsu]:
-    """Return an RSU at every signalised junction, or the busier of two within ``spacing_m``; refuse a net without."""
+    """Return RSUs at all signalised junctions, of two nearer than ``spacing_m`` the busier; refuse none at all."""
     _, colon, tail = spec.partition(":")
     range_m = _range(tail, f"RSU '{spec}'") if colon else default_m
     rsus: list[Rsu] = []
@@ -153,7 +159,7 @@ def _signalised(spec: str, default_m: float, spacing_m: float, net: RoadNet, whe
 
 
 def _from_spec(spec: str, default_m: float, net: RoadNet, where: str, notes: list[str]) -> Rsu:
-    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``; degrees become metres, noted in ``notes``."""
+    """Return the RSU of ``JUNCTION[:range_m]`` or ``x,y[:range_m]``, or refuse it; degrees append a note."""
     if not spec.strip():
         raise InputError("An RSU is given as JUNCTION or x,y, either with :range_m; got an empty text.")
     position = coordinates(spec)

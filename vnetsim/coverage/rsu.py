@@ -53,7 +53,7 @@ def near_lanes(lanes: Sequence[NDArray[np.float64]], rsus: Sequence[Rsu]) -> tup
 def map_lanes(
     lanes: Mapping[str, NDArray[np.float64]], rsus: Sequence[Rsu]
 ) -> tuple[tuple[NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return the lanes whose bounding box is in the frame of the map, and a note if only those near an RSU are kept.
+    """Return the lanes whose bounding box touches the map's frame; if too many, only those near an RSU, and a note.
 
     ``lanes`` are polylines (points, 2) in m by id.
     """

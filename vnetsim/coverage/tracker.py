@@ -61,7 +61,7 @@ class Tracker:
         own_clocks: whether each vehicle is sampled at its own times. Otherwise rows of a path are at successive
             instants, and a vehicle without a row has vanished.
         infers_jumps: whether a move longer than ``largest_move_m`` is a teleport; False if the source reports them.
-        glimpsed: counts by RSU, in place, the visits seen at one instant only; they make no window. None for a new one.
+        glimpsed: counter by RSU of the visits seen at one instant only, which make no window; it is increased in place.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Tracker:
     def advance(self, frames: Frames, observer: Observer) -> list[CoverageEvent]:
         """Process the next frames, which ``observer`` has read; return, sorted, events that no later frame can precede.
 
-        Frames have at least one instant. They have every vehicle that is in a disc, or that may be in one at its
-        previous or next row.
+        Frames have at least one instant, all later than before. They have every vehicle that is in a disc, or that
+        may be in one at its previous or next row.
         """
         if self._last is None:
             self._since_s = float(frames.time_s[0])
@@ -163,7 +163,7 @@ class Tracker:
         *,
         crossed: bool,
     ) -> tuple[VehiclePath, _Columns]:
-        """Return an empty path for a row's vehicle, ``crossed``: from outside; ``since``: start (s) and its cause."""
+        """Return a path without points, and its columns; ``since``: when traffic began or resumed (s), and why."""
         row = int(drives.row[first])
         cause: EntryCause
         if crossed:

@@ -74,7 +74,7 @@ class VehiclePath:
 def position_m(path: VehiclePath, time_s: float) -> tuple[float, float]:
     """Return x and y (m, net coordinates) of a vehicle at a time (s), interpolated linearly.
 
-    Before the first point of the path it is that point, after the last the last.
+    Before the path's first point it is that point's place, after its last point the last point's place.
     """
     times = path.time_s
     after = bisect_right(times, time_s)
