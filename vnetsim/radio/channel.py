@@ -62,9 +62,9 @@ class Transfer:
         return min(self.size_bytes, self.arrived_bytes + self._bytes_per_s * (virtual_s - self._mark_s))
 
     def settle(self, virtual_s: float, time_s: float) -> bool:
-        """Look the rate up again at ``time_s`` (s), if it changed update ``arrived_bytes`` and ``due_s``; return if so.
+        """Look up the rate at ``time_s`` (s); return whether it changed, with ``arrived_bytes`` and ``due_s`` updated.
 
-        ``virtual_s`` is the channel's time (s), in which a transfer has the whole airtime; ``due_s`` is in it.
+        ``virtual_s`` is the channel's virtual time (s) now. If the rate changed, the caller must queue it again.
         """
         bytes_per_s = self.rate_bps(time_s) / 8
         if bytes_per_s == self._bytes_per_s:
@@ -113,10 +113,13 @@ class Channel:
         *,
         update_s: float | None = None,
     ) -> Transfer:
-        """Start a transfer of bytes now; ``rate_bps`` (of time in s, bit/s) has the whole airtime, at 0 nothing moves.
+        """Start a transfer now.
 
-        ``on_done`` is called once, when the last byte arrives, or later in this instant if there are none. ``update_s``
-        is the time (s) between look-ups of ``rate_bps``, from now on; None for one look-up now.
+        Args:
+            size_bytes: number of bytes, >= 0.
+            rate_bps: rate with the whole airtime (bit/s) as a function of simulated time (s); at 0 nothing moves.
+            on_done: called once, when the last byte arrives; in a later event of this instant if there are no bytes.
+            update_s: time between look-ups of ``rate_bps`` (s), from now on; None for one look-up now.
         """
         self._advance()
         count = self._rates.count
@@ -152,7 +155,7 @@ class Channel:
         heappush(self._due, (transfer.due_s, self._entries, transfer))
 
     def _remove(self, transfer: Transfer, moved_bytes: float) -> None:
-        """Take a transfer off the channel, with the bytes that it moved."""
+        """End a transfer with the bytes that it moved; after the last one, virtual time begins again at 0."""
         transfer.arrived_bytes, transfer.active = moved_bytes, False
         self.carried_bytes += moved_bytes
         self.active -= 1
@@ -161,7 +164,7 @@ class Channel:
             self._due.clear()
 
     def _next(self) -> Transfer | None:
-        """Return the transfer that ends first; drop entries of transfers that ended or changed their rate."""
+        """Return the transfer that ends first, or None; drop entries of transfers that ended or changed their rate."""
         while self._due:
             due_s, _, transfer = self._due[0]
             if transfer.active and transfer.due_s == due_s:

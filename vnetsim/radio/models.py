@@ -178,7 +178,11 @@ class Tr37885:
         return sidelink_efficiency(self.bandwidth_hz) if given is None else given
 
     def begin(self, rsus: Sequence[Rsu], lanes: Sequence[Floats]) -> Place:
-        """Return the memory of a run, with lines of sight if ``state`` needs them; InputError for bad buildings."""
+        """Return the memory of a run, with lines of sight for ``polygons``, and for ``streets`` if a lane is known.
+
+        Raises:
+            InputError: the file of buildings is unusable; see ``Buildings``.
+        """
         known = self.state == "polygons" or (self.state == "streets" and any(len(lane) > 1 for lane in lanes))
         if not known:
             return Place(sight=None, rsus=rsus)
@@ -191,7 +195,7 @@ class Tr37885:
         return Place(sight=buildings, rsus=rsus, notes=buildings.notes)
 
     def entered(self, height_m: float, memory: Place) -> None:
-        """Add the height of a vehicle: it may block links."""
+        """Append a vehicle's height (m) to ``memory.heights_m``: from now on it may block links."""
         memory.heights_m.append(height_m)
 
     def draw(self, generator: np.random.Generator, memory: Place, heights_m: tuple[float, ...]) -> DrawnLink:

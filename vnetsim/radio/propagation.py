@@ -34,9 +34,13 @@ DECORRELATION_M: Mapping[str, float] = {"urban": 10.0, "highway": 25.0}
 
 
 def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_street: bool = True) -> float:
-    """Return the path loss (dB) at a distance in space (m), ``urban`` or ``highway``, behind buildings or not.
+    """Return the path loss of a link (dB); see ``PATH_LOSS``.
 
-    Below 1 m there is no far field, and 1 m is used; see ``PATH_LOSS``.
+    Args:
+        distance_m: distance between the antennas in space (m); below 1 m there is no far field, and 1 m is used.
+        carrier_hz: carrier frequency (Hz).
+        environment: ``urban`` or ``highway``.
+        one_street: False behind buildings.
     """
     constant_db, per_decade_db, per_carrier_decade_db = PATH_LOSS[environment, one_street]
     distance_db = per_decade_db * math.log10(max(distance_m, MIN_DISTANCE_M))
@@ -44,7 +48,12 @@ def path_loss_db(distance_m: float, carrier_hz: float, environment: str, *, one_
 
 
 def line_of_sight_probability(distance_m: float, environment: str) -> float:
-    """Return the probability that no vehicle is between antennas, ``distance_m`` apart (TR 37.885, Table 6.2-1)."""
+    """Return the probability that no vehicle is between two antennas on one street (TR 37.885, Table 6.2-1).
+
+    Args:
+        distance_m: their distance on the ground (m).
+        environment: ``urban``; any other is taken as ``highway``.
+    """
     if environment == "urban":
         return min(1.0, 1.05 * math.exp(-0.0114 * distance_m))
     if distance_m <= 475:

@@ -85,7 +85,10 @@ class RateTable:
     uplink_bps = downlink_bps
 
     def sidelink_bps(self, rsu: Rsu, sender_m: PositionM, receiver_m: PositionM, state: _Memory) -> float:
-        """Return the rate between two places (bit/s); beyond the last row and for rows of 0 the lowest that counts."""
+        """Return the rate between two places (bit/s); beyond the last row, and instead of 0, ``RATE.low``.
+
+        If the table has two curves, sets ``state.state`` to whether the link was in line of sight, in words.
+        """
         sight = True
         if len(state.curves) > 1:
             sight = state.one_street(sender_m, receiver_m, rsu.environment or "urban")
@@ -96,7 +99,7 @@ class RateTable:
 
 
 def _read(path: Path) -> _Curves:
-    """Return the curves of a file, only that of True without ``line_of_sight``; InputError if the file is wrong."""
+    """Return a file's curves, one for True if it has no column ``line_of_sight``; InputError if it is wrong."""
     what = "no table of rates, a CSV file with the columns distance_m and rate_mbps"
     # polars would read a path as a pattern or a web address
     with damage_as_input_error(path, what), path.open("rb") as file:
