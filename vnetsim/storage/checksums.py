@@ -106,11 +106,11 @@ class CheckedFolder:
         return self._read_checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
 
     def checked(self, name: str) -> Path:
-        """Check a file for a reader of large ones, and return its path; InputError if missing or altered."""
+        """Check a file and return its path, for readers of large ones; InputError if missing, unreadable or altered."""
         return self._read_checked(name, lambda path: (path, file_sha256(path)))
 
     def _read_checked(self, name: str, look: Callable[[Path], tuple[T, str]]) -> T:
-        """Return what ``look`` reads from a file (with its digest), if the record accepts the digest."""
+        """Return what ``look`` reads from a file; InputError unless the record accepts the digest it also returns."""
         path = self.path / name
         # Another process may be writing: it replaces the record, then the file. So read the file first, and both again
         # if they do not match; only an altered file never matches.
@@ -160,11 +160,21 @@ class CheckedFolder:
         return digest in self._record().files.get(name, ())
 
     def names(self, below: str) -> list[str]:
-        """Return the sorted names of recorded files directly in the subfolder; InputError if one is missing."""
+        """Return the sorted names, relative to the folder, of recorded files directly in its subfolder ``below``.
+
+        Raises:
+            InputError: one is missing that the record does not accept as absent.
+        """
         return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
 
     def verify(self, *patterns: str) -> None:
-        """Check recorded files that match a pattern (``fnmatch``), if the record wants them; InputError at a fault."""
+        """Check the recorded files whose names match one of the patterns (``fnmatch``).
+
+        A file that the record accepts as absent may be missing. Files that the record does not list are not checked.
+
+        Raises:
+            InputError: names the first that is missing or altered.
+        """
         for name, digests in self._record().files.items():
             if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
                 self.checked(name)

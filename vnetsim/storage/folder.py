@@ -47,10 +47,16 @@ class Folder(CheckedFolder):
         self._made: list[Path] = []  # folders that `make` made, the highest first
 
     def put(self, files: Mapping[str, Content], remove: Iterable[str] = ()) -> None:
-        """Write files (contents by name, the last one when the others are on the disk), then remove others, if there.
+        """Write files, then remove others.
 
-        InputError for a symbolic link in a path. RunError if the disk is full or the folder not writable, each file
-        then old or new; or if the folder was removed since.
+        Args:
+            files: contents by name. The last one may refer to the others: it is written when they are on the disk.
+            remove: names of files to remove; missing ones are ignored.
+
+        Raises:
+            InputError: a path leads outside, or a folder on the way is a symbolic link.
+            RunError: the disk is full or the folder not writable (each file is then old or new); or the folder was
+                removed since the last write.
         """
         gone = [name for name in remove if os.path.lexists(self.path / name)]
         if not files and not gone:
@@ -79,12 +85,20 @@ class Folder(CheckedFolder):
         self._own = during.after_change(digests, gone)
 
     def settle(self) -> None:
-        """Rewrite the record so that it accepts only the present contents; RunError if it cannot be written."""
+        """Rewrite the record, which after ``put`` still accepts old contents too, so that it accepts only the new ones.
+
+        Does nothing if this object has written no file. RunError if the record cannot be written.
+        """
         if self._own is not None and self._own.text() != self._load_record().text():
             self._write_record(self._own)
 
     def write_output(self, name: str, content: bytes) -> None:
-        """Write a page or figure, which has no checksum; InputError for a link in its path, RunError if unchanged."""
+        """Write a file without a checksum, such as a page or a figure.
+
+        Raises:
+            InputError: the path leads outside, or a folder on the way is a symbolic link.
+            RunError: the disk is full or the folder not writable; the file is then unchanged.
+        """
         new: Prepared = {}
         try:
             self._prepare(name, content, new)
@@ -94,7 +108,12 @@ class Folder(CheckedFolder):
             raise
 
     def make(self) -> None:
-        """Make the folder and its parents; InputError if one is a link. After OSError, ``unmake`` removes them."""
+        """Make the folder and its parents, as far as they are missing.
+
+        Raises:
+            InputError: a folder of a comparison is a symbolic link.
+            OSError: it cannot be made; ``unmake`` removes the folders made so far.
+        """
         self._refuse_linked_cell()
         for path in reversed([self.path, *self.path.parents]):
             if not path.exists():
@@ -127,7 +146,12 @@ class Folder(CheckedFolder):
         return all(name in own or is_own(name) for name in names)
 
     def remove(self, name: str) -> None:
-        """Remove a file, a link or a whole folder, if there; InputError for a link in its path, RunError if not."""
+        """Remove a file, or a folder with its contents, if it exists; a link is removed, not followed.
+
+        Raises:
+            InputError: the path leads outside, or a folder on the way is a symbolic link.
+            RunError: it cannot be removed.
+        """
         self._change(name, _remove_tree)
 
     def claim(self) -> None:
@@ -136,7 +160,7 @@ class Folder(CheckedFolder):
         self._write_record(self._own)
 
     def clear(self) -> None:
-        """Remove all but ``others``, the record last; nothing without a record. RunError if something is left."""
+        """Remove all but ``others()`` and the lock, the record last; nothing without it. RunError if that fails."""
         if not (self.path / RECORD).is_file():
             return
         others = self.others()
@@ -173,7 +197,7 @@ class Folder(CheckedFolder):
             _refuse_link(path)
 
     def _own_record(self) -> Checksums:
-        """Return the record of this object's last write; before the first one, that of the present files."""
+        """Return the record of this object's last write; before that, the disk's, reduced to present files."""
         if self._own is None:
             found = self._load_record()
             own = Checksums({name: self._narrow_to_present(name, found.files[name]) for name in found.files})
@@ -181,7 +205,7 @@ class Folder(CheckedFolder):
         return self._own
 
     def _narrow_to_present(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
-        """Return only the present file's digest (or ``ABSENT``) if it is one of several ``admitted``; else these."""
+        """Return only the present file's digest (or ``ABSENT``) if it is one of several in ``admitted``; else all."""
         if len(admitted) == 1:
             return admitted
         path = self.path / name

@@ -95,7 +95,7 @@ class RatesEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RadioEntry:
-    """The radio in ``manifest.json``; null or empty if the radio model has no cap (``cap_bps``, bit/s)."""
+    """The radio in ``manifest.json``; all is null or empty if the radio model has no cap (``cap_bps``, bit/s)."""
 
     cap_bps: float | None = None
     notes: list[str] = field(default_factory=list)

@@ -66,7 +66,12 @@ class Scan:
 
 @contextmanager
 def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[None]:
-    """Turn errors of Polars with a file, or of a fork that may not use it, into InputError ``path: words: reason``."""
+    """Turn errors of Polars with a file into ``path: words: reason``.
+
+    Raises:
+        InputError: the file is unreadable or damaged; or the process is a fork that may not use Polars (see
+            ``refuse_forked``).
+    """
     refuse_forked()
     try:
         with quiet(pl.exceptions.PanicException):
@@ -148,11 +153,15 @@ class RunDirectory(Folder):
         return self.holds(f"{table}.parquet") or bool(self.names(table))
 
     def read(self, table: str) -> pl.DataFrame:
-        """Return a table with exactly its columns in ``storage.tables``; InputError if missing or damaged."""
+        """Return a table with exactly its columns in ``storage.tables``; raises like ``scan``."""
         return self.scan(table).collect(lambda rows: rows)
 
     def scan(self, table: str) -> Scan:
-        """Return a table, joined or in pieces, for queries that load parts; InputError if missing, damaged or other."""
+        """Return a table for queries that need not load all of it: the joined file, or else the pieces so far.
+
+        Raises:
+            InputError: it is missing, damaged or has other columns.
+        """
         name = f"{table}.parquet"
         pieces = [] if self.holds(name) else self.names(table)
         paths = tuple(self.checked(piece) for piece in pieces or [name])
@@ -172,10 +181,15 @@ def _expect_columns(path: Path, table: str, found: pl.Schema) -> None:
 class TablePieces(Generic[Row]):
     """A table that grows: rows are written in pieces, ``windows/000000.parquet`` and so on, and joined at the end.
 
-    A piece is complete after a fixed number of rows, or of values in their lists (``values`` a row), so the same rows
-    give the same pieces. Each checkpoint writes the last, incomplete piece again. A resumed run appends all rows from
-    the start and finds the existing pieces equal. ``frame`` converts rows, given the index of the first; without it
-    rows are tuples.
+    A piece is complete after a fixed number of rows, or of values in their lists, so the same rows give the same
+    pieces. Each checkpoint writes the last, incomplete piece again. A resumed run appends all rows from the start and
+    finds the existing pieces equal; once a piece differs, all later ones are removed.
+
+    Args:
+        run: the run directory, perhaps with pieces of the run to resume.
+        table: key in ``vnetsim.storage.tables.TABLES``.
+        frame: converts rows to a table, given the index of the first one; by default the rows are tuples already.
+        values: number of values in the lists of a row.
     """
 
     def __init__(
@@ -220,11 +234,17 @@ class TablePieces(Generic[Row]):
         self._next_piece()
 
     def unsaved(self) -> dict[str, Content]:
-        """Return the file that saves all rows, for ``Folder.put``; empty while existing pieces have more rows."""
+        """Return the incomplete piece as a file, for ``Folder.put``; then all rows are saved.
+
+        Empty if it has no row, or if a resumed run has later pieces already.
+        """
         return {self._name: self._content()} if self._rows and self._number + 1 >= self._there else {}
 
     def joined(self) -> tuple[dict[str, Content], list[str]]:
-        """Return the whole table as a file, and the pieces it replaces, for ``Folder.put``; RunError as ``append``."""
+        """Return the whole table as a file, and the names of the pieces that it replaces, for ``Folder.put``.
+
+        Writes the last piece first, if there are several. Raises like ``append``.
+        """
         name = f"{self._table}.parquet"
         if not self._number:  # the table fits into one piece
             whole = self._content()

@@ -72,10 +72,16 @@ def _hook_with_beside(kind: Any, converter: cattrs.Converter) -> Callable[[Any, 
 
 
 def structure(values: Mapping[str, Any], kind: type[T], where: str, path: tuple[str, ...] = ()) -> T:
-    """Build the settings dataclass ``kind`` from plain ``values``, as in TOML, and check its bounds.
+    """Build the settings dataclass ``kind`` from plain ``values``, and check its bounds.
 
-    InputError for an unknown key, wrong type or value out of range; it names ``where``, a file or option or empty, and
-    ``path``, that of the table.
+    Args:
+        values: keys and values as in TOML.
+        kind: a dataclass whose leaves are numbers, strings, booleans, literals or lists of strings.
+        where: file or option, for errors; may be empty.
+        path: path of the table with these values, for errors.
+
+    Raises:
+        InputError: unknown or missing key, wrong type, value out of range.
     """
     try:
         result = _converter(forbid_extra_keys=True).structure(values, kind)
