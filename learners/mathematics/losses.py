@@ -13,7 +13,10 @@ from torch.nn.functional import log_softmax, logsigmoid
 
 
 def margins(similarity: Tensor, temperature: float) -> Tensor:
-    """Return logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,), of similarities s (B, B) at temperature t > 0."""
+    """Return the margins logsumexp_{j != i}(s_ij / t) - s_ii / t, shape (B,), at temperature t > 0.
+
+    ``similarity`` is s_ij between anchor i and candidate j, shape (B, B); the positives are on the diagonal.
+    """
     scaled = similarity / temperature
     positive = torch.eye(similarity.shape[0], dtype=torch.bool, device=similarity.device)
     return scaled.masked_fill(positive, -torch.inf).logsumexp(dim=1) - scaled.diagonal()
@@ -22,9 +25,10 @@ def margins(similarity: Tensor, temperature: float) -> Tensor:
 def dual_temperature_rows(similarity: Tensor, *, t_alpha: float, t_beta: float) -> Tensor:
     """Return FLSimCo's loss of every anchor, Eq. 6-8, shape (B,); InfoNCE with equal temperatures.
 
-    loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence d loss_i / d
-    s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows. ``similarity`` is q_i .
-    k_j of L2-normalised projections, shape (B, B), B >= 2.
+    loss_i = stopgrad[W_i(t_beta) / W_i(t_alpha)] * (-log p_i(t_alpha)) with W_i(t) = 1 - p_i(t), hence
+    d loss_i / d s_ii = -W_i(t_beta) / t_alpha: t_alpha shapes the loss within a row, t_beta weighs the rows.
+
+    ``similarity`` is q_i . k_j of L2-normalised projections, shape (B, B), B >= 2.
     """
     margin_alpha = margins(similarity, t_alpha)
     with torch.no_grad():
@@ -38,9 +42,15 @@ def dual_temperature_loss(
 ) -> Tensor:
     """Return the dual-temperature loss of two views, averaged over anchors and over (q, k) and (k, q).
 
-    q and k are L2-normalised projections of the first and second views of the same images, shape (B, D), and
-    ``negatives`` those of the unaugmented images, used in place of the other view (Eq. 5 as printed); an anchor's own
-    image is not among them. Gradients flow through all. For the temperatures see ``dual_temperature_rows``.
+    Gradients flow through all arguments; the result has the shape ().
+
+    Args:
+        q: L2-normalised projections of the first views, shape (B, D).
+        k: L2-normalised projections of the second views of the same images, shape (B, D).
+        t_alpha: see ``dual_temperature_rows``.
+        t_beta: see ``dual_temperature_rows``.
+        negatives: projections of the unaugmented images, shape (B, D), used as negatives in place of the other view
+            (Eq. 5 as printed). An anchor's own image is not among its negatives.
     """
     similarity = q @ k.T
     forward, backward = similarity, similarity.T
@@ -54,9 +64,14 @@ def dual_temperature_loss(
 def queue_info_nce(q: Tensor, k: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
     """Return InfoNCE with the negatives of a queue (He et al. 2020, Eq. 1), mean over the images.
 
-    -log [ exp(q_i . k_i / t) / (exp(q_i . k_i / t) + sum_j exp(q_i . u_j / t)) ] = log(1 + exp m_i) with the margin m_i
-    = logsumexp_j(q_i . u_j / t) - q_i . k_i / t, which keeps its digits when the positive dominates. q and k, keys of
-    the second views, have the shape (B, D); the queue's u_j (K, D), K >= 1.
+    -log [ exp(q_i . k_i / t) / (exp(q_i . k_i / t) + sum_j exp(q_i . u_j / t)) ] = log(1 + exp m_i) with the margin
+    m_i = logsumexp_j(q_i . u_j / t) - q_i . k_i / t, which keeps its digits when the positive dominates.
+
+    Args:
+        q: L2-normalised projections of the first views, shape (B, D).
+        k: keys of the second views of the same images, shape (B, D).
+        queue: the negatives u_j, shape (K, D), K >= 1.
+        temperature: t > 0.
     """
     positive = (q * k).sum(dim=1)
     margin = (q @ queue.T / temperature).logsumexp(dim=1) - positive / temperature
@@ -67,8 +82,8 @@ def divergence_rows(z: Tensor, other: Tensor, *, tau: float) -> Tensor:
     """Return KL(softmax(z / tau) || softmax(other / tau)) of every row in nats, shape (B,), of features (B, d), d > 1.
 
     With b = softmax(z_b / tau) and s = softmax(z_s / tau), CDL's two terms are ``divergence_rows(z_b, z_s.detach())``,
-    KL(b || stopgrad s), and ``divergence_rows(z_s, z_b.detach())``. Gradients flow through both arguments; d KL(s || b)
-    / d z_b = (b - s) / tau.
+    KL(b || stopgrad s), and ``divergence_rows(z_s, z_b.detach())``. Gradients flow through both arguments;
+    d KL(s || b) / d z_b = (b - s) / tau.
     """
     log_p, log_q = log_softmax(z / tau, dim=1), log_softmax(other / tau, dim=1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=1)
@@ -78,8 +93,13 @@ def distillation_loss(student: Tensor, teachers: Tensor, weights: Tensor, *, tem
     """Return T^2 sum_j w_j KL(Q_Tj^T || Q_S^T), mean over the images, with Q^T = softmax(logits / T).
 
     FedEFM (Eq. 2) writes the cross-entropy CE(Q_Tj^T, Q_S^T). The two differ by the teacher's entropy, which does not
-    depend on the student: the gradient on its logits is T sum_j w_j (Q_S^T - Q_Tj^T) for both. Logits of the student
-    have the shape (N, classes), those of J teachers (J, N, classes), without gradients; w_j >= 0, shape (J,).
+    depend on the student: the gradient on its logits is T sum_j w_j (Q_S^T - Q_Tj^T) for both.
+
+    Args:
+        student: logits, shape (N, classes).
+        teachers: logits of J teachers, shape (J, N, classes), without gradients.
+        weights: w_j >= 0, shape (J,).
+        temperature: T > 0.
     """
     divergences = torch.stack([divergence_rows(teacher, student, tau=temperature).mean() for teacher in teachers])
     return temperature**2 * (weights * divergences).sum()

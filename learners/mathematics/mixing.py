@@ -57,9 +57,10 @@ def mix(states: Sequence[Mapping[str, Tensor]], weights: Matrix) -> list[dict[st
 
 
 def similarity(a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Collection[str]) -> float:
-    """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0. Waits once.
+    """Return U = max(0, cos(a, b)) of two models over the tensors ``names``; 0 if one of them is 0.
 
-    MIDDLE mixes models on board by it: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP, 10.1145/3605573.3605643.
+    It waits for the device once. MIDDLE mixes models on board by it: Zhang, Zheng, Wu, Li, Shao, Chen (2023), ICPP,
+    10.1145/3605573.3605643.
     """
     pairs = [(a[name].to(torch.float64), b[name].to(torch.float64)) for name in names]
     sums = read([(one * other).sum() for x, y in pairs for one, other in ((x, y), (x, x), (y, y))])
@@ -73,8 +74,12 @@ def mix_on_board(
     """Return (w + u w_n) / (1 + u) with u = U(w_n, w): the vehicle's model w_n mixed with that of the RSU it enters.
 
     Identical models come back bit for bit; if the cosine is not above 0, the result is w. BatchNorm's statistics are
-    mixed likewise, counters rounded. ``own``, w_n, has at least the names of ``other``, w; u is over their
-    ``parameters``.
+    mixed likewise, counters rounded. The result has the names of ``other``.
+
+    Args:
+        own: w_n, the vehicle's model, with at least the names of ``other``.
+        other: w, the model of the RSU.
+        parameters: names of the tensors over which u is taken; names that ``other`` lacks are ignored.
     """
     shared = [name for name in parameters if name in other]
     mine = {name: own[name] for name in other}

@@ -90,7 +90,8 @@ class AveragingSettings:
 def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
     """Return the weights that the rule begins with; see ``weigh_by_distance`` for those that are recorded.
 
-    With ``mean`` they are unchanged; the robust rules and ``dp`` count all positive weights equally.
+    With ``mean`` they are unchanged; the robust rules and ``dp`` count all positive weights equally. If all are 0, they
+    stay 0.
     """
     if settings.aggregation == "mean" and settings.dp.clip == 0:
         return weights
@@ -100,15 +101,15 @@ def used_weights(weights: Weights, settings: AveragingSettings) -> Weights:
 
 
 def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, settings: AveragingSettings) -> Weights:
-    """Return the weights of the uploads by their distances; unchanged for rules without.
+    """Return the weights of the uploads by their distances; unchanged for rules that do not use distances.
 
-    Distances are Euclidean, over all floating-point tensors. Their order changes no more than rounding. ``weights`` are
-    of ``used_weights``; uploads of weight 0 keep it.
+    Distances are Euclidean, over all floating-point tensors. The order of the uploads changes no more than rounding.
+    ``weights`` are those of ``used_weights``; uploads of weight 0 keep it.
 
     ``krum`` (Blanchard et al. 2017) scores each of n uploads by the sum of squared distances to its n - f - 2 nearest,
     f = ``trim`` n rounded up, and takes the lowest score; ``multi-krum`` takes the n - f lowest. Equal scores count
-    alike, so of three uploads it is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2, and less
-    than three uploads count equally.
+    alike, so of three uploads it is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2, and
+    fewer than three uploads count equally.
 
     ``geometric-median`` (RFA, Pillutla et al. 2022) has weights proportional to 1 / max(1e-6, distance to the median),
     by Weiszfeld's iteration from the coordinate-wise median, all uploads counting alike.
@@ -170,13 +171,16 @@ def combine(
 ) -> dict[str, Tensor]:
     """Return one model of the uploads' states; identical states come back bit for bit with every rule.
 
-    ``weights`` are those of ``weigh_by_distance``; for ``median`` and ``trimmed-mean`` only whether they are positive
-    counts, all other rules are the weighted mean. These two are coordinate-wise (Yin et al. 2018, Definitions 1 and 2;
-    for an even number the mean of the two middle values): less than half of the uploads, or than the trimmed share, can
-    move no coordinate beyond the range of the others, and the order does not change a bit.
+    ``median`` (for an even number the mean of the two middle values) and ``trimmed-mean`` are taken for each coordinate
+    (Yin et al. 2018, Definitions 1 and 2) over the uploads of positive weight. With them less than half of the uploads,
+    or than the trimmed share, can move no coordinate beyond the range of the others, and the order of the uploads does
+    not change a bit. All other rules are the mean weighted by ``weights``, which are those of ``weigh_by_distance``.
 
     All tensors are treated alike, BatchNorm statistics included; a running variance stays at least 0. Integer tensors
-    get the rounded result. ValueError if no weight is positive, or as ``weighted_mean``.
+    get the rounded result.
+
+    Raises:
+        ValueError: no weight is positive; or as ``weighted_mean``.
     """
     if settings.aggregation == "mean":
         return weighted_mean(states, weights)

@@ -46,9 +46,16 @@ STEP = 0.99  # share of the way to the boundary, tending to 1 with the gap
 def solve(cost: Tensor, a: Tensor, b: Tensor, solver: Solver = "auto") -> tuple[Tensor, Tensor]:
     """Return the values of transport problems, shape (...), and their plans, shape (..., n, m), in float64.
 
-    Costs c >= 0 are of the order of 1, shape (..., n, m), meant for n, m <= 64; row sums a >= 0, shape (..., n), and
-    column sums b >= 0, shape (..., m), have total 1. Nothing has a gradient. The value of a problem with an entry that
-    is not finite is NaN. RunError if a problem was not solved to the tolerance.
+    Neither has a gradient. The value of a problem with an entry that is not finite is NaN.
+
+    Args:
+        cost: c >= 0 of the order of 1, shape (..., n, m); meant for n, m <= 64.
+        a: row sums >= 0 of total 1, shape (..., n).
+        b: column sums >= 0 of total 1, shape (..., m).
+        solver: see ``resolve_solver``.
+
+    Raises:
+        RunError: a problem was not solved to the tolerance.
     """
     cost, a, b = cost.double(), a.double(), b.double()
     problems = cost.flatten(0, -3), a.flatten(0, -2), b.flatten(0, -2)
@@ -77,8 +84,9 @@ def emd_problem(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def dense_similarity(u: Tensor, v: Tensor, solver: Solver = "auto") -> Tensor:
     """Return the earth mover's similarity of two networks' dense features (FedEFM, Eq. 3), mean over the images.
 
-    ``u`` are one network's, shape (N, C, H, W), ``v`` those of J networks for the same images, shape (J, N, C, H, W).
-    The result is in [-1, 1], float64, shape (J,): 1 for equal features of every image, NaN if a feature is not finite.
+    ``u`` are the features of one network, shape (N, C, H, W), ``v`` those of J networks for the same images, shape (J,
+    N, C, H, W). The result is in [-1, 1], float64, shape (J,): 1 for equal features of every image, NaN if a feature is
+    not finite. RunError as ``solve``.
     """
     cost, a, b = dense_problem(u, v)
     return 1 - solve(cost, a, b, solver)[0].mean(dim=1)
@@ -89,6 +97,7 @@ def dense_similarities(problems: Sequence[Problem], solver: Solver = "auto") -> 
     """Return the ``dense_similarity`` of each of one or more ``dense_problem`` results, solved as one batch.
 
     The numbers and whether all problems were solved are read together: one wait for the device after the solver's own.
+    RunError as ``solve``.
     """
     cost, a, b = (torch.cat([part.flatten(0, 1) for part in parts]) for parts in zip(*problems, strict=True))
     shapes = [(len(one), one.shape[1]) for one, _, _ in problems]
@@ -116,8 +125,9 @@ def _positions(dense: Tensor) -> Tensor:
 def marginals(u: Tensor, v: Tensor) -> Tensor:
     """Return DeepEMD's weights of the positions of ``u``: relu(u_p . mean_q v_q) + 1e-3, scaled to total 1.
 
-    If no position is similar to the other set's mean, all weights are equal (Zhang et al., CVPR 2020). Shapes are (...,
-    n, C) and (..., m, C).
+    If no position is similar to the other set's mean, all weights are equal (Zhang et al., CVPR 2020).
+
+    ``u`` has the shape (..., n, C), ``v``, the other set, (..., m, C), and the result (..., n).
     """
     weight = (u @ v.mean(dim=-2)[..., None])[..., 0].relu() + FLOOR
     return weight / weight.sum(dim=-1, keepdim=True)

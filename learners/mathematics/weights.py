@@ -49,7 +49,10 @@ def blur_weights(levels_px: Sequence[float]) -> Weights:
 
 
 def discard_weights(speeds_mps: Sequence[float], *, limit_mps: float) -> Weights:
-    """Return equal weights at or below ``limit_mps`` and 0 above (FLSimCo's baseline); all 0 to keep the model."""
+    """Return equal weights for vehicles up to ``limit_mps`` and 0 for faster ones (FLSimCo's baseline).
+
+    If all are faster, all weights are 0, by which the model stays as it is.
+    """
     kept = np.asarray(speeds_mps, dtype=np.float64) <= limit_mps
     weights: Weights = kept / kept.sum() if kept.any() else np.zeros(len(kept))
     return weights
@@ -91,7 +94,10 @@ class RunningMean:
         self._total = 0.0
 
     def add(self, state: Mapping[str, Tensor], weight: float) -> None:
-        """Add the next state; one of weight 0 is not read. ValueError for other tensors, or a bad weight."""
+        """Add the next state; a state of weight 0 is not read.
+
+        ValueError if its tensors differ from the first state's, or its weight is negative or not finite.
+        """
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"weights must be finite and at least 0, got {weight}")
         if weight == 0:
