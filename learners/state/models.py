@@ -50,11 +50,11 @@ class Models:
         return self._kept[key.aggregator][key.version]
 
     def versions(self, aggregator: str = AGGREGATOR) -> list[int]:
-        """Return the available versions, in ascending order."""
+        """Return the versions of an aggregator's model that are still kept, in ascending order."""
         return sorted(self._kept[aggregator])
 
     def newest(self, aggregator: str = AGGREGATOR) -> State:
-        """Return the model of the present round; not to be changed in place."""
+        """Return an aggregator's newest model; not to be changed in place."""
         return self[ModelKey(aggregator, self.versions(aggregator)[-1])]
 
     def add(self, state: State, aggregator: str = AGGREGATOR) -> None:

@@ -17,11 +17,17 @@ from vnetsim.random_streams import Streams
 class PrivateMean:
     """The Gaussian mechanism on clipped changes: DP-FedAvg (McMahan et al. 2018) with a fixed denominator.
 
-    In the equation D_n is the change of upload n from the model that its vehicle downloaded, S and z are ``settings``,
-    and m = ``uploads`` does not depend on who came. x <- x + (1 / m) (sum_n D_n min(1, S / norm(D_n)) + N(0, (z S)^2)).
+    With D_n the change of upload n from the model that its vehicle downloaded::
+
+        x <- x + (1 / m) (sum_n D_n min(1, S / norm(D_n)) + N(0, (z S)^2))
 
     An upload changes the sum by at most S. BatchNorm statistics are clipped and noised like parameters; variances stay
-    at least 0; counters are averaged. The noise of a model depends on its aggregator and version only.
+    at least 0; counters are averaged.
+
+    Args:
+        settings: S and z.
+        uploads: m, which does not depend on how many came.
+        streams: of the learner. The noise of a model depends on its aggregator and version only.
     """
 
     settings: PrivacySettings
@@ -37,7 +43,7 @@ class PrivateMean:
     ) -> dict[str, Tensor]:
         """Return the next version of ``present``, the model ``newest``, without tensors that no upload has.
 
-        ``bases`` are the models that the uploads started from.
+        ``states`` are the uploads, one or more, and ``bases`` the models that they started from, in the same order.
         """
         largest = AveragingSettings(clip_norm=self.settings.clip)
         clipped = [clip(state, base, largest) for state, base in zip(states, bases, strict=True)]

@@ -35,10 +35,13 @@ def equally(participants: Sequence[Participant]) -> Weights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Folded:
-    """The result of aggregating a round's updates: their ``weights``, in order, and ``state``, the next model.
+    """The result of aggregating a round's updates.
 
-    ``exchanges`` has the value of each completed exchange, by the vehicle ids of sender and receiver; ``metrics`` are
-    the round's, by name.
+    Args:
+        weights: weight of each update in the model, in the order of the updates.
+        state: the next version of the model.
+        exchanges: value of each completed exchange, by the vehicle ids of sender and receiver.
+        metrics: metrics of the round by name.
     """
 
     weights: Weights
@@ -70,7 +73,8 @@ class Server:
         needs_uploads: whether each upload is needed by itself, and none may be averaged on arrival.
 
     Raises:
-        InputError: the rule does not fit the mean of the settings, or the policy asks for an unknown figure.
+        InputError: the rule reads single uploads, and the settings want a robust or private mean of them; or the policy
+            asks for an unknown figure.
     """
 
     def __init__(
@@ -152,10 +156,11 @@ class Server:
         return math.sqrt(squared_norm(change.values())) / self._travel(participant)
 
     def divided(self, participants: Sequence[Participant]) -> tuple[Weights, float]:
-        """Return weights divided by each participant's ``chance``, scaled to the sum 1, and how far to go to the mean.
+        """Return weights divided by each participant's ``chance`` and scaled to the sum 1, and the length of the step.
 
-        This is their sum before scaling times ``step``. If all chances are 1, the weights are not changed and the sum
-        is 1; weights that are all 0 stay 0. RunError if a chance is not 1, and the uploads are not averaged by weight.
+        The length is how far the model goes towards the mean, 1 for all the way: the sum of the divided weights before
+        scaling, times ``step``. If all chances are 1, the weights are not changed and that sum is 1; weights that are
+        all 0 stay 0. RunError if a chance is not 1, and the uploads are not averaged by weight.
         """
         weights, chances = self.weigh(participants), np.array([one.chance for one in participants])
         if (chances == 1).all():
@@ -174,11 +179,16 @@ class Server:
         return []
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:
-        """Return the next state of an aggregator's newest model, which is not changed; the caller stores it.
+        """Return the version that follows an aggregator's newest model, which is not changed; the caller stores it.
 
         Tensors of an update that the model lacks are not averaged. Tensors that no upload has, and the whole model if
-        no upload has a positive weight, stay. The rule's memory is stored here. ValueError if only some of the updates
-        averaged on arrival are given, or ``beside`` returned a tensor that does not fit; RunError if the rule failed.
+        no upload has a positive weight, stay. The rule's memory, and whether the model changed, are stored here, so a
+        round is folded once.
+
+        Raises:
+            ValueError: some updates were averaged on arrival, and these are not all of them; or ``beside`` returned a
+                tensor that does not fit.
+            RunError: the aggregation rule failed, or returned no valid model; or as ``divided``.
         """
         version, present = self.models.versions(into)[-1], self.models.newest(into)
         weights, total = self.divided([update.participant for update in updates])
@@ -194,7 +204,7 @@ class Server:
         return Folded(weights=weights, state=state)
 
     def _next_beside(self, state: State, updates: Sequence[Update], version: int) -> State:
-        """Return what ``beside`` returns, and refuse what does not fit the state."""
+        """Return what ``beside`` returns; ValueError for a tensor that the state lacks or has in another shape."""
         assert self._beside is not None
         made = self._beside(state, updates, version)
         for name, tensor in made.items():
@@ -278,7 +288,7 @@ class Server:
         return used, made.state
 
     def _scale_step(self, mean: State, total: float, present: State) -> dict[str, Tensor]:
-        """Return the present parameters moved ``total`` times the way to ``mean``; other tensors are ``mean``'s."""
+        """Return the present parameters moved by ``total`` of the way to ``mean``; other tensors are ``mean``'s."""
         if total == 1:
             return dict(mean)
         moved = {
@@ -288,7 +298,7 @@ class Server:
         return {**mean, **moved}
 
     def _with_change(self, state: State, base: State, present: State) -> State:
-        """Return the present model plus the change of ``state``'s parameters from ``base``; other tensors stay."""
+        """Return, for ``state``'s names, ``present`` plus the change of the parameters from ``base`` to ``state``."""
         return {
             name: (present[name].double() + (tensor.double() - base[name].double())).to(tensor.dtype)
             if name in self._parameters
@@ -297,7 +307,7 @@ class Server:
         }
 
     def _upload(self, who: Participant, state: State, base: State, weight: float, into: str) -> Upload:
-        """Return what the rule reads of an upload; staleness counts the changes of ``into``'s model since download."""
+        """Return an upload for the rule, with its staleness in changes of ``into``'s model; ValueError if unknown."""
         changes = self._changes[into]
         since = who.base.version if who.base.aggregator == into else who.handover.counted_from
         if since is None:

@@ -29,9 +29,11 @@ SILO = "silo."
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiloState:
-    """One silo's tensors, on the CPU, never changed in place: ``own``, which never leave it, and ``shared``.
+    """One silo's tensors, on the CPU, never changed in place.
 
-    The latter is its model, which is mixed with other silos' models; empty if the model is the RSU's.
+    Args:
+        shared: its model, which is mixed with other silos' models; empty if the model is the RSU's.
+        own: tensors that never leave the silo.
     """
 
     shared: State = field(default_factory=dict)
@@ -84,8 +86,9 @@ class OwnModels:
 
     ``mixing`` is ``before``: a vehicle mixes its peers' models with its silo's before it trains; ``after``: at the end
     of a round all its vehicles mix, with Metropolis-Hastings weights on the graph of completed exchanges; ``ring``: at
-    the end of a round each mixes half of its own model with half of what it received. The metric ``consensus_distance``
-    is the distance of the tensors ``consensus_of``, if there are any, from their mean.
+    the end of a round each vehicle mixes half of its own model with half of what it received. The tensors
+    ``consensus_of`` are those whose distance from their mean is the metric ``consensus_distance``; without any there is
+    no such metric.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class OwnModels:
         return weighted_mean([own, *(self.carried(peer) for peer in peers)], weights)
 
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
-        """Store the updates as their silos' models and mix them, all from one snapshot; a silo's last update counts.
+        """Mix the updates, all from one snapshot, and store them as their silos' models; a silo's last update counts.
 
         Returns the mean of the silos' models, theta^0 if none took part yet. A peer whose update is missing is left out
         of the graph, and the weights sum to 1.
@@ -150,7 +153,7 @@ class OwnModels:
         return [self._measured[silo][1] for silo in trained]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the aggregator's model, their mean; ``SiloStates`` saves the silos' own."""
+        """Return the aggregator's model, which is the mean of the silos'; ``SiloStates`` saves those."""
         return self.models.state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
