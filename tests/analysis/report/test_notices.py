@@ -182,7 +182,9 @@ def test_images_that_vehicles_took_blur_by_their_own_speed_not_by_that_at_entry(
     assert not any("sharp" in line or "too slow" in line for line in notices(replace(run, samples=taken)))
     slow = replace(one, places={"speed_mps": np.append(np.full(29, 1.0), 20.0)})
     [line] = [line for line in notices(replace(run, samples=slow)) if "too slow" in line]
-    assert line.startswith("97\N{NARROW NO-BREAK SPACE}% of the training images are of vehicles too slow to blur an image of 32 px")
+    assert line.startswith(
+        "97\N{NARROW NO-BREAK SPACE}% of the training images are of vehicles too slow to blur an image of 32 px"
+    )
 
 
 def test_no_exchange_completed(tmp_path, make_run):
