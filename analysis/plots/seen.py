@@ -205,7 +205,9 @@ def framed_paths(run: RunData) -> list[FramedPath]:
     if run.samples is None or len(run.samples.paths.get("vehicles", ())) < 3:
         return []
     of, begin_s, names = run.samples.paths, run.manifest.traffic.begin_s, _class_names(run)
+    counts = np.bincount(of["path"], minlength=len(of["vehicles"]))
     slowest_first, result = np.argsort(of["mean_mps"], kind="stable"), list[FramedPath]()
+    slowest_first = slowest_first[counts[slowest_first] >= min(_SHOWN, np.sort(counts)[-3])]
     for title, share in (("slow", 0.1), ("median", 0.5), ("fast", 0.9)):
         path = slowest_first[round(share * (len(slowest_first) - 1))]
         rows = np.flatnonzero(of["path"] == path)

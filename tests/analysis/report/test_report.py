@@ -15,6 +15,7 @@ from small_runs import write_table
 
 from analysis.formatting import number, si
 from analysis.loading import curves, load, moved_bytes
+from analysis.plots.seen import framed_paths
 from analysis.report.headline import _backhaul, finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
@@ -340,6 +341,18 @@ def test_frames_along_paths_say_when_how_fast_and_what(task, target, seeing_run)
     assert figure.count("<img") == 18, "at most eight of a path"
     assert "&lt;b&gt;5&lt;/b&gt;: 18.0 km/h on average, first frame at 30.0 s" in figure
     assert f"+2.5 s<br>72 km/h<br>{target.format(7)}</li>" in figure
+
+
+def test_a_path_with_hardly_a_frame_is_not_shown(seeing_run):
+    run = load(seeing_run("classification")[0])
+    of = run.samples.paths
+    more = {
+        name: np.append(of[name], of[name][-1:], axis=0) for name in of if name not in ("vehicles", "mean_mps", "path")
+    }
+    more |= {"vehicles": np.append(of["vehicles"], "late"), "mean_mps": np.append(of["mean_mps"], 11.0)}
+    samples = dataclasses.replace(run.samples, paths=more | {"path": np.append(of["path"], 3)})
+    shown = framed_paths(dataclasses.replace(run, samples=samples))
+    assert [len(path.frames) for path in shown] == [8, 8, 2]
 
 
 @pytest.mark.parametrize("task", ["classification", "steering"])
