@@ -68,7 +68,7 @@ class Classifier(_Features):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor, *, with_dense: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Return logits, shape (N, classes); ``with_dense`` also the dense features before them, (N, C, H', W')."""
+        """Return logits, shape (N, classes); ``with_dense`` the pair of dense features, (N, C, H', W'), and logits."""
         dense = self.dense(images)
         logits: Tensor = self.head(self.pooled(dense))
         return (dense, logits) if with_dense else logits
@@ -87,7 +87,7 @@ class ResidualBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output, shape (N, outputs, H / 2, W / 2)."""
+        """Return the block's output, shape (N, outputs, ceil(H / 2), ceil(W / 2))."""
         y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         result: Tensor = self.relu(y + self.shortcut(x))
         return result
@@ -163,7 +163,8 @@ class ResNet8(Convolutional):
 
     A 5x5 convolution and a 3x3 max-pool, both of stride 2, three pre-activation stages of stride 2, and a linear layer
     on all positions of the last one: 314,657 parameters for grey images of 200 x 200. Training applies dropout to the
-    features, so that CDL compares them without. InputError if the images are smaller than 5 x 5 pixels.
+    features, outside this class, so that CDL compares features without dropout. InputError if the images are smaller
+    than 5 x 5 pixels.
     """
 
     def __init__(self, image_shape: tuple[int, int, int]) -> None:
@@ -224,7 +225,7 @@ def create_encoder(name: str, *, seed: int, settings: Any = None) -> Encoder:
 
     See ``build_seeded`` for their distribution; an encoder of a file draws its weights itself (``seed_and_build``).
     ``settings`` is an instance of the encoder's class; None for the defaults. InputError if there is no such encoder;
-    RunError if a plug-in's fails, or returns something else.
+    RunError if a plug-in's encoder fails, or returns something else than a trunk and its width.
     """
     return _build_from_plugin(name, settings, seed, Encoder)
 
@@ -280,7 +281,10 @@ def build_seeded(build: Callable[[], Network], *, seed: int) -> Network:
 
 
 def seed_and_build(build: Callable[[], Network], *, seed: int) -> Network:
-    """Return ``build``'s network, on the CPU, with weights that its modules draw from seeded global generators."""
+    """Return ``build``'s network, on the CPU, with the weights that its modules draw for themselves.
+
+    They draw from the global generators, which are seeded for it and restored afterwards.
+    """
     with seeded_globally(seed):
         return build()
 
@@ -308,12 +312,15 @@ def architecture(record: ModelRecord, encoder: EncoderTrunk | None = None) -> nn
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """Return images in the memory layout of the networks, copied only if theirs differs."""
+    """Return images (N, C, H, W) in the memory layout of the networks, copied only if they have another."""
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def forward_flop(encoder: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return the operations of one image's forward pass: two per multiply-add of convolutions and linear layers."""
+    """Return the operations of one image's forward pass, two per multiply-add of convolutions and linear layers.
+
+    Normalisation and activations are not counted. ``image_shape`` is (C, H, W).
+    """
     # each output value is a dot product with weight[0]: (inputs / groups) x kernel, or inputs
     seen = layer_shapes(encoder, image_shape)
     return sum(2 * outputs.numel() * layer.weight[0].numel() for layer, _, outputs in seen)

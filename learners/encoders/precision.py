@@ -11,7 +11,10 @@ Layer = nn.Conv2d | nn.Linear
 
 
 def layer_shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> list[tuple[Layer, torch.Size, torch.Size]]:
-    """Return each convolution and linear layer of a pass over an image (C, H, W), with input and output shapes."""
+    """Return each convolution and linear layer with input and output shapes, in the order of a forward pass.
+
+    The pass is over one image of ``image_shape``, (C, H, W); the network's mode, training or evaluation, is restored.
+    """
     seen: list[tuple[Layer, torch.Size, torch.Size]] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -62,7 +65,10 @@ class Convolutional(nn.Module):
 
 
 def set_precision(network: nn.Module, name: str, image_shape: tuple[int, int, int]) -> None:
-    """Set the training precision of convolutional parts; InputError for images so small that gradients are wrong."""
+    """Set the training precision of a network's convolutional parts, in place; ``name`` is a key of PRECISIONS.
+
+    InputError if the images, of shape (C, H, W), are so small that gradients would be wrong.
+    """
     if name != "float32" and _strides_over_one_pixel(network, image_shape):
         raise InputError(
             f"learning.precision = {name}: images of {image_shape[2]} x {image_shape[1]} pixels are too small for it "
