@@ -39,9 +39,9 @@ def require_compiler(device: torch.device) -> None:
 
 
 def compile_call(call: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Return a function with the results of ``call``, rounded otherwise, compiled for each shape of its tensors.
+    """Return a function with the results of ``call`` up to rounding, compiled for each shape of its tensors.
 
-    It raises RunError if torch cannot compile ``call``.
+    It raises RunError if torch cannot compile ``call``. The process's limit of compilations rises to MOST_COMPILED.
     """
     from torch import _dynamo as dynamo  # noqa: PLC0415 - takes seconds to import
 

@@ -32,7 +32,7 @@ class Optimizer(Protocol):
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state to continue from later; empty if there is none."""
+        """Return the state to continue from later, its tensors not copied; empty if there is none."""
         ...
 
     def restart(self, state: Mapping[str, Tensor]) -> None:

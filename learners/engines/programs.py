@@ -211,7 +211,10 @@ def run_if_memory_suffices(
 
 
 def train_alone(job: TrainingJob, network: nn.Module) -> Trained:
-    """Return ``train_one`` with the global generators seeded for it; no other thread may draw from them meanwhile."""
+    """Return the result of ``train_one``, for which the global generators are seeded, and then restored.
+
+    No other thread may draw from them meanwhile.
+    """
     with seeded(job.training.seed ^ OF_NETWORKS, device_of(network)):
         return train_one(job, network)
 

@@ -130,7 +130,7 @@ class Recording:
             return self._train(job, draws, job.training.steps if steps is None else steps, mixes=steps is None)
 
     def _train(self, job: TrainingJob, draws: Draws, steps: int, *, mixes: bool) -> Trained:
-        """Return the result of the first ``steps`` steps."""
+        """Return the result of the first steps, if ``mixes`` with models mixed in; the caller has entered the lane."""
         due = [(round(share * steps), other) for share, other in job.mixed] if mixes else []
         rows = draws.rows.to(self._device, non_blocking=True)
         figures = torch.empty((steps, *self._figure_row.shape), dtype=torch.uint8, device=self._device)
@@ -175,7 +175,7 @@ class Recording:
         return [dict(self._network.state_dict()), self._optimizer.state()]
 
     def _save(self) -> None:
-        """Copy network and optimizer state into the rows that ``_train`` returns."""
+        """Copy network and optimizer state into the rows that ``_train`` copies out."""
         for row, tensors in self._saved:
             if tensors:
                 torch._foreach_copy_(list(unpack(row, tensors).values()), list(tensors.values()))
@@ -250,7 +250,7 @@ class RecordedEngine:
         return [results[i] for i in range(len(jobs))]
 
     def _train_alone(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        """Train plainly; if memory does not suffice, once more without the recordings of other engines."""
+        """Return results of plain training, in order; if memory is short, drop others' recordings and train again."""
         try:
             return self._alone.train(jobs)
         except RunError:
@@ -259,7 +259,7 @@ class RecordedEngine:
         return self._alone.train(jobs)
 
     def _record(self, key: tuple[object, ...], job: TrainingJob, draws: Draws) -> None:
-        """Find or make a recording of a job's step; if that fails, refuse its program, or after too many all others."""
+        """Find or make ``key``'s recording; if that fails, refuse the program, and after too many all new shapes."""
         if job.program in self._refused or None in self._refused:
             return
         if len(self._replicas) == MOST_RECORDINGS:
@@ -300,7 +300,7 @@ class RecordedEngine:
         return Replicas(value=value, constants=program.constants, recordings=[made]) if agrees else None
 
     def _add_lanes(self, replicas: Replicas, job: TrainingJob, draws: Draws, *, wanted: int) -> None:
-        """Record a job's step in more lanes, up to ``wanted``, while that makes training faster and memory suffices."""
+        """Record a job's step in up to ``wanted`` lanes; set ``enough`` once more are no faster, or memory is short."""
         recordings, most = replicas.recordings, min(wanted, self._lanes_given or MOST_LANES)
         before_s = math.nan
         while not replicas.enough and len(recordings) < most:
@@ -321,7 +321,7 @@ class RecordedEngine:
             recordings[:], before_s = both, taken_s
 
     def _compare(self, key: object, job: TrainingJob, draws: Draws) -> None:
-        """Compare a recording with a job's first step; if they differ, drop it and refuse the program."""
+        """Compare a recording with a job's first step; if they differ, drop all of ``key`` and refuse the program."""
         recordings = self._replicas[key].recordings
         try:
             agrees = self._agrees(recordings[self._calls % len(recordings)], job, draws, steps=1)
@@ -360,7 +360,7 @@ class RecordedEngine:
         self._refused.setdefault(what, why)
 
     def _lane(self, i: int) -> Lane:
-        """Return a lane, made if it does not exist yet."""
+        """Return the store's lane ``i``, made if it does not exist yet; the caller holds the store's lock."""
         return self._store.lane(i, self._make_lane)
 
 

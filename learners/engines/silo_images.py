@@ -23,8 +23,8 @@ class SiloImages:
         images: the pool, uint8 of shape (N, C, H, W).
         indices: the pool's rows of each silo, disjoint, at least 2 per silo.
         device: device of the pool.
-        kernels_px: the length of each image's own blur, on the CPU, shape (N,); None if the vehicle that trains gives
-            it.
+        kernels_px: the length of each image's own blur, on the CPU, shape (N,); None if the speed of the vehicle that
+            trains decides it.
         times_s: when each image was taken (s), on the CPU, shape (N,); None if it was there from the beginning.
 
     Attributes:

@@ -45,8 +45,9 @@ class RecordingStore:
     """Lanes of a device and the recordings in them, used by one engine at a time.
 
     Attributes:
-        lock: held by the engine that trains.
-        lanes: those made so far; see ``lane``.
+        lock: held by the engine that trains; whoever calls ``lane``, ``find``, ``keep``, ``drop`` or ``forget_others``
+            holds it.
+        lanes: the lanes made so far; see ``lane``.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class RecordingStore:
         self._free_bytes = 0
 
     def lane(self, i: int, make_lane: Callable[[], Lane]) -> Lane:
-        """Return a lane, made if it does not exist yet."""
+        """Return lane ``i``; it and those before it are made if they do not exist yet."""
         while len(self.lanes) <= i:
             lane = make_lane()
             self._free_bytes = self._free_bytes or lane.free_bytes()
@@ -65,7 +66,7 @@ class RecordingStore:
         return self.lanes[i]
 
     def find(self, value: object, constants: Sequence[Tensor]) -> Replicas | None:
-        """Return the newest recordings of an equal step with equal constants; None if there are none."""
+        """Return the newest recordings of an equal step with equal constants; None without, or if ``value`` is None."""
         for one in self._kept if value is not None else ():
             if one.value == value and len(one.constants) == len(constants):
                 pairs = zip(one.constants, constants, strict=True)
@@ -74,7 +75,7 @@ class RecordingStore:
         return None
 
     def keep(self, replicas: Replicas) -> None:
-        """Keep recordings that others may use, and drop the one unused for longest if there are too many."""
+        """Keep recordings unless ``value`` is None; if there are too many, drop those unused for longest."""
         self.drop(replicas)
         if replicas.value is not None:
             self._kept = [replicas, *self._kept][:MOST_RECORDINGS]
@@ -97,7 +98,7 @@ _STORES: dict[torch.device, RecordingStore] = {}
 
 
 def store_of(device: torch.device) -> RecordingStore:
-    """Return the store that runs of this process share on a device; a new one if the last lacks lanes or memory."""
+    """Return the store that runs of this process share on a device; a new one if the last has no room."""
     if device not in _STORES or not _STORES[device].has_room():
         _STORES[device] = RecordingStore()
     return _STORES[device]
