@@ -105,7 +105,10 @@ class ClassificationTask(Task):
         self._local_test, self._local_test_labels = self._test[local], self._test_labels[local]
 
     def prepare(self, images: Tensor, drawn: Tensors) -> Tensors:
-        """Return ``images``, normalised, shape (B, C, H, W), and their ``labels``, shape (B,), mirrored if flipped."""
+        """Return ``images``, normalised, shape (B, C, H, W), and their ``labels``, shape (B,).
+
+        Where the draw ``flipped`` is true, the label is C - 1 - c for the class c of C classes.
+        """
         there = to_device({name: drawn[name] for name in ("rows", "flipped") if name in drawn}, self.device)
         labels = self._labels[there["rows"]]
         if "flipped" in there:
@@ -128,9 +131,10 @@ class ClassificationTask(Task):
         return {"accuracy": float(self._correct(state, self._test, self._test_labels).double().mean())}
 
     def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
-        """Return each model's accuracy on local test images with labels that its silo has, and on the others.
+        """Return ``seen_accuracy`` and ``unseen_accuracy`` of each model, in order.
 
-        An accuracy without images is left out. Waits for the device once.
+        They are accuracies on local test images whose label its silo has, and lacks; one without images is left out.
+        Waits for the device once.
         """
         shares = []
         for state, silo in uploads:
@@ -153,7 +157,7 @@ class ClassificationTask(Task):
         return {name: sum(values) / len(values) for name, values in measured.items() if values}
 
     def series(self) -> Sequence[Series]:
-        """Return all metrics of a learner that averages; those of unseen labels only if silos lack some."""
+        """Return all metrics of a learner that averages; ``unseen_accuracy`` only if a silo lacks a label."""
         unseen = (UNSEEN_ACCURACY,) if (self._counts == 0).any() else ()
         return (LOSS, ACCURACY, SEEN_ACCURACY, *unseen, LEARNING_RATE)
 

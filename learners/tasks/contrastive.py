@@ -76,7 +76,7 @@ class TaskSettings(EncoderSettings):
             is usual. 1 in 250 of them vote, which is the usual 200 of CIFAR-10's 50,000. The time of an evaluation is
             proportional to the bank: with the small encoder and all 50,000 images of CIFAR-10 about 8 s of a CPU core,
             and 12 s more when the linear probe is fitted.
-        linear_probe: when the linear probe is fitted.
+        linear_probe: when the linear probe is fitted: ``final`` at the end of the run, ``every`` at each evaluation.
     """
 
     batch: int = 64
@@ -154,7 +154,7 @@ class ContrastiveTask(Task):
         return 3 if self._plain else 2
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:
-        """Return uniform numbers for both views, shape (``NUMBERS_ONE`` + ``NUMBERS_TWO``) * ``count``."""
+        """Return ``numbers``, uniform in [0, 1), in one row: ``NUMBERS_ONE`` + ``NUMBERS_TWO`` of each image."""
         return {"numbers": torch.rand((NUMBERS_ONE + NUMBERS_TWO) * count, generator=generator)}
 
     def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
@@ -180,7 +180,7 @@ class ContrastiveTask(Task):
         return {**views, "plain": self.normalised(images)} if self._plain else views
 
     def sent(self, state: State) -> dict[str, Tensor]:
-        """Return the part of a model's state that is sent by radio; with ``local`` without BatchNorm statistics."""
+        """Return what is sent of a model's state; if ``batchnorm`` is ``local``, all but BatchNorm's statistics."""
         if self.settings.batchnorm == "average":
             return dict(state)
         statistics = ("running_mean", "running_var", "num_batches_tracked")

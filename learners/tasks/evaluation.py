@@ -74,7 +74,8 @@ def forward_all(
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
     """Set BatchNorm statistics to the mean of those of the batches, in place: ``torch.optim.swa_utils.update_bn``.
 
-    torch's function divides by the layers' counters, which waits for the device at every layer and batch.
+    The network is left in training mode. torch's function divides by the layers' counters, which waits for the device
+    at every layer and batch.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:
@@ -92,10 +93,18 @@ def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def knn_predict(queries: Tensor, bank: Tensor, labels: Tensor, *, classes: int, k: int, temperature: float) -> Tensor:
-    """Return the labels, int64 in [0, classes), that the nearest neighbours of ``queries`` (Q, D) vote for, shape (Q,).
+    """Return the label that the nearest neighbours of each query vote for, shape (Q,).
 
-    Each of the ``k`` most similar features of the bank (M, D), of all if it is smaller, votes for its label with weight
-    exp(cosine / temperature) (Wu et al. 2018, section 3.4). Of equal votes the lowest label wins.
+    Each of the ``k`` most similar features of the bank votes for its label with weight exp(cosine / temperature) (Wu et
+    al. 2018, section 3.4). Of equal votes the lowest label wins.
+
+    Args:
+        queries: features (Q, D).
+        bank: labelled features (M, D), M >= 1.
+        labels: their labels (M,), int64 in [0, classes).
+        classes: number of labels.
+        k: neighbours that vote; all of the bank if it is smaller.
+        temperature: > 0; the smaller, the more weight the nearest have.
     """
     k = min(k, len(bank))
     bank = normalize(bank, dim=1)
@@ -144,7 +153,8 @@ def linear_probe_accuracy(
 ) -> float:
     """Return the share of queries that a linear probe labels correctly.
 
-    The probe is fitted to the bank's features, each scaled to mean 0 and variance 1; a constant feature stays 0.
+    The probe is fitted to the bank's features, each shifted and scaled to mean 0 and variance 1 over the bank, as the
+    queries are; a feature that is constant over the bank is only shifted.
     """
     x = bank.double()
     mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)

@@ -48,7 +48,7 @@ LEARNING_RATE = Series(
 
 
 def training_loss(caption: str) -> Series:
-    """Return the series ``loss``; ``caption`` names the loss, and what it is the mean over is appended."""
+    """Return the series ``loss``, whose caption is ``caption``, the loss in words, and over what it is a mean."""
     whole = f"{caption}, mean over the aggregated vehicles and their local steps."
     return Series(name="loss", label="Training loss", caption=whole)
 
@@ -130,7 +130,7 @@ class Task(ABC):
         self.engine: Engine = create_engine(settings.engine, self.device)
 
     def _own_kernels_px(self, width_px: int, speeds_mps: Tensor | None) -> Tensor | None:
-        """Return the length of each image's blur by the speed at which it was taken; None without speeds."""
+        """Return each image's blur (px) by the speed at which it was taken, 0 up to the threshold; None without."""
         given = self._context.experiment
         if speeds_mps is None:
             return None
@@ -161,8 +161,8 @@ class Task(ABC):
         """Return a training on a silo's images with the motion blur of a vehicle of this speed (m/s).
 
         Images with speeds of their own are blurred by those instead. Up to ``blur.threshold_kmh`` nothing is blurred.
-        ``earlier`` are further silos whose images the vehicle has, with their shares. Of images that were taken at a
-        time, the vehicle has those taken until ``until_s``, but at least a batch.
+        ``earlier`` are further silos whose images the vehicle has, with their shares of its data. If the set says when
+        images were taken, the vehicle has those taken until ``until_s`` (s), but at least a batch.
         """
         given = self._context.experiment
         blurs = speed_mps > given.blur.threshold_kmh / 3.6
@@ -215,18 +215,21 @@ class Task(ABC):
         """Return a batch, given images in [0, 1], blurred, shape (B, C, H, W), and all random draws of the step."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensors:  # noqa: ARG002 - for tasks
-        """Return a step's random draws beyond the choice of its ``count`` images, on the CPU, a row each; here none."""
+        """Return a step's random draws beyond the choice of its ``count`` images, on the CPU, by name; here none.
+
+        After ``finish_draws`` each has a row per image.
+        """
         return {}
 
     def finish_draws(self, drawn: Sequence[Tensors]) -> Sequence[Tensors]:
-        """Return what ``prepare`` needs of the results of ``draw`` for several steps, by step; here these themselves.
+        """Return what ``prepare`` needs for each of several steps, in order; here ``drawn``, the results of ``draw``.
 
         A task that draws much can compute here for all steps at once, with ``draw`` returning plain random numbers.
         """
         return drawn
 
     def optimizer(self, parameters: Mapping[str, Tensor], rate: Rate, state: Tensors) -> Optimizer:  # noqa: ARG002
-        """Return an optimizer continued from ``state`` (empty: a new one); here SGD, new at each local training."""
+        """Return an optimizer continued from ``state`` (empty: a new one); here SGD, always a new one."""
         settings = self.settings
         momentum = getattr(settings, "momentum", 0.0)
         return Sgd(parameters, learning_rate=rate, momentum=momentum, weight_decay=settings.weight_decay)
@@ -239,11 +242,14 @@ class Task(ABC):
         optimizer: Callable[[Mapping[str, Tensor], Rate, Tensors], Optimizer] | None = None,
         shipped: bool = False,
     ) -> Program:
-        """Return the local training of a network, by default the task's, on the silos' images.
+        """Return the local training of a network on the silos' images.
 
-        ``step`` returns loss and metrics of a batch of ``prepare``. ``optimizer``: see ``Program``; by default the
-        task's. ``shipped``: whether ``step`` is a learner's own or has the task's loss, so that it depends on settings,
-        network and ``constants`` alone.
+        Args:
+            step: returns loss and metrics of a step; its batch is the result of ``prepare``.
+            network: the network to train; by default the task's.
+            optimizer: see ``Program``; by default the task's.
+            shipped: whether ``step`` is a learner's own or has the task's loss, so that it depends on settings, network
+                and ``constants`` alone.
         """
         network = network or self.network
 
@@ -313,7 +319,7 @@ class Task(ABC):
         return 1
 
     def upload_figures(self, uploads: Sequence[tuple[State, int]]) -> list[Mapping[str, float]]:
-        """Return metrics of each finite upload by itself, given its state and silo; here none."""
+        """Return metrics of each finite upload by itself, in order, given state and silo of each; here none."""
         return [{} for _ in uploads]
 
     def round_figures(self, uploads: Sequence[Mapping[str, float]], weights: Weights) -> Mapping[str, float]:  # noqa: ARG002
@@ -336,9 +342,13 @@ class Task(ABC):
     ) -> Description:
         """Return a description of the task's network and images.
 
-        ``facts`` replace those of all tasks by title, or come last; ``returns`` says what the network returns for
-        images; ``labels`` are the classes of the training images, shape (N,); ``own_statistics``: see
-        ``vnetsim.learning.Network``.
+        Args:
+            facts: lines of the record by title; they replace those of all tasks, or come last.
+            encoder: name of the encoder.
+            returns: what the network returns for images, in words.
+            classes: names of the classes.
+            labels: class of each training image, shape (N,); None without classes.
+            own_statistics: see ``vnetsim.learning.Network``.
         """
         sizes, picture = self.silos.sizes, self.picture
         data = self._data
@@ -373,7 +383,7 @@ class Task(ABC):
         )
 
     def _path_frames(self, vehicles: Sequence[str], until_s: float) -> PathFrames:
-        """Return the film of the vehicles, sharp and with each frame's own blur."""
+        """Return the film of the vehicles until a time (s), sharp and with each frame's own blur."""
         film = self._data.film(vehicles, until_s)
         kernel_px = self._own_kernels_px(self.image_shape[2], torch.from_numpy(film.speed_mps.astype(np.float32)))
         assert kernel_px is not None
@@ -390,7 +400,7 @@ class Task(ABC):
         )
 
     def _sights(self) -> Sights:
-        """Return where the training images were taken, and what they show."""
+        """Return where the training images were taken, and what they show; the label is -1 in a set without classes."""
         data, kernel_px = self._data, self._own_kernels_px(self.image_shape[2], self._data.train_speeds_mps)
         assert kernel_px is not None
         labels = data.train_labels if isinstance(data, ImageSet) else torch.full((len(kernel_px),), -1)
@@ -405,7 +415,7 @@ class Task(ABC):
         )
 
     def _describe_growth(self, picture: str) -> str:
-        """Return when silos have the batch that they train on from the beginning; empty without times of images."""
+        """Return, in words for the record, when silos have taken their first batch; empty without times of images."""
         times_s = getattr(self._data, "train_times_s", None)
         if times_s is None:
             return ""
@@ -429,7 +439,10 @@ class Task(ABC):
         return float(images * BACKWARD_FACTOR * self.flop)
 
     def sample_images(self, kernels_px: Sequence[float], count: int) -> NDArray[np.uint8]:
-        """Return ``count`` test images, blurred with each kernel (px), shape (kernels, count, H, W, C)."""
+        """Return ``count`` test images, evenly spread over the set, blurred with each kernel length (px).
+
+        Their shape is (len(kernels_px), count, H, W, C); ``count`` is less if there are fewer images.
+        """
         sharp = self._data.test[spread(len(self._data.test), count)]
         return np.stack([_blurred(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
 
@@ -441,7 +454,10 @@ def _blurred(images: Tensor, kernel_px: Tensor) -> NDArray[np.uint8]:
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
-    """Return the classed set that ``data.name`` names, and each silo's training rows; InputError if they do not fit."""
+    """Return the set of images with classes that ``data.name`` names, and the rows of its training images in each silo.
+
+    InputError if the set has no classes or cannot be read, or its images do not fit the silos.
+    """
     given = context.experiment
     data = load_images(
         given.data,
