@@ -152,9 +152,10 @@ class FedBuff(Staleness):
     buffer: Annotated[int, Within(0, 100_000, "uploads", "bounds of round.quorum")] = 0
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model changed by the buffer, and an empty memory; no tensors while the buffer is not full.
+        """Return the model changed by the buffer, and an empty memory.
 
-        ``memory`` then has the sums to continue with: number of uploads, changes, statistics and scales.
+        While the buffer is not full, return no tensors, and as memory the sums to continue with: number of uploads,
+        changes, statistics and scales. ``shares`` are always those of this round's uploads.
         """
         memory, model = dict(uploads.memory), uploads.model
         number = len(uploads.uploads)

@@ -33,10 +33,10 @@ METRICS = ("weight", "silo", "staleness", "level_px", "speed_mps", "stay_s", "do
 class Flower:
     """A strategy of Flower aggregates the parameters; BatchNorm's statistics and counters get the learner's mean.
 
-    In each round ``configure_train`` gets the global model, until it asks for nodes: traffic, radio and selection
-    decide who takes part. ``aggregate_train`` gets the uploads; in a reply, ``metrics`` are ``METRICS`` and
-    ``num-examples``, the weight, and ``config`` has ``vehicle_id``. The record shows these weights, whatever a strategy
-    does with them.
+    In each round ``configure_train`` gets the global model, and is broken off where it asks for nodes, since traffic,
+    radio and selection decide who takes part. ``aggregate_train`` gets the uploads; in a reply, ``metrics`` are
+    ``METRICS`` and ``num-examples``, the learner's weight, and ``config`` has ``vehicle_id``. The record shows the
+    learner's weights, whatever a strategy does with them.
 
     Args:
         strategy: a class of ``flwr.serverapp.strategy``, or one of a file as ``path/to/file.py:Class``.
@@ -94,7 +94,7 @@ class Flower:
         return NextModel(state=state, shares=[upload.weight for upload in uploads.uploads], memory=memory)
 
     def _new_strategy(self) -> Any:
-        """Return a new strategy; InputError if it does not take the arguments."""
+        """Return a new strategy; InputError as ``_strategy_class``, or if it does not take the arguments."""
         found = _strategy_class(self.strategy)
         try:
             return found(**self.arguments)
