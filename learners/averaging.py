@@ -37,7 +37,7 @@ def weights_of(task: Task, settings: Any) -> WeightFunction:
 
 
 def refuse_several_servers(context: LearnerContext, state: str) -> None:
-    """Refuse (InputError) several aggregators: each would have a part of ``state``, in words, of one server."""
+    """Raise InputError for several aggregators; ``state`` names, for the message, what only one server can keep."""
     if len(context.aggregators) > 1:
         raise InputError(
             f"topology.kind: {state} belongs to one server, and with several aggregators each would have a part of it; "
@@ -57,10 +57,20 @@ def averaging_server(
 ) -> Server:
     """Return an RSU that averages by the run's aggregation rule; see ``Server``.
 
-    ``weights``: by default see ``weights_of``. ``not_of_model``: prefixes of tensors in a state that do not belong to
-    the model; without ``sent`` each prefix counts as a copy of the model, down and up. ``more`` are arguments of
-    ``Server``; they replace ``parameters`` and ``sent``. InputError if ``learning.dp`` is set, and vehicles upload more
-    than the model; ValueError if ``initial`` has a tensor that is neither the network's nor of ``not_of_model``.
+    Args:
+        context: has the rule, the aggregators, the staleness and the selection policy's figure.
+        settings: those of the learner, ``AveragingSettings``.
+        task: has the network, the silos' sizes, and what is sent of a model.
+        initial: the first state; not copied.
+        weights: returns the weight of each upload; by default see ``weights_of``.
+        not_of_model: prefixes of tensors in a state that do not belong to the model; without ``sent`` each prefix
+            counts as a copy of the model, down and up.
+        more: arguments of ``Server``; they replace ``parameters`` and ``sent``.
+
+    Raises:
+        InputError: ``learning.dp`` is set, and ``beside`` or ``step`` makes more of the uploads than a mean; or as
+            ``Server``.
+        ValueError: ``initial`` has a tensor that is neither the network's nor of ``not_of_model``.
     """
     unknown = [name for name in initial.keys() - task.network.state_dict().keys() if not name.startswith(not_of_model)]
     if unknown:

@@ -188,7 +188,8 @@ class ContrastiveDivergence:
     """Local training of the backbone and, from a silo's second local training on, of the sub-network.
 
     The backbone minimises the steering error, or ``loss``, plus the divergence. With a divergence the batch has the
-    angles as ``outputs``; a loss that does not use them passes the frames a second time.
+    angles as ``outputs``; a loss that does not use them passes the frames a second time. ``series`` are the metrics of
+    the updates whose means ``figures`` returns.
     """
 
     def __init__(

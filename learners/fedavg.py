@@ -29,7 +29,7 @@ NEGATIVES = {
 def contrastive_averaging(
     context: LearnerContext, settings: ContrastiveSettings, weights: WeightFunction | None = None
 ) -> Parts:
-    """Return federated averaging on the contrastive task; ``weights`` returns the weight of each upload."""
+    """Return federated averaging on the contrastive task; ``weights`` is that of ``federated_averaging``."""
     task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
     return federated_averaging(context, settings, task, weights=weights, facts=facts)
 
@@ -39,7 +39,7 @@ class FedAvgSettings(WeightSettings, ContrastiveSettings):
     """Settings of contrastive learning and of the average.
 
     Args:
-        weights: ``equal``: 1 / N, as FLSimCo's baseline has them, whose own weights ignore the number of images;
+        weights: ``equal``: 1 / N, as in FLSimCo's baseline, since FLSimCo's weights ignore the number of images;
             ``images``: n_k / n (McMahan et al. 2017, Algorithm 1).
     """
 

@@ -128,8 +128,8 @@ class FedCo(FederatedLearner):
 
     FLSimCo's paper does not say which key encoder a vehicle uses; see ``FedCoSettings.key_encoder``. By default each
     silo has its own, which changes only when an update of its silo is aggregated; if two vehicles carry one silo in a
-    round, both start from it, and the later upload's is kept. Each takes, in the run and in its checkpoint, as much
-    memory as the encoder's parameters: 45 MB with ResNet-18.
+    round, both start from the same one, and that of the later upload is kept. Each key encoder takes, in the run and in
+    its checkpoint, as much memory as the encoder's parameters: 45 MB with ResNet-18.
     """
 
     name, task, Settings = "fedco", "contrastive", FedCoSettings
@@ -196,10 +196,16 @@ class FedCo(FederatedLearner):
 class MomentumContrast:
     """Local training of queries against the vehicle's own keys and the frozen queue.
 
-    An update's ``state`` has the model's tensors, and the uploaded keys as ``keys``; ``kept`` the key encoder's
-    parameters if the silo keeps it. The loss is InfoNCE of Eq. 1, or ``loss``. Its batch has the views ``first`` and
-    ``second``, ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients, and ``queue``, shape
-    (K, D). ``timed_images`` per local training are assumed by the simulated time; None for the trained ones.
+    An update's ``state`` has the model's tensors, the uploaded keys as ``keys``, and the key encoder's parameters if
+    the RSU keeps it; its ``kept`` has these parameters if the silo keeps it, and is otherwise empty.
+
+    Args:
+        task: supplies network, views and engine.
+        settings: those of FedCo.
+        loss: what a step minimises; by default InfoNCE of Eq. 1. Its batch has the views ``first`` and ``second``;
+            ``keys``, the key encoder's output for ``second``, shape (B, D), without gradients; and ``queue``, the
+            queue's keys as downloaded, shape (K, D).
+        timed_images: images per local training that the simulated time assumes; None for those that are trained on.
     """
 
     def __init__(
@@ -295,7 +301,7 @@ class MomentumContrast:
         return {name: trained.state[KEY + name] for name, _ in self._task.network.named_parameters()}
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, kept: State) -> Update:
-        """Return an upload with its newest keys; the key encoder is uploaded, kept by the silo, or dropped."""
+        """Return an upload with its newest keys; the key encoder is uploaded (``rsu``), in ``kept``, or dropped."""
         silo = start.participant.silo
         keys = trained.figures["keys"].flatten(0, 1)[-self._keys_per_training(silo) :].contiguous()
         sent = add_prefix(KEY_ENCODER, self._key_encoder(trained)) if self._settings.key_encoder == "rsu" else {}
@@ -312,7 +318,8 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
     """Return a queue of random keys, independent and uniform on the sphere.
 
     A queue has the keys of the most recent uploads, the oldest first: ``queue.keys``, L2-normalised, float32 of shape
-    (length, 128), and ``queue.rounds``, the round of each, int64 of shape (length,); here INITIAL_ROUND.
+    (length, 128), and ``queue.rounds``, the round in which each was enqueued, int64 of shape (length,); here
+    INITIAL_ROUND.
     """
     vectors = torch.from_numpy(generator.standard_normal((length, PROJECTION)))
     keys = normalize(vectors, dim=1).to(device=device, dtype=torch.float32)
@@ -320,7 +327,10 @@ def random_queue(length: int, *, generator: np.random.Generator, device: torch.d
 
 
 def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str, Tensor]:
-    """Return the queue with ``uploads``, keys of shape (n, D), appended, and without as many of the oldest keys."""
+    """Return the queue with the keys of ``uploads``, each of shape (n, D), appended in order as keys of ``round_``.
+
+    Its length stays the same: as many of the oldest keys are dropped.
+    """
     length, added = len(queue[KEYS]), sum(len(upload) for upload in uploads)
     rounds = torch.cat([queue[ROUNDS], queue[ROUNDS].new_full((added,), round_)])
     return {KEYS: torch.cat([queue[KEYS], *uploads])[-length:], ROUNDS: rounds[-length:]}
@@ -329,8 +339,8 @@ def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str
 def queue_figures(queue: State, round_: int) -> dict[str, float]:
     """Return metrics of a queue in round ``round_``.
 
-    ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random ones, ``queue_age`` the
-    mean age in rounds of a vehicle's key, which is missing if there are none.
+    ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random keys, ``queue_age`` the
+    mean number of rounds since a vehicle's key was enqueued; it is missing if there are no keys from vehicles.
     """
     rounds = queue[ROUNDS].tolist()  # one wait for the device
     received = [one for one in rounds if one != INITIAL_ROUND]
@@ -341,7 +351,11 @@ def queue_figures(queue: State, round_: int) -> dict[str, float]:
 
 
 class Trailing:
-    """An optimizer of the query encoder, after whose steps theta_k <- m theta_k + (1 - m) theta_q (Eq. 2)."""
+    """An optimizer of the query encoder that moves the key encoder after each step.
+
+    theta_k <- m theta_k + (1 - m) theta_q (He et al. 2020, Eq. 2), parameters only. ``optimizer`` is the query
+    encoder's; ``parameters`` are those of both encoders, with the prefixes QUERY and KEY.
+    """
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> None:
         self._optimizer = optimizer
@@ -359,7 +373,7 @@ class Trailing:
         return self._optimizer.state()
 
     def restart(self, state: Mapping[str, Tensor]) -> None:
-        """Let the query encoder's optimizer continue from ``state``; the key encoder is the network's."""
+        """Let the query encoder's optimizer continue from ``state``; the key encoder is not changed."""
         self._optimizer.restart(state)
 
 

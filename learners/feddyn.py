@@ -78,7 +78,7 @@ class FedDyn(FederatedLearner):
             return found + torch.stack(terms).sum(), found
 
         def given(start: Start) -> Tensors:
-            """Return g_k."""
+            """Return g_k, 0 before the silo's first training."""
             return start.own or {GRADIENT + name: tensor for name, tensor in zero.items()}
 
         def after(start: Start, w: State) -> tuple[State, State]:
@@ -87,7 +87,7 @@ class FedDyn(FederatedLearner):
             return {}, {GRADIENT + n: g[GRADIENT + n] - alpha * (w[n] - start.base[n]) for n in names}
 
         def finish(state: State, updates: Sequence[Update], version: int) -> State:  # noqa: ARG001
-            """Return the next h and the mean minus h / alpha."""
+            """Return the next h and, if there are updates, the next model: ``state``, their mean, minus h / alpha."""
             last = {update.participant.silo: update for update in updates}.values()  # whose g_k the silos keep
             changes = [(update.state, server.base(update.participant)) for update in last]
             h = {name: state[H + name] - alpha / silos * sum(w[name] - x[name] for w, x in changes) for name in names}

@@ -289,7 +289,7 @@ class Overseas:
     def _update(
         self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], alike: Mapping[str, float]
     ) -> Update:
-        """Return an upload and its teachers' EMD weights (means with ``step``); ``guest-average`` mixes copies in."""
+        """Return an upload; ``exchanges``: EMD by host, with ``step`` its mean. ``guest-average`` mixes copies in."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
@@ -361,7 +361,7 @@ class Overseas:
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
     def _job_with_teachers(self, start: Start, copies: Mapping[str, State], alike: Mapping[str, float]) -> TrainingJob:
-        """Return a participant's job with teachers and, by host, similarities ``alike``; plain without any or EMD."""
+        """Return a job taught by ``copies``, ``alike``: similarity by host; plain without any, or ``guest-average``."""
         training = self._task.local_training_of(start.participant)
         plain = TrainingJob(program=self._plain, training=training, base=start.base, mixed=start.mixed_as())
         if not (copies and self._emd):

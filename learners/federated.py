@@ -169,8 +169,8 @@ class FederatedLearner(ABC):
     def cost(self, silo: int) -> Cost:
         """Return the cost of local training and exchange, plus the model's bytes each way if an RSU averages.
 
-        A method that sends something else overrides this, in multiples of ``cost.model.bytes``: ``cost.model`` of the
-        experiment scales them.
+        A method that sends something else overrides this, in multiples of the returned ``model.bytes``: where the
+        experiment's ``cost.model`` names another model, they are scaled to its bytes.
         """
         local = self._local.cost(silo)
         model = payload_bytes(self._server.sent(self._models.initial)) if isinstance(self._server, Server) else 0
@@ -215,8 +215,9 @@ class FederatedLearner(ABC):
     def aggregate(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Aggregation:
         """Aggregate the updates into the aggregator's next version; see ``vnetsim.learning.Learner``.
 
-        Stores the new model, and ``Update.kept`` as its silo's state. Metrics that ``series`` does not declare are
-        dropped.
+        Stores the new model, and ``Update.kept`` as its silo's state, of several updates of a silo the last. Metrics
+        that ``series`` does not declare are dropped. ValueError if a silo would keep tensors, and ``Parts.silos`` keeps
+        none; or as ``Server.fold``.
         """
         version = self._models.versions(into)[-1]
         folded = self._server.fold(updates, into)
@@ -255,7 +256,10 @@ class FederatedLearner(ABC):
 
     @final
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return the mean distance of aggregators' newest models from their mean, over its norm; 0 if all are equal."""
+        """Return the mean distance of aggregators' newest parameters from their mean, over the norm of that mean.
+
+        It is 0 if all are equal.
+        """
         states = [self._models.newest(name) for name in aggregators]
         mean = weighted_mean(states, equal_weights(len(states)))
         names = [name for name, _ in self._task.network.named_parameters()]
@@ -317,7 +321,7 @@ class FederatedLearner(ABC):
 
     @classmethod
     def _transmission_of(cls, context: LearnerContext, parts: Parts) -> Transmission | None:
-        """Return what updates pass through; None if they pass unchanged. Refuse it where no RSU averages."""
+        """Return what updates pass through, and set ``needs_uploads``; or None. InputError if no RSU averages."""
         if not any((context.codec, context.download_codec, context.conduct)):
             return None
         server = parts.server
@@ -350,8 +354,8 @@ def federated_averaging(
     """Return the parts of federated averaging (McMahan et al. 2017, Algorithm 1): local steps, and an RSU's mean.
 
     ``weights`` returns the weight of each upload: they sum to 1, or all are 0 to keep the model; by default see
-    ``averaging_server``. ``loss`` is that of a local step, by default the task's; ``facts`` are lines of the run's
-    record.
+    ``weights_of``. ``loss`` is that of a local step, by default the task's; ``facts`` are lines of the run's record, by
+    title. Errors as ``averaging_server``.
     """
     server = averaging_server(context, settings, task, task.initial_state(), weights=weights)
     return Parts(task=task, local=LocalSteps(task, loss, server=server), server=server, facts=facts or {})

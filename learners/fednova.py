@@ -53,7 +53,7 @@ class FedNova(FederatedLearner):
             return p / a / (p / a).sum() if len(set(a)) > 1 else p
 
         def step(participants: Sequence[Participant]) -> float:
-            """Return tau_eff sum_k p_k / a_k: how far beyond the weighted mean the model goes; 1 to a robust one."""
+            """Return tau_eff sum_k p_k / a_k: how far the model goes to the mean; 1 for equal a_k, or a robust mean."""
             p, a = shares(participants), counts(participants)
             return float((p * a).sum() * (p / a).sum()) if len(set(a)) > 1 and settings.aggregation == "mean" else 1.0
 

@@ -15,7 +15,7 @@ from vnetsim.learning import LearnerContext, Participant
 
 
 def by_blur(participants: Sequence[Participant]) -> Weights:
-    """Return w_n = (S - L_n) / ((N - 1) S) of Eq. 11, in which L_n is the vehicle's blur level (px)."""
+    """Return w_n = (S - L_n) / ((N - 1) S), Eq. 11, L_n the blur levels (px) and S their sum; see ``blur_weights``."""
     return blur_weights([participant.level_px for participant in participants])
 
 

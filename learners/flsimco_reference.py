@@ -79,7 +79,7 @@ def average(states: Sequence[State], weights: Sequence[float]) -> State:
 
 
 def flsimco(model: nn.Module, rounds: Sequence[Sequence[Vehicle]], *, learning_rate: float = 0.06) -> nn.Module:
-    """Train ``model``, images to unit-length projections, with the vehicles of each round, and return it."""
+    """Train ``model``, which maps images to unit-length projections, in place with each round's vehicles; return it."""
     for number, vehicles in enumerate(rounds):
         rate = learning_rate * (1 + math.cos(math.pi * number / len(rounds))) / 2  # a cosine over the rounds
         states = [train_locally(model, vehicle, rate) for vehicle in vehicles]

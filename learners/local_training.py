@@ -69,7 +69,8 @@ class LocalSteps:
     Args:
         task: supplies the network and the images.
         loss: what a step minimises; the task's loss by default.
-        server: averages uploads on arrival if a round is too large for memory; not with ``after``.
+        server: averages uploads on arrival if a round is too large for memory; None never does, nor does any with
+            ``after``.
         figures: returns a round's metrics from its updates; by default the mean loss and the task's metrics of uploads.
         given: returns further tensors of every batch of a local training, with names of their own.
         after: returns, from its start and the trained state, tensors that are uploaded besides the model, with names
@@ -103,8 +104,9 @@ class LocalSteps:
     def train(self, starts: Sequence[Start]) -> list[Update]:
         """Train from each start and return the updates, in order.
 
-        Updates have no ``state``, and ``server.averaged`` gets their mean, if the round's models exceed HELD_BYTES and
-        the server takes a plain mean of whole models, which no ``after`` changes and no rule needs by themselves.
+        If the round's models exceed HELD_BYTES, each is averaged as soon as it is trained: the updates have no
+        ``state``, and ``server.averaged`` is set to their mean. This needs a server with the aggregation ``mean`` that
+        does not need single uploads, no ``after``, and handovers that carry models, not changes.
         """
         starts = [replace(one, own=to_device(one.own, next(iter(one.base.values())).device)) for one in starts]
         jobs = [self._job(start) for start in starts]
@@ -151,7 +153,7 @@ class LocalSteps:
         )
 
     def _call_after(self, start: Start, trained: State) -> tuple[State, State]:
-        """Return what ``after`` returns, nothing without it; refuse what is no pair, or would replace the model."""
+        """Return what ``after`` returns, ({}, {}) without it; TypeError for no pair, or a tensor of the model."""
         if self._after is None:
             return {}, {}
         made = self._after(start, trained)
@@ -164,7 +166,7 @@ class LocalSteps:
         raise TypeError(f"after returned {problem}.{place_of(self._after)}")
 
     def _update(self, start: Start, job: TrainingJob, trained: Trained, sent: State, own: State) -> Update:
-        """Return the trained model and ``sent`` as an upload; the silo keeps ``own``, and what the task keeps."""
+        """Return model and ``sent`` as an upload; ``kept``: ``own``, and what the task keeps of the optimizer."""
         kept = {**add_prefix(OPTIMIZER, self._task.kept(trained.optimizer)), **own}
         update = update_of(self._task, start.participant, job, trained)
         return replace(update, state={**update.state, **sent}, kept=kept)
@@ -230,8 +232,8 @@ def on_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
 def step_of(loss: StepLoss) -> Loss:
     """Wrap a loss as a training step, which returns the value to minimise and the metric ``loss``.
 
-    The step raises TypeError, with the place of the user's loss, if that is neither a tensor of shape () nor a pair of
-    them.
+    The step raises TypeError, which says where the loss is defined, if the loss returns neither a tensor of shape ()
+    nor a pair of them, or if the value to minimise has no gradient.
     """
 
     def step(model: nn.Module, batch: Tensors, base: Tensors) -> tuple[Tensor, Tensors]:
@@ -256,7 +258,10 @@ def step_of(loss: StepLoss) -> Loss:
 
 
 def update_of(task: Task, participant: Participant, job: TrainingJob, trained: Trained) -> Update:
-    """Return the trained model as an upload, reduced to what the task sends, with the metric ``kernel_px``."""
+    """Return the trained model as an upload, reduced to what the task sends; ``kept`` is empty.
+
+    Its metric is ``kernel_px``, the length of the motion blur (px).
+    """
     return Update(
         participant=participant,
         state=task.sent(trained.state),

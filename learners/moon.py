@@ -72,7 +72,7 @@ class Moon(FederatedLearner):
         task = ClassificationTask(context, settings)
 
         def frozen(model: nn.Module, state: Tensors, images: Tensor) -> Tensor:
-            """Return the features of ``state``, without gradients and with its own BatchNorm statistics."""
+            """Return ``state``'s features, without gradients, by its BatchNorm statistics; end in training mode."""
             model.eval()
             with torch.no_grad():
                 dense, _ = call_with_state(model, state, images, with_dense=True)

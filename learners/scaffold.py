@@ -45,7 +45,8 @@ CHANGE = "change."
 def controlled_averaging(context: LearnerContext, settings: Any, task: Task, facts: Mapping[str, str]) -> Parts:
     """Return averaging with control variates of silos and server on a task whose optimizer is SGD.
 
-    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates.
+    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates. ``facts`` are lines of the run's
+    record, by title. InputError for several aggregators.
     """
     refuse_several_servers(context, "the server's control variate")
     first, silos = task.initial_state(), context.experiment.silos.count
@@ -60,7 +61,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
         return found + torch.stack(drift).sum(), found
 
     def given(start: Start) -> Tensors:
-        """Return c - c_i."""
+        """Return c - c_i, with c_i = 0 before the silo's first training."""
         return {name: start.base[name] - c_i for name, c_i in (start.own or zero).items()}
 
     def after(start: Start, y: State) -> tuple[State, State]:

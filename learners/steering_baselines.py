@@ -47,7 +47,8 @@ def steering_parts(
     """Return the parts of a method on the steering task: with ``star`` an RSU averages, otherwise neighbours mix.
 
     ``own`` says whether silos keep state between their local trainings; ``series`` and ``facts`` are added to the
-    common ones. InputError for an aggregation rule, or several aggregators, without an RSU that averages.
+    common ones; ``name``, the learner's, is for messages. InputError for an aggregation rule, or several aggregators,
+    without an RSU that averages; with one, errors as ``averaging_server``.
     """
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star:

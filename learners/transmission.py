@@ -26,10 +26,14 @@ CODEC, CONDUCT = "codec.", "conduct."
 
 
 class Transmission:
-    """The codecs of a run, and the conduct of its hostile vehicles; ``names`` are the tensors that are encoded.
+    """The codecs of a run, and the conduct of its hostile vehicles.
 
-    These are all that are sent, without BatchNorm's statistics and counters. InputError if one training may go to
-    several aggregators, for which codec or conduct would change it.
+    Args:
+        context: has codecs, conduct, hostile vehicles and random streams.
+        names: the tensors that are encoded: all that are sent, without BatchNorm's statistics and counters.
+
+    Raises:
+        InputError: one training may go to several aggregators, and codec or conduct would change it for each.
     """
 
     def __init__(self, context: LearnerContext, names: Collection[str]) -> None:
@@ -43,7 +47,10 @@ class Transmission:
             )
 
     def received(self, participant: Participant, model: State, what: object = "model") -> State:
-        """Return what a vehicle decodes of a model that it downloads; ``what`` tells its downloads apart."""
+        """Return what a vehicle decodes of a model that it downloads; the model itself without a download's codec.
+
+        ``what`` names the download: of several by one vehicle in a round, each has its own random draws.
+        """
         if self._download is None:
             return model
         sent = {name: model[name] for name in model if name in self._names}
@@ -69,7 +76,11 @@ class Transmission:
             updates: all updates of a round, as trained.
             known: returns the model that a vehicle downloaded, before its codec.
             own: returns the silo's kept tensors, those of codec and conduct included.
-            model_alone: whether to refuse (RunError) tensors beside the model's, which otherwise pass unchanged.
+            model_alone: whether to refuse tensors beside the model's, which otherwise pass unchanged.
+
+        Raises:
+            RunError: a plug-in broke its protocol, or tensors are refused; NotFiniteError if it sent values that are
+                not finite.
         """
         fine = [place for place, update in enumerate(updates) if update.finite]
         models = {place: known(updates[place].participant) for place in fine}
@@ -111,13 +122,13 @@ class Transmission:
         return result
 
     def _change(self, state: State, base: State) -> dict[str, Tensor]:
-        """Return what a local training changed of the encoded tensors."""
+        """Return the encoded tensors of ``state`` minus those of ``base``, on the device of ``state``."""
         return {name: tensor - base[name].to(tensor.device) for name, tensor in state.items() if name in self._names}
 
     def _hostile_changes(
         self, updates: Sequence[Update], changes: Mapping[int, State], kept: Mapping[int, State]
     ) -> dict[int, tuple[State, State]]:
-        """Return change and memory of the hostile vehicles, by place; empty if there are none."""
+        """Return the change and memory that the conduct makes of each hostile update, by place in ``updates``."""
         places = [place for place in changes if self.is_hostile(updates[place].participant)]
         if not places:
             return {}
@@ -144,7 +155,7 @@ class Transmission:
         return {place: (one.change, one.memory) for place, one in zip(places, sent, strict=True)}
 
     def _through(self, codec: Any, tensors: State, memory: State, who: Participant, *names: object) -> Sent:
-        """Return what a codec makes of tensors, checked."""
+        """Return what a codec makes of tensors, checked (RunError); ``names`` tell its random draws from others'."""
         with plugin_errors(CODECS.name, codec.name, f"in send in round {who.round} at vehicle '{who.vehicle_id}'"):
             sent: Sent = codec.send(tensors, memory, self._draws(who, "codec", *names))
         if not isinstance(sent, Sent):
@@ -153,7 +164,7 @@ class Transmission:
         return sent
 
     def _draws(self, who: Participant, *names: object) -> torch.Generator:
-        """Return a generator for one use by a vehicle in the round in which it started."""
+        """Return a CPU generator seeded by ``names``, the vehicle, and the round or model from which it started."""
         return torch.Generator().manual_seed(self._streams.integer(*names, *who.started, who.vehicle_id))
 
 
@@ -163,12 +174,12 @@ def without_memories(own: State) -> dict[str, Tensor]:
 
 
 def _device(tensors: State) -> torch.device:
-    """Return the device of the first tensor."""
+    """Return the device of the first of one or more tensors."""
     return next(iter(tensors.values())).device
 
 
 def _check(kind: Kind, plugin: Any, who: Participant, made: State, given: State, memory: State) -> None:
-    """Refuse tensors of other names, shapes or types than those given, and values that are not finite; RunError."""
+    """Raise RunError unless ``made`` has ``given``'s names, shapes and types, and it and ``memory`` are finite."""
     if not isinstance(made, Mapping) or made.keys() != given.keys():
         names = ", ".join(sorted(set(made) ^ given.keys()))[:80] if isinstance(made, Mapping) else repr(made)[:80]
         raise _fault(kind, plugin, who, f"it returned other tensors than it was given: {names}")
