@@ -129,8 +129,8 @@ class OwnModels:
     def fold(self, updates: Sequence[Update], into: str = AGGREGATOR) -> Folded:  # noqa: ARG002 - silos have one model
         """Mix the updates, all from one snapshot, and store them as their silos' models; a silo's last update counts.
 
-        Returns the mean of the silos' models, theta^0 if none took part yet. A peer whose update is missing is left out
-        of the graph, and the weights sum to 1.
+        With ``mixing`` ``before`` they are stored as they are. Returns the mean of the silos' models, theta^0 if none
+        took part yet. A peer whose update is missing is left out of the graph, and the weights sum to 1.
         """
         shared: Sequence[State] = [to_device(update.state, torch.device("cpu")) for update in updates]
         exchanges: Mapping[tuple[str, str], float] = {}
