@@ -33,12 +33,19 @@ def load_set(
     pictures: bool = True,
     traffic: RecordedTraffic | None = None,
 ) -> T:
-    """Return the set of the ``kind`` ImageSet or SteeringSet that ``data.name`` names.
+    """Return the set that ``data.name`` names.
 
-    Generated sets draw from ``streams``. ``settings`` are the set with its settings; None for its defaults. Without
-    ``pictures``, images may be black, and a set's files or traffic may be missing. InputError if the set is unknown or
-    of the other kind, or its files are missing or damaged; RunError if a plug-in's set fails, or returns something
-    else.
+    Args:
+        kind: ImageSet or SteeringSet, what the learner needs.
+        data: the table ``data``.
+        streams: random streams of generated sets.
+        settings: an instance of the set's class; None for its defaults.
+        pictures: whether images are needed; without them they may be black, and the set's files or traffic missing.
+        traffic: recorded traffic for a set that is made of it; None if there is none.
+
+    Raises:
+        InputError: the set is unknown or of the other kind, or its files are missing or damaged.
+        RunError: a plug-in's set fails, or returns something else.
     """
     needs = "classes" if kind is ImageSet else "steering angles"
     found = DATA_SETS.find(data.name)() if settings is None else settings

@@ -36,7 +36,7 @@ def first_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
         size: height and width of the images.
 
     Returns:
-        Tensors of shape (batches, images, ...), the same for a batch with or without others.
+        Tensors of shape (batches, images, ...); those of a batch do not depend on the other batches.
     """
     crops, flipped, grey = _pieces(numbers, [_OF_BOX, 1, 1])
     return {"box": random_boxes(crops, size), "flipped": flipped < 0.5, "grey": grey < 0.2}
@@ -60,7 +60,7 @@ def second_view_draws(numbers: Tensor, size: Sequence[int]) -> dict[str, Tensor]
 
 
 def _pieces(numbers: Tensor, of_image: Sequence[int]) -> Sequence[Tensor]:
-    """Split the numbers of each batch into pieces of so many an image."""
+    """Split each batch's numbers into pieces: for each entry of ``of_image``, that many numbers of each image."""
     count = numbers.shape[1] // sum(of_image)
     return torch.split(numbers, [one * count for one in of_image], dim=1)
 
@@ -89,7 +89,7 @@ def apply_view(images: Tensor, draws: Mapping[str, Tensor], mean: Channels, std:
 
 
 def _change_indexed(images: Tensor, which: Tensor, change: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    """Apply ``change`` in place where ``which`` is True, with the rows of ``given``; return all images."""
+    """Apply ``change`` in place to images where ``which`` is True, with their rows of ``given``; return all images."""
     rows = which.nonzero()[:, 0]
     images[rows] = change(images[rows], *(one[rows] for one in given))
     return images
@@ -114,8 +114,14 @@ def random_boxes(numbers: Tensor, size: Sequence[int]) -> Tensor:
     """Return one crop per image of ``size`` (height, width) as ``torchvision.transforms.RandomResizedCrop`` draws it.
 
     Area uniform in SCALE, log of the ratio uniform in RATIO, the first of ten attempts that fits, else the largest
-    centred crop. Of ``numbers``, uniform in [0, 1), shape (batches, 40 * images), come top, left, height and width in
-    whole pixels, shape (batches, images, 4).
+    centred crop.
+
+    Args:
+        numbers: uniform in [0, 1), from which the crops follow, shape (batches, 40 * images).
+        size: height and width of the images.
+
+    Returns:
+        Top, left, height and width in whole pixels, shape (batches, images, 4).
     """
     height, width = size
     draws = numbers.reshape(len(numbers), 4, -1, _ATTEMPTS)

@@ -52,7 +52,10 @@ class DrivingLog:
     source = "files of one's own; layout of Udacity's self-driving-car-sim"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the frames of ``data.root``, a log or its folder, split by time; InputError with file and line."""
+        """Return the frames of ``data.root``, a log or its folder, split by time (``split_by_time``).
+
+        InputError, with file and line, if log or images are missing or damaged.
+        """
         path = require_root(data.root, self.name, f"a {LOG} or the folder in which it lies")
         log = path / LOG if path.is_dir() else path
         rows = read_log(log)
@@ -78,7 +81,10 @@ class DrivingLog:
 
 
 def read_log(path: Path) -> list[Row]:
-    """Return the lines of a log but empty ones; InputError without seven columns and steering in [-1, 1]."""
+    """Return the lines of a log in order, without a header and empty lines.
+
+    InputError if the log is missing or empty, or a line does not have seven columns with steering in [-1, 1].
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             written = file.readlines()
@@ -124,7 +130,7 @@ def _row(place: str, cells: Sequence[str]) -> Row:
 
 
 def drives_of(images: Sequence[str]) -> NDArray[np.int64]:
-    """Return the drive of each frame, shape (N,).
+    """Return the number of each frame's drive, counted from 0, shape (N,).
 
     The simulator writes the time into the file's name, as in ``center_2016_12_01_13_30_48_287.jpg``. A new drive starts
     more than PAUSE_S after the frame before, or at an earlier time. If any name has no time, all frames are one drive.
@@ -168,9 +174,10 @@ def _images_of(folder: Path, rows: Sequence[Row]) -> list[Path]:
 def find_image(folder: Path, written: str) -> Path | None:
     """Return an image that a log names; None if it is not found.
 
-    Logs are moved between machines, so the image is searched at the path as written (relative to the log's folder), the
-    same with Windows' separators, with ever fewer of its last folders, and by its name in ``IMG`` and in the log's
-    folder. Files outside that folder, also through a link, are not taken, since a log from others could name any file.
+    Logs are moved between machines, so the image is searched, in this order: at the path as written (relative to the
+    log's folder, ``folder``), at the same with Windows' separators, with ever fewer of its last folders, and by its
+    name in ``IMG`` and in the log's folder. Files outside the log's folder, also through a link, are not taken, since a
+    log from others could name any file.
     """
     inside = os.path.realpath(folder)
     forward = written.replace("\\", "/")

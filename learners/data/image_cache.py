@@ -29,7 +29,7 @@ def cached(draw: Callable[[], Images], shape: tuple[int, ...], *key: object, cod
 
     The cache is looked up by the ``repr`` of ``key``, which must contain all values that the images depend on, by the
     contents of the modules at the paths ``code``, and by what rounds differently: NumPy, its libraries and the
-    processor.
+    processor. Fewer than LEAST_IMAGES, or without a cache that can be used, are drawn each time.
     """
     if shape[0] < LEAST_IMAGES:
         return draw()

@@ -93,7 +93,10 @@ def _square(image: Image.Image, *, grey: bool, side_px: int) -> NDArray[np.uint8
 
 
 def read_archive(path: Path, *layouts: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return an ``.npz`` archive's arrays of the first complete layout, and ``optional`` ones; InputError if none."""
+    """Return an ``.npz`` archive's arrays by name: those of the first complete layout, and the ``optional`` ones.
+
+    InputError if it cannot be read, has Python objects, or is complete in no layout.
+    """
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception as error:  # zipfile and NumPy raise a dozen kinds for damaged files
@@ -122,7 +125,8 @@ def images_of_array(array: NDArray[Any], *, grey: bool, side_px: int, where: str
     """Return the images of an array, shape (N, C, P, P), the luma (ITU-R BT.601) if ``grey``, else three channels.
 
     The array has the shape (N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W), of whole numbers in 0..255, or floating
-    point in [0, 1] if no value exceeds 1, else in [0, 255]; InputError for others. ``where`` names it in messages.
+    point in [0, 1] if no value exceeds 1, else in [0, 255]. Images are stretched to P = ``side_px``. ``where`` names
+    the array in messages. InputError for another shape, type or range.
     """
     channels = (1, 3)
     if array.ndim == 4 and array.shape[3] not in channels and array.shape[1] in channels:
@@ -154,7 +158,10 @@ def _bytes(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
 
 
 def require_root(root: str, name: str, what: str, *, folder: bool = False) -> Path:
-    """Return ``data.root``; InputError that names ``what`` if it is empty, missing, or with ``folder`` no folder."""
+    """Return ``data.root``; InputError if it is empty or missing, or if it must be a ``folder`` and is none.
+
+    The set ``name`` and ``what`` it needs there are for the message.
+    """
     if not root:
         raise InputError(f"data.root: {name} needs {what}: --data-root PATH.")
     path = Path(root)

@@ -44,7 +44,10 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
 
 
 def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
-    """Return tensors, all on one device, as one row of bytes there; ``pinned``: in page-locked memory."""
+    """Return a copy of tensors, all on one device, as one row of bytes there, which ``unpack`` splits again.
+
+    With ``pinned`` it is in page-locked memory, for a copy to CUDA that does not wait.
+    """
     device = next((tensor.device for tensor in tensors.values()), None)
     packed = torch.empty(sum(packed_sizes(tensors)), dtype=torch.uint8, device=device, pin_memory=pinned)
     if tensors:
@@ -53,7 +56,10 @@ def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
 
 
 def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return views of a packed row, or of rows of shape (..., bytes), with the types and shapes of ``like``."""
+    """Return views of what ``pack`` returned for tensors like ``like``, or of several rows of it, (..., bytes).
+
+    They have the names and types of ``like``, and its shapes after those of the rows.
+    """
     pieces = torch.split(packed, packed_sizes(like), dim=-1)
     return {
         name: piece[..., : tensor.nbytes].view(tensor.dtype).view((*packed.shape[:-1], *tensor.shape))

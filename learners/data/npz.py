@@ -39,7 +39,7 @@ class Npz:
     source = "layout: Yang et al. (2023): MedMNIST v2, arXiv:2110.14795"
 
     def load(self, data: DataSettings, streams: Streams) -> ImageSet:
-        """Return the images of the archive ``data.root``; InputError if it is damaged, or has not two classes.
+        """Return the images of the archive ``data.root``; InputError if it is damaged or has fewer than two classes.
 
         ``data.train_images`` and ``data.test_images`` above 0 keep the first images: in the archive's order if it has a
         test set, otherwise in the random order of ``split_by_class``.
@@ -81,7 +81,10 @@ class SteeringNpz:
     source = "layout: Do et al. (2023), arXiv:2303.06305, published code"
 
     def load(self, data: DataSettings, streams: Streams) -> SteeringSet:
-        """Return the frames of ``data.root``, split by ``split_by_time``; InputError for a damaged archive."""
+        """Return the frames of ``data.root``, split by ``split_by_time``; of a folder, each archive is a drive.
+
+        InputError if an archive is missing or damaged, or does not have images and angles.
+        """
         path = require_root(data.root, self.name, "an .npz archive or a folder of them")
         archives = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         if not archives:
@@ -120,7 +123,7 @@ def _labels(arrays: Arrays, name: str, of: str, path: Path) -> NDArray[np.int64]
 
 
 def _class_names(classes: NDArray[Any] | None, labels: NDArray[np.int64], path: Path) -> tuple[str, ...]:
-    """Return the names of the classes, by default their numbers; InputError if a label exceeds them."""
+    """Return the names of the classes, without ``classes`` their numbers; InputError if a label is out of range."""
     highest = int(labels.max(initial=0))
     if classes is not None:
         names = tuple(str(name) for name in classes.ravel())

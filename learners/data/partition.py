@@ -45,16 +45,19 @@ def partition(
       effects of non-identical data distribution") of concentration ``settings.alpha`` times the class's frequency
       relative to the mean class. Silos are filled in random order; once a class is used up, the others' shares are
       scaled up.
-    - ``approach``: silo i belongs to direction i mod ``approaches``, class c to direction c mod ``approaches``, and is
-      divided IID among its silos. With more directions than classes, direction d has class d mod classes.
-    - ``label-skew``: every silo has 1 + round((1 - u) (C - 1)) of the C classes, u = ``settings.unseen_share`` (halves
-      to even). The numbers of silos per class differ by at most one; a class is divided evenly among its silos.
+    - ``approach``: silo i belongs to direction i mod ``approaches``, and class c to direction c mod ``approaches``. A
+      class is divided IID among the silos of its direction. With more directions than classes, direction d has class d
+      mod classes, and shares it with the other directions that have it.
+    - ``label-skew``: every silo has images of exactly 1 + round((1 - u) (C - 1)) of the C classes, u =
+      ``settings.unseen_share`` (halves to even). The numbers of silos per class differ by at most one; a class is
+      divided evenly among its silos.
     - ``major-class``: silo i has ``settings.major_share`` of its images from class i mod classes, the rest as with
       ``district`` (the data of MIDDLE's vehicles; Zhang et al. 2023, ICPP, 10.1145/3605573.3605643). If some image
       would be left over, silos are given major classes in proportion to their images (D'Hondt).
-    - ``district``: silo i belongs to district i mod ``districts``, classes likewise, and has ``settings.major_share``
-      of its images from its district's classes, to within two images, and the rest from all others, in proportion to
-      what is left of them. Silos are as large as the images allow with that share; images left over are in no silo.
+    - ``district``: silo i belongs to district i mod ``districts``, and class c to district c mod ``districts``. A silo
+      has ``settings.major_share`` of its images from its district's classes, to within two images, and the rest from
+      all other classes, in proportion to what is left of them; in a single district all classes are its own. Silos are
+      as large as the images allow with that share; images left over are in no silo.
 
     Raises:
         InputError: there are fewer images than the silos need, or the partition does not fit.
@@ -117,7 +120,7 @@ def partition_by_vehicle(
 
 
 def _require_kind(kind: str, own: Sequence[str], have: str, they_have: str) -> None:
-    """Raise InputError unless partition ``kind`` is one of ``own``, those for this data; the rest is for messages."""
+    """Raise InputError unless ``kind`` is one of ``own``, the partitions for this data; the rest is for messages."""
     if kind not in own:
         raise InputError(f"data.partition: '{kind}' needs {they_have}; {have} are dealt by one of {', '.join(own)}.")
 
@@ -268,7 +271,7 @@ def _in_proportion(sizes: Indices, silos: int) -> Indices:
 
 
 def _own_counts(have: Indices, quotas: Indices, group_of_silo: Indices, share: float) -> Indices | None:
-    """Return how many images of its major group each silo gets, shape (silos,); None if there are too few."""
+    """Return how many images of its own group each silo gets, shape (silos,); None if ``quotas`` cannot be filled."""
     # have: number of images per group; quotas: number of images per silo
     silos = np.bincount(group_of_silo, minlength=len(have))
     of_group = np.bincount(group_of_silo, quotas, len(have))
@@ -296,7 +299,7 @@ def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Gen
 
 
 def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
-    """Split ``quota`` in proportion to the shares, by largest remainder, at most ``room`` per class; shapes (C,)."""
+    """Return ``quota`` split in proportion to the shares, by largest remainder, at most ``room`` per class, (C,)."""
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:

@@ -47,7 +47,11 @@ def _name(names: Sequence[str], row: int) -> str:
 
 
 def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **how: Any) -> list[Indices]:
-    """Return each silo's training rows, from a file, by what vehicles saw, or by ``partition``; or InputError."""
+    """Return the rows of the training images in each silo, from a file, by what vehicles saw, or by ``partition``.
+
+    ``settings.partition`` chooses; ``how`` are further arguments of ``partition``. InputError if the images are too
+    few, or the file does not fit them.
+    """
     if is_partition_file(settings.partition):
         return read_partition(Path(settings.partition), data, silos=silos, min_images=settings.min_images)
     if settings.partition == "vehicle":
@@ -58,10 +62,11 @@ def divide_among_silos(data: ImageSet, *, settings: DataSettings, silos: int, **
 
 
 def read_partition(path: Path, data: ImageSet, *, silos: int, min_images: int) -> list[Indices]:
-    """Return the rows of the training images in each silo, in the file's order; others are in no silo.
+    """Return the rows of the training images in each silo, in the file's order.
 
-    Label and class may be empty; a label must be the image's. InputError if a line does not fit the images, or a silo
-    has fewer than ``min_images``, or none.
+    Training images that are not in the file, or without a silo there, are in no silo. Label and class may be empty; a
+    label must be the image's. InputError if a line does not fit the images, or a silo has fewer than ``min_images``, or
+    none.
     """
     names = data.train_names or [str(row) for row in range(len(data.train_labels))]
     rows = {name: row for row, name in enumerate(names)}

@@ -142,8 +142,10 @@ class Course:
     Args:
         frames: number of frames N.
         step_m: distance that the car drives between two frames (m).
-        curvature: of the road every GRID_M to VIEW_M beyond the last frame, positive to the right (1/m), shape (G,).
-        offset_m: of the car right of the road's middle there (m), shape (G,); its slope is the heading error.
+        curvature: of the road every GRID_M, from the first frame to VIEW_M beyond the last, positive to the right
+            (1/m), shape (G,).
+        offset_m: of the car to the right of the road's middle at the same places (m), shape (G,); its slope is the
+            heading error.
     """
 
     def __init__(self, *, frames: int, step_m: float, curvature: Doubles, offset_m: Doubles) -> None:
@@ -164,8 +166,8 @@ class Course:
         """Return the distance (m) of the road's middle right of the camera's axis, shape (N, R) as of ``ahead_m``.
 
         At distance z, up to VIEW_M, ahead of a car at offset e to the right of the middle and turned to the right of
-        the road by psi, with curvature k, for small angles: x(z) = -e - psi z + integral from 0 to z of (z - t) k(t)
-        dt.
+        the road by psi, with curvature k, for small angles:
+        x(z) = -e - psi z + integral from 0 to z of (z - t) k(t) dt.
         """
         here = self.position_m[:, None]
         bend = (

@@ -169,8 +169,9 @@ def classed_set(
 ) -> ImageSet:
     """Return the set of images (N, 3, P, P) and classes (N,), with its channels' statistics; see ``ImageSet``.
 
-    InputError, which names ``root``, if the training images have fewer than two classes or a constant channel, or there
-    are no test images.
+    ``train`` and ``test`` are pairs of images and classes; ``more`` are further arguments of ``ImageSet``. InputError,
+    which names ``root``, if the training images have fewer than two classes or a constant channel, or there are no test
+    images.
     """
     present = [class_names[label] for label in np.unique(train[1])]
     if len(present) < 2:

@@ -36,8 +36,8 @@ def split_by_time(
 
     Each drive is cut into blocks of nearly equal length. The test set is made of random blocks, as many as come closest
     to ``share`` of the frames, but at least one and not all. Frames of the same drive closer than ``gap_of`` to a test
-    block are in neither. ``drives`` is the drive of each frame in order of time, each in one piece, shape (N,).
-    InputError if there are too few frames to hold any out.
+    block are in neither. ``drives`` is the number, >= 0, of the drive of each frame in order of time, each drive in
+    one piece, shape (N,). InputError if there are too few frames to hold any out.
     """
     frames = len(drives)
     lengths = np.diff(np.flatnonzero(np.diff(drives, prepend=-1, append=-1)))
@@ -63,9 +63,10 @@ def split_by_time(
 
 
 def split_by_class(labels: NDArray[np.int64], share: float, generator: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return training and test images, each in random order; InputError if no class has two.
+    """Return the indices of training and of test images, each in random order; InputError if no class has two.
 
-    Of every class ``share`` is held out, rounded, but at least one image and not all.
+    Of every class ``share`` is held out, rounded, but at least one image and not all; a class of one image stays in
+    training.
     """
     order = generator.permutation(len(labels))
     is_test = np.zeros(len(labels), dtype=bool)

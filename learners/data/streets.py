@@ -190,7 +190,7 @@ class Signs(NamedTuple):
 
 
 def place_signs(net: Net, seed: int) -> Signs:
-    """Return the signs of a net, at the right of every street.
+    """Return the signs of a net, at the right of every street of more than 7 m.
 
     The last one before a junction says who goes first there, the first one after it the speed limit; between them, one
     every STRETCH_M, of a class that seed and place draw.
@@ -250,12 +250,13 @@ class Ground:
         at_m: places of cameras, shape (N, 2); the ground is drawn around them up to VIEW_M.
 
     Attributes:
-        origin: tile numbers (x, y) of the first row and column of ``tile_of``.
+        origin: tile numbers (x, y) of the first column and row of ``tile_of``.
         tile_of: number of each tile in ``colours``, 0 for bare ground, shape (rows, columns).
         colours: one array per resolution, uint8, shape (tiles x S x S, 3), for S pixels a side.
+        first_block: block numbers (x, y) of the first column and row of ``heights_dm``.
         heights_dm: height of the building or trees in each block of BLOCK_M (dm), 0 for none, shape (rows, columns).
-        tints: their colours, uint8, shape (rows, columns, 3).
-        wooded: whether they are trees.
+        tints: colour of the building or trees, uint8, shape (rows, columns, 3).
+        wooded: whether they are trees, shape (rows, columns).
     """
 
     def __init__(self, net: Net, seed: int, at_m: Floats) -> None:
@@ -276,7 +277,7 @@ class Ground:
         self._build(net, seed)
 
     def _drawn(self, net: Net, seed: int) -> NDArray[np.uint8]:
-        """Return the tiles' pixels, shape (tiles, S, S, 3)."""
+        """Return the pixels of bare ground and of each tile, shape (tiles + 1, S, S, 3); set ``_grain`` to paint."""
         side = round(TILE_M / CELL_M)
         rows, columns = np.nonzero(self.tile_of)
         grain = np.random.default_rng(seed).random((side, side, 1), dtype=np.float32)  # the same in each tile
@@ -297,7 +298,7 @@ class Ground:
         return pixels
 
     def _surface(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, _: float) -> None:
-        """Pave one straight piece of a lane."""
+        """Pave one straight piece of a lane, in place."""
         half_m = lane.width_m / 2
         paved = lane.paved or lane.function == "walkingarea"
         colour = ((_PAVEMENT if paved else _ASPHALT) * self._grain).astype(np.uint8)
@@ -306,7 +307,7 @@ class Ground:
             part[inside] = colour[cells][inside]
 
     def _marks(self, pixels: NDArray[np.uint8], lane: Lane, start: Floats, end: Floats, gone_m: float) -> None:
-        """Paint lines along one straight piece of a lane, or the stripes of a crossing."""
+        """Paint, in place, lines along one straight piece of a lane, or the stripes of a crossing."""
         if lane.function not in ("", "crossing") or lane.paved:
             return
         half_m = lane.width_m / 2
@@ -325,7 +326,7 @@ class Ground:
     def _near(
         self, pixels: NDArray[np.uint8], start: Floats, end: Floats, beside_m: float
     ) -> list[tuple[NDArray[np.uint8], Floats, Floats, float, tuple[slice, slice]]]:
-        """Return, per tile, the pixels around a piece, their places along and right of it (m), and their slices."""
+        """Return, per tile, a view of pixels around a piece; metres along, right of it and in all; and the slices."""
         side = round(TILE_M / CELL_M)
         low, high = np.minimum(start, end) - beside_m - 1, np.maximum(start, end) + beside_m + 1
         first, last = (np.floor(one / CELL_M).astype(np.int64) for one in (low, high))
@@ -354,7 +355,7 @@ class Ground:
         return found
 
     def _build(self, net: Net, seed: int) -> None:
-        """Set ``heights_dm``, ``tints`` and ``wooded``: none on a street or within 3 m of one."""
+        """Set ``first_block``, ``heights_dm`` (0 on a street or within 3 m of one), ``tints`` and ``wooded``."""
         margin_m = _ASLANT * (SKYLINE_M - VIEW_M)
         self.first_block: Integers = np.floor((TILE_M * self.origin - margin_m) / BLOCK_M).astype(np.int64)
         last = TILE_M * (self.origin + self.tile_of.shape[::-1]) + margin_m

@@ -171,7 +171,10 @@ def _among(files: Iterable[Path], others: Iterable[Path]) -> Indices:
 
 
 def of_torchvision(kind: str, data: DataSettings, **options: Any) -> Any:
-    """Return torchvision's set below ``data.root``; InputError for damaged files, RunError for a failed download."""
+    """Return torchvision's set ``kind``, made with ``options``, below ``data.root``; ``data.download`` fetches it.
+
+    InputError if the root is not given or missing, or its files are missing or damaged; RunError if the download fails.
+    """
     what = "the folder of its files, into which --data-download fetches them"
     root = require_root(data.root, data.name, what, folder=True)
     from torchvision import datasets  # noqa: PLC0415 - takes seconds

@@ -52,7 +52,7 @@ class Poses(NamedTuple):
 def in_view(poses: Poses, signs: Signs) -> tuple[Integers, Floats, Floats]:
     """Return the nearest visible signs of each pose, nearest first, and how far ahead and to the right they are (m).
 
-    All have the shape (N, 2); a sign is -1 if there is none.
+    All have the shape (N, 2); a sign is -1 if there is none, and its distances then have no meaning.
     """
     count = len(poses.x_m)
     candidates = min(8, len(signs.label))
