@@ -219,7 +219,7 @@ class ContrastiveDivergence:
         return means(updates, self._series)
 
     def _job(self, start: Start) -> TrainingJob:
-        """Return the training of both networks, their optimizers kept by the silo; the backbone alone on its first."""
+        """Return the training of both networks, whose optimizers continue; in a silo's first of the backbone alone."""
         training = self._task.local_training_of(start.participant)
         if not start.own:
             return TrainingJob(program=self._alone, training=training, base=start.base, mixed=start.mixed_as())

@@ -56,7 +56,7 @@ class FedAvgM:
     momentum: Annotated[float, Within(0, 0.9999, "", "at 1 no step is ever forgotten")] = 0.9
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model after the server's step, with the mean of other tensors, and the velocity v as memory."""
+        """Return the model after the server's step, other tensors as the uploads' mean; memory: the velocity v."""
         state, memory = dict(uploads.mean()), {}
         for name in sorted(uploads.parameters & state.keys()):
             old = uploads.model[name].to(torch.float64)
@@ -92,7 +92,7 @@ class FedAdam:
     tau: Annotated[float, Within(1e-12, 1000, "", "above 0, for it divides")] = 1e-3
 
     def aggregate(self, uploads: RoundUploads) -> NextModel:
-        """Return the model after the server's step, with the mean of other tensors; memory: the moments m and v."""
+        """Return the model after the server's step, other tensors as the uploads' mean; memory: the moments m and v."""
         state, memory = dict(uploads.mean()), {}
         for name in sorted(uploads.parameters & state.keys()):
             old = uploads.model[name].to(torch.float64)

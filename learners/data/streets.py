@@ -378,7 +378,7 @@ class Ground:
             self.wooded[place] = wooded
 
     def _free(self, net: Net, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Return the blocks on and beside which there is no lane."""
+        """Return whether each block is free of lanes, also within 3 m of it, bool of ``shape``."""
         free = np.ones(shape, dtype=np.bool_)
         for lane in net.lanes:
             for start, end, _ in _pieces(lane.shape):

@@ -36,7 +36,7 @@ def metropolis_hastings(received: Graph) -> Matrix:
 
 
 def half_received(received: Graph) -> Matrix:
-    """Return the matrix by which each vehicle keeps half of its model and takes half from those that it received.
+    """Return the matrix by which each vehicle keeps half of its model and takes half from the received models.
 
     Row i has 1/2 at i and shares the other half equally among the columns j with ``received[i, j]``, shape (N, N).
 

@@ -156,7 +156,7 @@ def _geometric_median(states: Sequence[Mapping[str, Tensor]]) -> Weights:
 
 
 def _weighted_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights) -> dict[str, Tensor]:
-    """Return the weighted mean, the largest weights first: one that began far away would lose the digits of others."""
+    """Return the weighted mean, largest weights first: begun with a far upload it would lose digits of near ones."""
     order = np.argsort(-weights, kind="stable")
     return weighted_mean([states[place] for place in order], weights[order])
 

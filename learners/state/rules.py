@@ -19,7 +19,7 @@ NOT_FINITE = "has values that are not finite"
 
 
 def rule_of(context: LearnerContext) -> AggregationRule:
-    """Return the rule that ``aggregation.name`` names; InputError if there is none, RunError if it cannot be made."""
+    """Return the run's aggregation rule with its settings; InputError for an unknown one, RunError if it fails."""
     rule: AggregationRule = AGGREGATIONS.find(context.rule)() if context.aggregation is None else context.aggregation
     return rule
 

@@ -72,7 +72,7 @@ def forward_all(
 
 @torch.no_grad()
 def estimate_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set BatchNorm statistics to the mean of those of the batches, in place: ``torch.optim.swa_utils.update_bn``.
+    """Set BatchNorm's statistics, in place, to the batches' mean statistics, as ``torch.optim.swa_utils.update_bn``.
 
     The network is left in training mode. torch's function divides by the layers' counters, which waits for the device
     at every layer and batch.
