@@ -34,6 +34,8 @@ from vnetsim.errors import InputError
 from vnetsim.learner_facts import NOT_READ
 from vnetsim.learning import Description, LearnerContext, Network, Participant, PathFrames, Series, Sights
 from vnetsim.learning.conduct import is_hostile
+from vnetsim.learning.kinds import DATA_SETS
+from vnetsim.plugins import plugin_errors
 
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass, in forward passes: the backward pass computes two products for each one."""
@@ -383,8 +385,9 @@ class Task(ABC):
         )
 
     def _path_frames(self, vehicles: Sequence[str], until_s: float) -> PathFrames:
-        """Return the film of the vehicles until a time (s), sharp and with each frame's own blur."""
-        film = self._data.film(vehicles, until_s)
+        """Return the film of the vehicles, sharp and with each frame's own blur."""
+        with plugin_errors(DATA_SETS.name, self._data.name, "for the frames of vehicles"):
+            film = self._data.film(vehicles, until_s)
         kernel_px = self._own_kernels_px(self.image_shape[2], torch.from_numpy(film.speed_mps.astype(np.float32)))
         assert kernel_px is not None
         return PathFrames(

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from own_frames import PLUGIN, own_frames
 
+from learners.data.driven import Driven
 from vnetsim.storage.run_directory import RunDirectory
 
 __all__ = ["own_frames"]
@@ -76,6 +77,22 @@ def test_a_run_trains_on_pictures_of_ones_own_by_edge_and_position(live, own_fra
     assert len(seen & drawn) > 0.7 * len(seen), "the same vehicles"
     inputs = RunDirectory(tmp_path / "b").manifest()["inputs"]
     assert {Path(name).name for name in inputs} >= {"index.csv", "own_frames.py", "intersection.net.xml"}
+
+
+def test_a_run_whose_frames_to_show_fail_ends_all_the_same(live, own_frames, cli, small, tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("a view's fault")
+
+    monkeypatch.setattr(Driven, "_film", fail)
+    own = ("--data", PLUGIN, "--set", f"data.file={own_frames}", "--set", "data.partition=vehicle")
+    options = (*small[: small.index("traffic.end_s=120") - 1], *own, "--set", "rounds=1", "--learner", "fedefm")
+    options = (*options, "--set", "cost.model=trained", "--set", "compute.preset=ecu")
+    done = cli("run", live, *options, "--out", tmp_path / "b")
+    assert done.status == 0, done.err
+    assert "The page shows no frames of vehicles: data set 'own-frames' failed for the frames of" in done.err
+    assert "ValueError: a view's fault" in done.err
+    assert (tmp_path / "b" / "model.safetensors").exists()
+    assert 'id="figure-seen"' in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_traffic_without_a_net_is_refused_in_one_line(cli, small, scenarios, tmp_path):

@@ -175,8 +175,9 @@ class Session:
             self.run.put({SCHEDULE: rows.write_csv().encode()})
         else:
             speeds_mps, end_s = self.tables.entry_speeds_mps, result.time_s
-            write_samples(self.run, self.assembly.experiment, self.learner, speeds_mps, end_s)
             write_models(self.run, self.learner, training.closed)
+            note = self.progress.note
+            write_samples(self.run, self.assembly.experiment, self.learner, speeds_mps, end_s, note=note)
         self.clock.mark("writing")
         radio = radio_record(result.link_rates, result.sidelink_rates)
         stages = self.clock.stages

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -118,12 +118,19 @@ def open_lock(folder: Folder, name: str = LOCK, how: int = fcntl.LOCK_EX | fcntl
 
 
 def write_samples(
-    run: RunDirectory, experiment: Experiment, learner: Learner, entry_speeds_mps: Sequence[float], end_s: float
+    run: RunDirectory,
+    experiment: Experiment,
+    learner: Learner,
+    entry_speeds_mps: Sequence[float],
+    end_s: float,
+    *,
+    note: Callable[[str], None],
 ) -> None:
     """Write ``samples.npz``: images without blur, then blurred for the quartiles of the speeds at entry (m/s).
 
     If vehicles took the images, the fields of ``PathFrames`` and ``Sights`` follow, as ``path_images``, ``place_x_m``
-    and so on; frames are up to ``end_s``. Nothing is written if no vehicle entered coverage.
+    and so on; frames are up to ``end_s``, and ``note`` says why if there are none. Nothing is written if no vehicle
+    entered coverage.
     """
     if not entry_speeds_mps:
         return
@@ -133,7 +140,10 @@ def write_samples(
     kernels = [experiment.camera.kernel_px(speed, side) for speed in speeds]
     taken: dict[str, object] = {}
     if described.path_frames is not None:
-        taken["path"] = described.path_frames(vehicles_to_show(run.read("participations")), end_s)
+        try:
+            taken["path"] = described.path_frames(vehicles_to_show(run.read("participations")), end_s)
+        except VnetsimError as error:  # a picture that no training or test image needed; the results are complete
+            note(f"The page shows no frames of vehicles: {error}")
     if described.sights is not None:
         taken["place"] = described.sights()
     run.write_arrays(
