@@ -385,7 +385,7 @@ class Task(ABC):
         )
 
     def _path_frames(self, vehicles: Sequence[str], until_s: float) -> PathFrames:
-        """Return the film of the vehicles, sharp and with each frame's own blur."""
+        """Return the film of the vehicles until a time (s), sharp and with each frame's own blur."""
         with plugin_errors(DATA_SETS.name, self._data.name, "for the frames of vehicles"):
             film = self._data.film(vehicles, until_s)
         kernel_px = self._own_kernels_px(self.image_shape[2], torch.from_numpy(film.speed_mps.astype(np.float32)))
