@@ -35,14 +35,15 @@ SIDE_PX = 32
 PARTS = 12
 """Parts of the recorded time; every HELD_OUT-th is held out for tests, and so is one in HELD_OUT places."""
 HELD_OUT = 6
-FILM_PX = 720 * 32 * 32
-"""Pixels of all frames of a film, about."""
+FILM_PX, FILM_WIDTH_PX = 720 * 32 * 32, 30_000
+"""Pixels of all frames of a film, about, and of all side by side in one row, which browsers must show."""
 _KNOT_M = 3.0
 """Least distance between two points of a path through which the smooth curve goes."""
 _TURN_M = 4.0
 """The heading is that of the chord from as far behind to as far ahead."""
 _STANDING_MPS = 2.0
-"""A second in which a vehicle stands counts as so many metres where a film is thinned."""
+_GAP_M = 100.0
+"""Where a film is thinned, a second of standing counts as so many metres, and a gap between frames as these at most."""
 
 
 class Frames(NamedTuple):
@@ -293,8 +294,9 @@ class Driven:
         owners, path, counts = np.unique(owner[rows], return_inverse=True, return_counts=True)
         mean_mps = np.bincount(path, frames.speed_mps, len(owners)) / counts
         steps = np.hypot(np.diff(frames.x_m), np.diff(frames.y_m)) + _STANDING_MPS * np.diff(frames.time_s)
-        passed = np.concatenate([[0.0], np.cumsum(np.where(np.diff(path) == 0, steps, 0))])[: len(path)]
-        every = max(passed[-1:].sum() * side_px * side_px / FILM_PX, 1e-6)
+        steps = np.where(np.diff(path) == 0, np.minimum(steps, _GAP_M), 0)
+        passed = np.concatenate([[0.0], np.cumsum(steps)])[: len(path)]
+        every = max(passed[-1:].sum() * side_px / min(FILM_PX / side_px, FILM_WIDTH_PX), 1e-6)
         rows = np.unique(np.column_stack([path, passed // every]), axis=0, return_index=True)[1]
         frames = frames.take(rows)
         if len(rows):
@@ -305,7 +307,7 @@ class Driven:
             vehicles=[list(order)[one] for one in owners],
             mean_mps=mean_mps,
             path=path[rows],
-            images=torch.from_numpy(images),
+            images=torch.from_numpy(images.copy()),
             time_s=frames.time_s,
             speed_mps=frames.speed_mps,
             label=frames.angle if angles else labels[rows].astype(np.float64),

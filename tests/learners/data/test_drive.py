@@ -237,6 +237,17 @@ def test_a_film_is_thinned_by_the_way_and_a_standing_vehicle_has_few_frames(traf
     assert len(found.film([], 1e9).time_s) == len(found.film(["v"], -1.0).time_s) == 0
 
 
+def test_a_film_spends_few_frames_on_a_gap_and_fits_in_a_browsers_row(traffic, monkeypatch):
+    late = along("v3", 0, 9000.0, 11.0)
+    twice = RecordedTraffic(net=traffic.net, drives=[*traffic.drives, late])
+    data = DataSettings(name="drive", partition="vehicle", train_images=150, test_images=1)
+    found = load_images(data, streams=Streams(seed=0), settings=Drive(frame_s=0.2), traffic=twice)
+    monkeypatch.setattr("learners.data.driven.FILM_PX", 100 * 32 * 32)
+    assert len(found.film(["v3"], 1e9).time_s) > 80, "the gap counts as 100 of about 1,000 m"
+    monkeypatch.setattr("learners.data.driven.FILM_WIDTH_PX", 50 * 32)
+    assert 40 < len(found.film(["v3"], 1e9).time_s) <= 51
+
+
 def test_what_cannot_be_seen_is_refused(traffic, new_context):
     with pytest.raises(InputError, match=r"^data\.name: 'drive' is made of the traffic of a run"):
         load_images(DataSettings(name="drive"), streams=Streams(seed=0))
