@@ -123,7 +123,11 @@ class NetFile:
         return None if found is None else (float(found[0][0]), float(found[1][0]))
 
     def project_all(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
-        """Return x and y (m) of places; None if fewer than half are in or near the net, or its place is unknown."""
+        """Return x and y (m) of longitudes and latitudes (degrees).
+
+        None if one of them is no degree, if fewer than half of the places are in or near the net, or if the net's place
+        on the Earth is unknown.
+        """
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():
             return None
@@ -142,7 +146,7 @@ class NetFile:
         raise InputError(f"{self.path}: name a junction of it with --rsu JUNCTION[:range_m].")
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights, sorted by name or by their number of incoming lanes."""
+        """Return the junctions with traffic lights by name, or those with most incoming lanes first."""
         lanes = self._signalised
         return sorted(lanes, key=lambda name: (-lanes[name], name)) if busiest_first else sorted(lanes)
 

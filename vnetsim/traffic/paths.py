@@ -32,7 +32,7 @@ Path = tuple[VehiclePath, ExitCause]
 
 
 def events_of(windows: Iterable[tuple[VehiclePath, Window]]) -> Iterator[CoverageEvent]:
-    """Yield the coverage events of windows in order of time; the windows must be sorted by time of entry."""
+    """Yield the events of windows in order of time, exits before entries; windows must be sorted by time of entry."""
     leaving: list[tuple[tuple[float, bool, str, str], int, Left]] = []
     for index, (path, window) in enumerate(windows):
         while leaving and leaving[0][2].time_s <= window.enter_s:

@@ -22,9 +22,13 @@ _PATHS = ("path_time_s", "path_x_m", "path_y_m", "path_speed_mps")
 
 
 class ReplayTraffic(PathTraffic):
-    """The windows of a run directory or its ``windows.parquet``; InputError if damaged.
+    """The windows of a run directory, which ``experiment.scenario`` names, or its ``windows.parquet``.
 
-    Settings of ``traffic`` must be the defaults or equal to the recorded ones, otherwise InputError.
+    Settings of ``traffic`` must be the defaults or equal to the recorded ones, except ``repeat`` and ``equipped``. Of
+    files only the names are compared.
+
+    Raises:
+        InputError: it is not a run directory, its record is damaged, or a setting of ``traffic`` differs.
     """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:

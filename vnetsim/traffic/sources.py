@@ -28,7 +28,12 @@ _ROUNDING = 1.01
 def open_source(
     experiment: Experiment, *, repeat: bool, source: ResolvedPlugin | None = None, **_: object
 ) -> TrafficStream:
-    """Open an experiment's traffic source, ``source`` if it is known; InputError if wrong, RunError if it fails."""
+    """Open the traffic source that an experiment names; ``source`` is that plug-in, None to find it by name.
+
+    Raises:
+        InputError: there is no source of that name, or its settings or its input are wrong.
+        RunError: the source failed.
+    """
     source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)

@@ -74,7 +74,7 @@ def class_of_name(type_id: str) -> str:
 
 
 class TypeFilter:
-    """Decides which vehicles take part and counts the others; ``heights_m`` are SUMO's, or the default of the class."""
+    """Decides which vehicles take part and counts the others; ``heights_m``, by type, are SUMO's or the class's."""
 
     def __init__(self, settings: TrafficSettings) -> None:
         self._wanted = settings.vehicle_types
@@ -155,10 +155,14 @@ class Verdicts:
         kind: Callable[[int], tuple[str, str | None, str | None, float | None]],
         near: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.bool_]:
-        """Return for each row whether its vehicle (a number) takes part; one that is not decided on yet does.
+        """Return for each row whether its vehicle takes part.
 
-        ``kind`` returns for a row the vehicle's id, type (None: it takes part), class and height in m (None if
-        unknown), once a vehicle. Rows that are not ``near`` are not decided on; None for all.
+        Args:
+            vehicle: the number of each row's vehicle.
+            kind: returns for a row the vehicle's id, type (None if it has none: it then takes part), class and height
+                in m (both None if unknown). It is called once for each vehicle.
+            near: rows whose vehicles are to be decided on, None for all; a vehicle not decided on yet counts as taking
+                part.
         """
         missing = int(vehicle.max(initial=-1)) + 1 - len(self._found)
         if missing > 0:

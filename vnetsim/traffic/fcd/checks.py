@@ -55,7 +55,11 @@ class Agreement:
         self._unknown_lanes = 0
 
     def check(self, part: FcdPart) -> None:
-        """Check a part, until enough parts were read; InputError for degrees, units that disagree, or a wrong net."""
+        """Check a part of the recording; does nothing once the parts so far had enough drives and lanes to judge.
+
+        Raises:
+            InputError: positions are in degrees, units do not agree, or the net is the wrong one.
+        """
         if not self._judged:
             self._measure(part)
             if max(self._driven_m, self._moved_m) >= _ENOUGH_M or self._drives >= _ENOUGH_DRIVES:
@@ -152,7 +156,7 @@ class Agreement:
 
 
 def _factors(vehicle: NDArray[np.int64], driven_m: Floats, moved_m: Floats) -> Floats:
-    """Return the ratio of distance by speeds to distance by positions for each vehicle that moved."""
+    """Return each vehicle's ratio of distance by speeds to distance by positions, without those that hardly moved."""
     numbers, index = np.unique(vehicle, return_inverse=True)
     drove_m, went_m = (np.bincount(index, weights=m, minlength=len(numbers)) for m in (driven_m, moved_m))
     moves = (went_m > 0) & (drove_m + went_m > 10)

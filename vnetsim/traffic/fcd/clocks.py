@@ -33,7 +33,11 @@ def by_vehicle(vehicle: Integers) -> Integers:
 
 
 def on_a_clock(parts: Iterator[FcdPart]) -> Iterator[FcdPart]:
-    """Yield parts with their clock, and merge instants that rounding separated; damage raises InputError at the end."""
+    """Yield parts of a recording with its clock, and merge instants that rounding separated.
+
+    Raises:
+        InputError: the recording is damaged; all steps before the fault are yielded first.
+    """
     head: list[FcdPart] = []
     fault: InputError | None = None
     rows = steps = vehicles = 0
@@ -65,7 +69,7 @@ def _chain_head(head: list[FcdPart], parts: Iterator[FcdPart], fault: InputError
 
 
 def _find_clock(head: list[FcdPart]) -> Clock:
-    """Return the clock that the first parts show; without two rows of one vehicle, the step is that of all rows."""
+    """Return the clock that the first parts show; if no vehicle has two rows, its step is that between all instants."""
     instants_s = np.concatenate([part.time_s for part in head])
     before = np.cumsum([0, *(len(part.time_s) for part in head)])
     step = np.concatenate([part.step + first for part, first in zip(head, before, strict=False)])
@@ -111,13 +115,13 @@ def _merge_instants(parts: Iterator[FcdPart], same_s: float) -> Iterator[FcdPart
 
 
 def _instant_starts(part: FcdPart, same_s: float) -> Integers:
-    """Return the indices of the steps of a part at which an instant begins."""
+    """Return the indices of steps at which an instant begins: more than ``same_s`` (s) after the step before."""
     found: Integers = np.flatnonzero(np.r_[True, ~(np.abs(np.diff(part.time_s)) <= same_s)])
     return found
 
 
 def _one_step_each(part: FcdPart, same_s: float) -> FcdPart:
-    """Return a part with one step for each instant."""
+    """Return a part with one step for each instant, at the time of the instant's first step."""
     starts = _instant_starts(part, same_s)
     if len(starts) == len(part.time_s):
         return part

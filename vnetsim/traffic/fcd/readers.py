@@ -229,7 +229,7 @@ def _xml_parts(path: Path, columns: Mapping[str, str], _notes: list[str]) -> Ite
 
 
 def _with_speeds(parts: Iterator[FcdPart], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield parts with missing speeds computed from positions, in memory that does not grow with the recording."""
+    """Yield parts with missing speeds computed from positions, and note it, in memory that does not grow with them."""
     # mean speed since the vehicle's previous row; at its first row, and after a pause or jump, until its next row, or 0
     before: list[FcdPart] = []
     held: list[FcdPart] = []

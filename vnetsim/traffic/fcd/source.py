@@ -56,7 +56,11 @@ _SHORT_TELEPORTS = "a teleport within one step that is hardly longer than a driv
 
 
 class FcdTraffic(OpenedTraffic):
-    """A recording; RSUs at junctions need ``traffic.net``. InputError if the file is none, or an RSU has no place."""
+    """A recording, which ``experiment.scenario`` names; RSUs at junctions need ``traffic.net``.
+
+    Raises:
+        InputError: the file is missing or not an FCD recording, no RSU is named, or one cannot be placed.
+    """
 
     def __init__(self, experiment: Experiment, **_: object) -> None:
         path, settings = Path(experiment.scenario), experiment.traffic
@@ -130,10 +134,11 @@ class FcdTraffic(OpenedTraffic):
         self._parts = None
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events, once; see ``vnetsim.coverage.windows.TrafficStream``.
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
 
-        InputError: the recording is damaged, ends before the windows begin, has units that disagree or no wanted
-        vehicle.
+        Raises:
+            InputError: the recording is damaged, ends before the windows begin, has units that disagree or no vehicle
+                of the wanted types; or it was closed or already read.
         """
         parts, self._parts = self._parts, None
         if parts is None:
@@ -176,7 +181,7 @@ class FcdTraffic(OpenedTraffic):
 
 
 class _Recorded:
-    """Makes frames and infers causes; ``silences`` counts gaps: of each vehicle with own clocks, else of all."""
+    """Makes frames and infers causes; ``silences`` counts each vehicle's gaps with own clocks, else the recording's."""
 
     def __init__(
         self, rsus: tuple[Rsu, ...], types: TypeFilter, step_s: float, longest_s: float, *, own_clocks: bool
@@ -198,7 +203,7 @@ class _Recorded:
         self._fastest_mps = 0.0
 
     def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return a part's frames from ``begin_s`` (s) on, None if it ends before; rows far from discs may be absent."""
+        """Return a part's frames from ``begin_s`` (s) on, or None; far rows may lack. Other methods use its rows."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))
@@ -246,7 +251,7 @@ class _Recorded:
         return resumed
 
     def _identify(self, part: FcdPart) -> Integers:
-        """Return the vehicle number of each row; update when and as which vehicle each id was last seen."""
+        """Return each row's vehicle number; mark new vehicles, and when and as which vehicle each id was last seen."""
         self._new = np.zeros(len(part.vehicle), dtype=np.bool_)
         order = by_vehicle(part.vehicle)
         number, step = part.vehicle[order], part.step[order]
@@ -278,7 +283,7 @@ class _Recorded:
         return vehicle
 
     def _vehicle_of(self, row: int, before: int) -> int:
-        """Return a row's vehicle: ``before``, the last of its id (< 0: none), unless their types differ."""
+        """Return a row's vehicle: ``before`` (its id's last, < 0: none) if types agree, else by id and type, or new."""
         number, type_id = int(self._part.vehicle[row]), self._part.types[row] or ""
         known = "" if before < 0 else self._kinds[before]
         if before >= 0 and (not type_id or not known or type_id == known):

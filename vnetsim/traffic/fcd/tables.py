@@ -139,7 +139,11 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
 
 
 def parquet_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a Parquet recording as ``csv_parts``; InputError also for a column of another type."""
+    """Yield the steps of a Parquet recording; arguments as in ``csv_parts``.
+
+    Raises:
+        InputError: as in ``csv_parts``; or the file is unreadable, or a column of numbers has another type.
+    """
     table = pl.scan_parquet(path, glob=False)
     with damage_as_input_error(path, _UNREADABLE):
         schema = table.collect_schema()
@@ -193,7 +197,7 @@ def _replace_commas(batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterat
 
 
 def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield all rows sorted by time, in batches; rows of equal time keep their order. Append a note."""
+    """Yield all rows sorted by time, in batches, equal times in their order; append a note, refuse bad numbers."""
     notes.append("The recording is not in order of time; its rows were sorted in memory.")
     whole = []
     for batch in batches:
@@ -205,7 +209,7 @@ def _sort_by_time(path: Path, batches: Iterator[pl.DataFrame], notes: list[str])
 
 
 def _csv_batches(path: Path, rows: Any, names: list[str], wanted: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Yield the wanted columns as text under SUMO's names, with line numbers; after rows before a fault, raise it."""
+    """Yield the wanted columns as text under SUMO's names, with line numbers; raise a fault after earlier rows."""
     fault: InputError | None = None
     cells = itemgetter(*map(names.index, wanted.values()))
     schema = {_LINE: pl.Int64(), **dict.fromkeys(wanted, pl.String())}
@@ -252,7 +256,7 @@ def _parquet_batches(path: Path, wanted: Mapping[str, str]) -> Iterator[pl.DataF
 
 
 def _parts(path: Path, names: Mapping[str, str], batches: Iterator[pl.DataFrame]) -> Iterator[FcdPart]:
-    """Yield the steps of a table from batches of rows; at the end, refuse a table in which no row has a lane."""
+    """Yield the complete steps of batches of rows, then raise a fault; refuse a table with persons only."""
     kept = left_out = False
     rest: pl.DataFrame | None = None
     # a step without vehicles is one row without an id; before SUMO 1.28 rows of persons have no vehicle id either

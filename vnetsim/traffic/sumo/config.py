@@ -106,10 +106,13 @@ def rsu_ids(config: Path) -> list[str]:
 
 
 def check_scenario_files(experiment: Experiment) -> Experiment:
-    """Check a SUMO experiment, whose scenario is an absolute path, against its files; InputError if they disagree.
+    """Check a SUMO experiment, whose scenario is an absolute path, against its files; return it, perhaps changed.
 
-    No vehicle has a type in ``compute.by_type``, or not exactly one additional file has buildings that ``radio`` needs.
-    That file becomes ``radio.file``: a replay, which has no additional files, uses it too.
+    With ``radio.state = "polygons"`` and no file, ``radio.file`` becomes the additional file with buildings: a replay,
+    which has no additional files, then uses it too.
+
+    Raises:
+        InputError: no vehicle has a type in ``compute.by_type``; or not exactly one additional file has buildings.
     """
     config = Path(experiment.scenario)
     named = experiment.compute.by_type

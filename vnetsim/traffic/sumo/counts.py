@@ -34,9 +34,16 @@ _CHUNK, _LONGEST_ELEMENT = 1 << 20, 1 << 12
 
 
 def count_leaving(config: Path, options: Sequence[str], until_s: float, version: str) -> dict[str, int]:
-    """Return how often vehicles leave each edge until ``until_s`` (s, scenario's clock); empty if SUMO fails.
+    """Return how often vehicles leave each edge at its end until ``until_s``, counted by SUMO or read from the cache.
 
-    Counted by a run of SUMO with the user's ``options``, or cached for its version.
+    Args:
+        config: the ``.sumocfg``.
+        options: SUMO's options from the user's settings.
+        until_s: end of the count on the scenario's clock (s).
+        version: SUMO's version, part of the cache's key.
+
+    Returns:
+        the counts by edge; empty if SUMO fails.
     """
     options = (*without(options, "--end"), "--end", f"{until_s:.15g}")
     path = None

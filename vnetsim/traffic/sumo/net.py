@@ -96,7 +96,7 @@ class SumoNet:
         ]
 
     def signalised_junctions(self, *, busiest_first: bool) -> Sequence[str]:
-        """Return the junctions with traffic lights, by name or, ``busiest_first``, by vehicles in a run of SUMO."""
+        """Return the junctions with traffic lights by name, or those with most vehicles in a run of SUMO first."""
         incoming_lanes = self._signalised()
         if not busiest_first:
             return sorted(incoming_lanes)
@@ -225,7 +225,7 @@ def _shapes(lanes: Mapping[str, Any]) -> dict[str, Floats]:
 def lanes_for_maps(
     api: Any, rsus: Sequence[Rsu], near: Mapping[str, Floats]
 ) -> tuple[tuple[Floats, ...], tuple[str, ...]]:
-    """Return the lanes for maps, those ``near`` the RSUs first, and notes; see ``map_lanes``."""
+    """Return the lanes for maps, those ``near`` the RSUs first, and notes; see ``map_lanes``. Adds a POI to SUMO."""
     x_m, y_m, half_x, half_y = map_frame(rsus)
     if _FRAME not in api.poi.getIDList():
         api.poi.add(_FRAME, x_m, y_m, (0, 0, 0, 0))

@@ -127,7 +127,11 @@ class SumoTraffic(OpenedTraffic):
         )
 
     def events(self) -> Iterator[CoverageEvent]:
-        """Yield the coverage events, once; see ``vnetsim.coverage.windows.TrafficStream``. RunError if SUMO fails."""
+        """Yield the coverage events; see ``vnetsim.coverage.windows.TrafficStream``. Can be read once.
+
+        Raises:
+            RunError: SUMO fails while running, or the traffic was closed or already read.
+        """
         shift_s, seed = 0.0, self._info.seed
         assert seed is not None
         for index in count():
@@ -165,7 +169,7 @@ class SumoTraffic(OpenedTraffic):
         self._outputs.close()
 
     def _start(self, seed: int | None, *, number: int = 1) -> SumoSession:
-        """Start SUMO for the pass ``number`` (from 1) and return the session; seed None: the scenario's own seed."""
+        """Start SUMO for the pass ``number`` (from 1); keep and return the session. Seed None: the scenario's."""
         settings = self._settings
         self._session = SumoSession(
             self._config,

@@ -98,9 +98,13 @@ class SumoSteps:
             self._store_kinds(self._receive_message())
 
     def receive(self, time_s: float | None) -> Answer:
-        """Wait for the oldest awaited answer; update ``kinds`` and ``expected``. Without ``time_s``, drop positions.
+        """Wait for the answer to the oldest step that is awaited; extend ``kinds`` and update ``expected``.
 
-        ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
+        Args:
+            time_s: the time of its frame (s); None to drop the vehicles' positions.
+
+        Raises:
+            ConnectionError: SUMO is gone or reports an error, or its answer has an unknown format.
         """
         data = self._receive_message()
         at, _ = _command(data, self._store_kinds(data))
@@ -175,9 +179,13 @@ class SumoFrames:
         self._verdicts = Verdicts(types)
 
     def of(self, answers: Sequence[Answer]) -> Frames:
-        """Return the frames of the next answers, at least one of them with a time, with the vehicles that take part.
+        """Return the frames of the next answers, with the vehicles that take part.
 
-        The other methods refer to the rows and frames returned last. ConnectionError: unknown format or vehicle.
+        At least one answer must have a time; answers without one give no frame. The other methods refer to the rows and
+        frames returned last.
+
+        Raises:
+            ConnectionError: an answer has an unknown format, or a vehicle that never departed.
         """
         numbers, gone = self._numbers, set[bytes]()
         for answer in answers:
