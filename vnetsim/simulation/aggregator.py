@@ -36,7 +36,7 @@ _STEADY = QuorumPace.places, CoveragePace.places
 
 @dataclass(kw_only=True, eq=False)
 class Aggregator:
-    """Runs the rounds of one model; ``finished`` when its last has closed. ``in_flight`` has its participations."""
+    """Runs the rounds of one model; ``in_flight`` are its participations; ``finished``: the last round has closed."""
 
     name: str
     world: World
@@ -135,7 +135,10 @@ class Aggregator:
             self._open_exchange("quorum")
 
     def offer(self, window: OpenWindow) -> bool:
-        """Let an idle vehicle wait for an invitation; False if this round invited it before: it waits for the next."""
+        """Let an idle vehicle wait for an invitation; return whether the open round may invite it.
+
+        A vehicle that the open round has invited, or whose update counts for it, rests until the next round.
+        """
         return self.invitations.offer(window, self.round)
 
     def move(
@@ -178,7 +181,10 @@ class Aggregator:
         self._end(participation, LEFT[participation.cut()], time_s)
 
     def end_of_traffic(self, time_s: float) -> None:
-        """Close the open round at a time (s), or drop it without a commit; all participations and rounds end."""
+        """End all rounds and participations at a time (s); nothing if the last round has closed.
+
+        The open round closes by ``traffic_end`` if anybody has committed; otherwise it gets no record.
+        """
         if self.finished:
             return
         if self._open.committed:
@@ -195,7 +201,10 @@ class Aggregator:
         return self.invitations.share(window, self._state())
 
     def wait_for_exchange(self, participation: Participation) -> None:
-        """Let a participation wait for the exchange, which the ``quorum``-th begins unless the round is held."""
+        """Let a participation wait for the exchange.
+
+        The ``round.quorum``-th that waits begins it at once, unless the round is held or an exchange is under way.
+        """
         self._exchange.gathered[participation] = None
         quorum = self.world.experiment.round.quorum
         waiting = not (self._exchange.under_way or self._open.held)
@@ -293,7 +302,7 @@ class Aggregator:
         self._open.silos.add(participation.window.vehicle.silo)
 
     def _open_exchange(self, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Begin the exchange of those who wait, opened by ``opened_by``; cut others too stale for the next round."""
+        """Begin the exchange of those who wait, with a new deadline; cut others too stale for the next round."""
         for participation in self.in_flight:
             if participation not in self._exchange.gathered and self._too_old(participation):
                 self._cut_late(participation, opened_by, self.world.env.now)
@@ -306,7 +315,7 @@ class Aggregator:
         return participation.version < oldest
 
     def _cut_late(self, participation: Participation, closed_by: ClosedBy, time_s: float) -> None:
-        """End a participation as ``deadline``, ``unfinished`` or ``stale``, by ``closed_by``; one outside as left."""
+        """End a participation as ``deadline``, ``unfinished`` or ``stale`` by ``closed_by``; outside as left."""
         doing = participation.cut()
         late: Outcome = (
             "deadline" if closed_by == "deadline" else "unfinished" if closed_by == "traffic_end" else "stale"

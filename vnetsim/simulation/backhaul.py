@@ -46,7 +46,7 @@ class RsuWire:
 
 @dataclass(slots=True, kw_only=True)
 class _Queue:
-    """One model crosses a wire; of those that came after it only the newest waits."""
+    """Lets one model at a time cross a wire; of the models that come meanwhile only the newest waits."""
 
     busy: bool = False
     waiting: Signal | None = None
@@ -91,7 +91,11 @@ class Backhaul:
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
-        """Bring a model of some bytes to an RSU, over the wire only once; the returned signal fires on arrival."""
+        """Bring a model of some bytes to an RSU; each model crosses the wire once, however often it is fetched.
+
+        Returns:
+            a signal that fires when the model is there, or has fired before.
+        """
         if model.aggregator == rsu_id:
             return self._here
         copies = self._copies[rsu_id, model.aggregator]
@@ -100,17 +104,28 @@ class Backhaul:
         return copies[model.version]
 
     def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
-        """Send an update to an aggregator, even if its participation is cut; the returned signal fires on arrival."""
+        """Send an update from the RSU that received it to an aggregator, even if its participation is cut meanwhile.
+
+        Returns:
+            a signal that fires when the update has arrived, or has fired before.
+        """
         if aggregator == rsu_id:
             return self._here
         return Task(self.send(size_bytes, rsu_id, _home(aggregator)))
 
     def send(self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False) -> Activity:
-        """Send bytes (B) between two RSUs, by id, or the aggregator above all, as None; return whether they arrived.
+        """Send bytes from one place to another.
 
-        With ``newest_only``, they wait at each wire until the model before has crossed, and give up if a newer one
-        arrives meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models
-        come faster than they cross.
+        Args:
+            size_bytes: how much (B).
+            source: an RSU's id; None for the aggregator above all RSUs, or the cloud.
+            target: likewise.
+            newest_only: at each wire, wait until the model before has crossed, and give up if a newer one arrives
+                meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models
+                come faster than they cross.
+
+        Returns:
+            whether it has arrived.
         """
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))

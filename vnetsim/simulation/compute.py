@@ -20,8 +20,10 @@ amplifier needs about 1 W to radiate 0.2 W (23 dBm), the rest of the unit 1 W.""
 def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
     """Return the extra energy that a participation needs on board (J), by column of the table ``participations``.
 
-    ``seconds`` are the times in each stage; ``worked_s`` is how long it computed for others, and may have sent. The
-    result is empty if ``watts``, the power of the computer while it trains, is None.
+    Args:
+        seconds: time in each stage (s).
+        watts: power of the computer while it trains (W); None if not known: then the result is empty.
+        worked_s: how long it computed for others in the exchange (s); it may send all that time.
     """
     if watts is None:
         return {}

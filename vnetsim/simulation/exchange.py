@@ -101,7 +101,7 @@ class ExchangePhase:
         return self.peers(member)
 
     def stop(self) -> None:
-        """Cut what is still under way, without calling ``on_done``."""
+        """Cut the exchanges that are still under way, without calling ``on_done``."""
         self._present.clear()
         self._cut(self._exchanges)
 

@@ -57,7 +57,7 @@ class Fleet:
         vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
-        """Make a window's RSU serve its vehicle: hand it over if it takes part; otherwise it waits at this RSU."""
+        """Make a window's RSU serve its vehicle: hand over its participation, or let it wait here if it has none."""
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
@@ -100,7 +100,7 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def record_open_windows(self, time_s: float) -> None:
-        """Record and forget the windows that are open at the run's end (s), without invitation as ``not_selected``."""
+        """Record and forget windows open at the run's end (s), and ``not_selected`` for those without invitation."""
         for window in self._windows.values():
             if window.vehicle.equipped and not window.invited:
                 self.recorder.record_participation(

@@ -74,7 +74,7 @@ class Handover:
             after.adopt(participation)
 
     def _set_effects(self, participation: Participation, after: Aggregator, *, change: bool) -> None:
-        """Set the version of ``after`` from which staleness counts; with ``change`` only the change is aggregated."""
+        """Set its ``handover``: the version of ``after`` that staleness counts from, and if only the change counts."""
         own, counted_from = participation.base.aggregator == after.name, None
         if participation.arriving is not None:
             counted_from = participation.arriving.version
@@ -84,7 +84,7 @@ class Handover:
         participation.handover = replace(participation.handover, counted_from=counted_from, carried=carried)
 
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
-        """Handle that no RSU serves a vehicle any longer that takes part for ``owner``.
+        """Handle that a vehicle that takes part for ``owner`` has lost coverage: no RSU serves it.
 
         The participation goes on outside for at most ``handover.longest_gap_s``, and then ends; with 0 it ends now. An
         update that is on the backhaul is not affected.

@@ -51,7 +51,11 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait; False if the open round invited it or counts its update: it waits for the next."""
+        """Let an idle vehicle wait in a window; one that took part in the open round rests until the next round.
+
+        Returns:
+            whether it waits; False if it was invited in the open round or its update counts for it.
+        """
         if self._selection_state.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)
             return False
@@ -88,7 +92,10 @@ class Invitations:
             del self._windows[candidate]
 
     def plan_length_s(self, state: RoundState) -> float | None:
-        """Let the pace plan the open round; return how long it may last (s). None if it plans nothing, or too late."""
+        """Let the pace plan the open round; set ``planned_share``, and return how long it may last from now on (s).
+
+        None if the pace plans nothing, or the round has already invited somebody.
+        """
         if self._plan is None or state.invited:
             return None
         self._selection_state.advance(state.now_s)
@@ -100,9 +107,12 @@ class Invitations:
         return number_of(planned.length_s, LENGTH, PACES, self._pace, "plan", state)
 
     def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
-        """Yield the windows to invite, lazily, with the ``chance`` of each; they stop waiting as the generator closes.
+        """Yield the windows to invite in the policy's order, lazily, and set the ``chance`` of each.
 
-        RunError if the policy fails, returns no candidate, or one twice.
+        The windows that were yielded stop waiting only when the generator ends or is closed.
+
+        Raises:
+            RunError: the policy failed, returned something that is no candidate, or one twice.
         """
         self._selection_state.advance(state.now_s, self.planned_share)
         candidates = tuple(self._waiting)
@@ -162,10 +172,16 @@ class Invitations:
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
     ) -> None:
-        """Pass a closed round to the selection policy: records of all aggregators, and the model with which it began.
+        """Pass the records of a round that closed on to the selection policy.
 
-        ``figures`` are the silo of each accepted update and the number that the policy asks for; RunError where that is
-        None.
+        Args:
+            records: of all aggregators.
+            model: the model with which the round began.
+            figures: silo of each accepted update, and the number that the policy asks for by its ``figure``, None
+                if the learner does not report it.
+
+        Raises:
+            RunError: the policy needs a figure that the learner does not report.
         """
         reported = [(silo, figure) for silo, figure in figures if figure is not None]
         asked = getattr(self._policy, "figure", "")

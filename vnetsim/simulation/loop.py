@@ -250,7 +250,7 @@ class _Loop:
             aggregator.fill()
 
     def _apply(self, event: CoverageEvent | Serves) -> bool:
-        """Apply an event of the traffic; return whether rounds remain. An exit by the traffic's end comes last."""
+        """Apply an event, having run the clock before an exit by the traffic's end; return whether rounds remain."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True

@@ -55,7 +55,7 @@ class NoMixing:
         self.handler.mix(replace(mixing, needed=self.world.needed_models()))
 
     def _record(self, into: ModelKey, sources: Mapping[ModelKey, float], time_s: float, closed_by: str) -> None:
-        """Add a row per averaged model to the ``merges`` table (subclasses average), and set ``outbox.mixed``."""
+        """Add a row to ``merges`` for each averaged model, with its weight in ``sources``, and set ``outbox.mixed``."""
         for source, weight in sources.items():
             self.log.merges.append(MergeRecord(time_s, *into, *source, weight, closed_by))
         self.outbox.mixed = True
@@ -100,7 +100,7 @@ class Cloud(NoMixing):
             self._average([*self.aggregators], "traffic_end", time_s)
 
     def _to_cloud(self, name: str) -> Activity:
-        """Send an RSU's model to the cloud, which closes its round with the last one or at its deadline."""
+        """Send an RSU's model to the cloud; the last one expected, or a deadline, closes the cloud's round."""
         yield from self.world.backhaul.send(self._model_bytes(), name, None)
         self._here.append(name)
         if len(self._here) == len(self.aggregators) - len(self._last):
@@ -118,7 +118,7 @@ class Cloud(NoMixing):
             Task(self._from_cloud(name, model))
 
     def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
-        """Average models of RSUs, weighted by samples, into the cloud's next model, which they get; return its key."""
+        """Average RSUs' models by samples into the cloud's next model, and replace theirs by it; return its key."""
         self._round += 1
         model, before = ModelKey(CLOUD, self._round), ModelKey(CLOUD, self._round - 1)
         total = sum(self._samples[name] for name in names)
@@ -176,7 +176,7 @@ class Peers(NoMixing):
             Task(self._send(own, neighbour))
 
     def _send(self, model: ModelKey, neighbour: str) -> Activity:
-        """Send an RSU's model to a neighbour, which keeps the newest that arrives; a newer one may replace it."""
+        """Send an RSU's model to a neighbour, which keeps the newest; while it waits, a newer one may replace it."""
         arrived = yield from self.world.backhaul.send(
             self._model_bytes(), model.aggregator, neighbour, newest_only=True
         )
@@ -192,7 +192,11 @@ class Peers(NoMixing):
 
 
 def mixer_class(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
-    """Return the class that mixes models in a topology; InputError if some RSUs are not connected to the others."""
+    """Return the class that mixes models in a topology; it takes the arguments of ``NoMixing``.
+
+    Raises:
+        InputError: some RSUs are not connected to the others.
+    """
     if settings.kind == "hierarchical":
         return Cloud
     if settings.kind == "peers":

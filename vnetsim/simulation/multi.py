@@ -55,7 +55,7 @@ class JointParticipation(Participation):
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
 
     def cut(self) -> Stage:
-        """End it and return its stage, ``training`` if it waited; the next in ``together`` may then train."""
+        """End it now and return its stage, ``training`` if it waited; the next left in ``together`` may then train."""
         doing = super(JointParticipation, self).cut()
         self._let_first_train()
         return "training" if doing == "waiting" else doing
@@ -88,7 +88,7 @@ class MultiHandover(Handover):
     """Starts a participation in every disc at the invitation; each ends where its disc is left."""
 
     def invite(self, owner: Aggregator, window: OpenWindow) -> None:
-        """Start it also at the vehicle's other discs whose aggregators may take it and are not held."""
+        """Start participations here and in the vehicle's other discs whose aggregators take it and are not held."""
         make = partial(JointParticipation, work=Work(), together=[])
         owner.begin(window, make)
         for other in window.vehicle.windows:

@@ -56,7 +56,14 @@ class OpenRound:
 def make_participant(
     participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
 ) -> Participant:
-    """Return what a learner receives of an uploaded participation; ``passed`` is ``World.share_passed``."""
+    """Return what the learner receives of a committed participation.
+
+    Args:
+        participation: it must have finished its upload.
+        round_index: the round for which it counts.
+        camera: gives the blur levels.
+        passed: ``World.share_passed``.
+    """
     window, (seconds, _) = participation.window, participation.totals()
     last, work_share = participation.segments[-1], participation.work.planned_share
     base, handover = participation.trained_from()

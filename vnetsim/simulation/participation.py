@@ -170,7 +170,7 @@ class Participation:
         self._task.interrupt(_Moved(keep=keep, model=model))
 
     def cut(self) -> Stage:
-        """End it now, and return the stage it was in, now in ``segments``; outside coverage, the one interrupted."""
+        """End it now and append its stage to ``segments``; return that or, outside coverage, the interrupted one."""
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         self._task.stop()
         self._book()

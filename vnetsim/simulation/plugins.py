@@ -50,7 +50,12 @@ class SimulationPlugins:
 
 
 def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
-    """Return an experiment's plug-ins with their settings; InputError if they are wrong or do not work together."""
+    """Return the plug-ins that an experiment names, with their settings.
+
+    Raises:
+        InputError: unknown name, wrong settings, or plug-ins that do not work together.
+        RunError: an installed plug-in is faulty.
+    """
     selection = resolve_plugin(SELECTIONS, experiment.selection)
     pace = resolve_plugin(PACES, experiment.pace)
     radio = resolve_plugin(RADIO_MODELS, experiment.radio)

@@ -66,10 +66,15 @@ class Recorder:
         )
 
     def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
-        """Record a closed round; fill in its results, which are in the order of the commits at row numbers ``rows``.
+        """Record a round that closed, and fill in results in the rows of its participations, exchanges and handovers.
 
         Rejected updates get the outcome ``rejected``. Losses that are not finite become None; the round's loss is the
         mean over the other accepted updates, None without any.
+
+        Args:
+            summary: the round.
+            rows: row number of each committed participation, in order of commit.
+            result: what learning returned for them, in the same order.
         """
         exchanges = self.log.exchanges
         for row in range(len(exchanges) - 1, -1, -1):
@@ -113,7 +118,10 @@ class Recorder:
     def record_participation(
         self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
-        """Record a participation that ended at a time (s); return its row number. ``used`` is None if none began."""
+        """Record a participation that ended at ``end_s`` (s), and its handovers; return its row number.
+
+        ``used`` is None if none began in the window. ``model`` is the one with which the open round began.
+        """
         row = self.log.participations.total
         vehicle = window.vehicle
         base = used.base if used else model

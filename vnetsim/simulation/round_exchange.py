@@ -54,7 +54,7 @@ class RoundExchange:
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Remove a member that leaves coverage; return whether it goes on, because it needs no coverage any more."""
+        """Cut the exchanges of a member that leaves coverage; return whether it goes on, needing no coverage."""
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
@@ -68,7 +68,11 @@ class RoundExchange:
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
-        """End the exchange as the round closes; return a function that lets members go on, None if there was none."""
+        """End the exchange as the round closes.
+
+        Returns:
+            a function that lets a member go on that was still in the exchange; None if no exchange was under way.
+        """
         phase, self._phase = self._phase, None
         if phase is None:
             return None

@@ -13,7 +13,10 @@ import simpy
 
 
 class Signal:
-    """An event that happens once. Calling it resumes at once all tasks that wait for it, in the order of waiting."""
+    """An event that happens once. Calling it resumes at once all tasks that wait for it, in the order of waiting.
+
+    A task that yields it after it has fired waits for ever; see ``until``.
+    """
 
     __slots__ = ("callbacks", "fired")
 
@@ -83,7 +86,7 @@ class Deadline:
         self._task: Task | None = None
 
     def set(self, wait_s: float, expire: Callable[[], None]) -> None:
-        """Call ``expire`` in ``wait_s`` (s) from now, and nothing that was set before."""
+        """Call ``expire`` in ``wait_s`` (s) from now, instead of what was set before."""
         self.cancel()
         self._task = Task(self._wait(wait_s, expire))
 

@@ -20,7 +20,11 @@ def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
 
 
 def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, ...]:
-    """Return the names of all aggregators, in the order of RSUs, a cloud last; InputError if RSUs do not fit."""
+    """Return the names of all aggregators, in the order of the RSUs; with a hierarchy, the cloud's is the last.
+
+    Raises:
+        InputError: too few RSUs for the topology, one has the cloud's name, or some are not connected to the others.
+    """
     names = tuple(dict.fromkeys(by_rsu(settings, rsus).values()))
     if settings.kind in ("hierarchical", "peers") and len(rsus) < 2:
         raise InputError(
@@ -47,7 +51,11 @@ def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bo
 
 
 def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
-    """Return the ids of each RSU's neighbours for ``topology.peers``; InputError if some RSUs are not connected."""
+    """Return the ids of each RSU's neighbours, by its id, for ``topology.peers``; see ``TopologySettings``.
+
+    Raises:
+        InputError: some RSUs are not connected to the others.
+    """
     found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
     if settings.peers == "ring":
         for one, other in zip(rsus, [*rsus[1:], rsus[0]], strict=True):

@@ -76,7 +76,7 @@ def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
 
 
 class SiloBinder:
-    """Assigns silos to vehicles in the order of first entry; InputError if RSUs that need one outnumber the silos."""
+    """Assigns silos to vehicles in the order of first entry; InputError if ``silos.by`` has more groups than silos."""
 
     def __init__(self, settings: SiloSettings, rsus: Sequence[Rsu]) -> None:
         groups = {"approach": settings.approaches, "origin": len(rsus), "place": len(rsus)}.get(settings.by, 1)
@@ -96,7 +96,10 @@ class SiloBinder:
         return self._deal(first), approach
 
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
-        """With ``silos.by = "place"``, give an idle vehicle without a silo of this RSU one, for a part of its data."""
+        """With ``silos.by = "place"``, replace a part of an idle vehicle's data by a silo of ``rsu``, if it has none.
+
+        Sets the vehicle's ``silo`` and ``earlier``; does nothing otherwise.
+        """
         districts = len(self._districts)
         if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
             return

@@ -41,7 +41,11 @@ class World:
         return tuple(dict.fromkeys(model for models in self.needed for model in models()))
 
     def share_passed(self, version: int, time_s: float) -> float:
-        """Return the share of the run that has passed at a model version or a time (s), the larger one, in [0, 1]."""
+        """Return the share of the run that has passed, in [0, 1]: the larger one of two.
+
+        One is ``version`` as a share of the number of rounds (0 if that is not set), the other the share of the run's
+        time that has passed at ``time_s`` (s).
+        """
         rounds, lasts_s = self.experiment.rounds, self.experiment.lasts_s
         return min(max(version / rounds if rounds else 0.0, (time_s - self.begin_s) / lasts_s), 1.0)
 

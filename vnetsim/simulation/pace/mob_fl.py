@@ -25,8 +25,8 @@ def best_round(
     """Return length T and local steps E that maximise sum_n [R_n >= T_n(E), T_n(E) <= T] E / T.
 
     None if no vehicle can finish even one step. T_n(E) = transfer_n + train_n E / steps. For a given E the best T is
-    one of the T_n(E), so only these are tried. Of equal ones the one with fewer steps, then the shorter one, is
-    returned.
+    one of the T_n(E), so only these are tried. Among equal values the round with fewer steps, then the shorter
+    one, is returned.
 
     Args:
         transfer_s: download and upload of each vehicle (s).

@@ -48,7 +48,7 @@ class ArrivalSelection:
 class FastestSelection:
     """Takes the smallest predicted duration first.
 
-    Of download, training and upload with the whole airtime; drawn among equals::
+    The duration is that of download, training and upload with the whole airtime; equal ones come in random order::
 
         argmin_n T_n,  T_n = t_down + t_train + t_up
 
@@ -169,8 +169,8 @@ class SharpestSelection:
 class AgeSelection:
     """Takes the silo first whose last update lies furthest back.
 
-    In round r, with r_n the last round that took an update of the silo, -1 before the first; drawn among equals,
-    as all are that never took part::
+    In round r, with r_n the last round that took an update of the silo, -1 before the first; equal ones, such as
+    all silos that never took part, come in random order::
 
         argmax_n a_n,  a_n = r - r_n
     """

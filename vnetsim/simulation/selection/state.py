@@ -39,7 +39,7 @@ class SelectionState:
         self.now_s, self.work_share = now_s, work_share
 
     def add_window(self, vehicle: Vehicle, window: Window) -> None:
-        """Count a window that ended, unless the end of the traffic cut it off."""
+        """Count a window that ended, unless a gap or the end of the traffic cut it off: its true length is unknown."""
         if window.exit_cause not in CUT_EXIT:
             key = window.rsu_id, vehicle.approach
             count, total_s = self.dwells.get(key, (0, 0.0))
@@ -51,16 +51,22 @@ class SelectionState:
         return total_s / count if count else None
 
     def cloud_round(self, round_index: int) -> int:
-        """Return the round that began with the cloud's last model; 0 without a cloud."""
+        """Return the round, up to ``round_index``, that began with the cloud's last model; 0 without a cloud."""
         topology = self.world.experiment.topology
         return round_index - round_index % topology.edge_rounds if topology.kind == "hierarchical" else 0
 
     def add_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
     ) -> Sequence[ParticipationRecord]:
-        """Read the records of all aggregators when a round closes; return this aggregator's since the last call.
+        """Read the records when a round closes.
 
-        ``model`` is that with which the round began; ``figures`` has silo and ``figure`` of each accepted update.
+        Args:
+            records: of all aggregators.
+            model: the model with which the round began.
+            figures: silo and the policy's ``figure`` of each update that was not rejected.
+
+        Returns:
+            this aggregator's records since the last call.
         """
         for silo, figure in figures:
             self.figures.setdefault(silo, []).append((figure, model.version))
