@@ -125,8 +125,8 @@ class NetFile:
     def project_all(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats] | None:
         """Return x and y (m) of longitudes and latitudes (degrees).
 
-        None if one of them is no degree, if fewer than half of the places are in or near the net, or if the net's place
-        on the Earth is unknown.
+        None if one of them is out of range, if fewer than half of the places are in or near the net, or if the net's
+        place on the Earth is unknown.
         """
         degrees = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         if self.place is None or not degrees.all():

@@ -203,7 +203,7 @@ class _Recorded:
         self._fastest_mps = 0.0
 
     def frames(self, part: FcdPart, begin_s: float) -> Frames | None:
-        """Return a part's frames from ``begin_s`` (s) on, or None; far rows may lack. Other methods use its rows."""
+        """Return the frames from ``begin_s`` (s) on, or None; far rows may be missing. Other methods use these rows."""
         self._part = part
         gaps_s = np.diff(part.time_s, prepend=self._time_s)
         resumed = self._find_pauses(part, np.flatnonzero(gaps_s > self._longest_s))

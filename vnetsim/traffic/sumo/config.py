@@ -112,7 +112,8 @@ def check_scenario_files(experiment: Experiment) -> Experiment:
     which has no additional files, then uses it too.
 
     Raises:
-        InputError: no vehicle has a type in ``compute.by_type``; or not exactly one additional file has buildings.
+        InputError: no vehicle has a type in ``compute.by_type``; or ``radio`` needs buildings, and not exactly one
+            additional file has them.
     """
     config = Path(experiment.scenario)
     named = experiment.compute.by_type

@@ -125,7 +125,7 @@ class Pass:
             raise self._session.run_error(error) from error
 
     def _read(self, shift_s: float) -> None:
-        """Put SUMO's answers into ``_parts``, then None or the error that ended it; set ``duration_s`` before."""
+        """Put SUMO's answers into ``_parts``, then None or the error that ended reading; set ``duration_s``."""
         steps, part = self._steps, list[Answer]()
         kept = size = asked = answered = 0
         since_s = time.monotonic()

@@ -28,7 +28,7 @@ def traffic_outcomes(folder: Path) -> tuple[dict[str, float], list[str]]:
 
     Of vehicles that arrived: their number and means of ``tripinfo``. Of each ``edgeData`` element that has speeds: the
     mean over the time that vehicles spent on edges. Persons, and lanes of ``laneData``, are not read. Files are XML of
-    any name, gzipped if it ends with ``.gz``.
+    any name, gzipped if it ends with ``.gz``; others are ignored. The folder need not exist.
     """
     found: dict[str, float] = {}
     notes = []
