@@ -38,7 +38,7 @@ def near_m(rsu: Rsu) -> float:
 
 
 def map_frame(rsus: Sequence[Rsu]) -> tuple[float, float, float, float]:
-    """Return centre x, centre y, half the width and half the height (m) of what maps on pages may show."""
+    """Return the frame of maps around all RSUs: centre x, centre y, half the width and half the height (m)."""
     west, east = min(one.x_m - near_m(one) for one in rsus), max(one.x_m + near_m(one) for one in rsus)
     south, north = min(one.y_m - near_m(one) for one in rsus), max(one.y_m + near_m(one) for one in rsus)
     half_x, half_y = (east - west) / 2, (north - south) / 2

@@ -346,7 +346,7 @@ class Aggregator:
         return is_mixed(self.world.experiment.topology, self.round, final=self.finished)
 
     def _close(self, closed_by: ClosedBy, time_s: float) -> None:
-        """Close the round at a time (s): cut what is too stale, train and aggregate, record, report to the outbox."""
+        """Close the round at a time (s): cut stale participations, aggregate, record, report; set ``finished``."""
         index = self.round
         self.finished = closed_by == "traffic_end" or index + 1 == self.world.experiment.rounds
         self._deadline.cancel()

@@ -139,5 +139,5 @@ class RoundHandler(Protocol):
         ...
 
     def mix(self, mixing: Mixing) -> None:
-        """Average models of several aggregators; not called where there is one."""
+        """Average models of several aggregators; not called if there is only one aggregator."""
         ...

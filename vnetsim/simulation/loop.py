@@ -222,7 +222,7 @@ class _Loop:
         return self._close(last_s)
 
     def _time_is_up(self) -> float:
-        """Run to the end of the run's time or of its rounds, close what is open, and return the last instant (s)."""
+        """Run the clock to the run's time or last round, close what is open; return the last instant (s)."""
         if self._run_until(self.until_s, inclusive=True):
             self.ended_by = "time"
         return self._close(self.until_s)

@@ -49,7 +49,10 @@ class JointParticipation(Participation):
         return tuple(one.base for one in self.together)
 
     def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the first downloaded model, and effects whose ``bases`` are all downloaded models if several are."""
+        """Return the model that was downloaded first in order of ``together``, and the effects.
+
+        If several models were downloaded, the effects' ``bases`` are all of them.
+        """
         own, bases = self.base, tuple(one.base for one in self.together if one.arrived)
         counted_from = None if bases[0] == own else own.version
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())

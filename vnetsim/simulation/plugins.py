@@ -18,7 +18,7 @@ from vnetsim.simulation.selection import SELECTIONS, SelectionPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationPlugins:
-    """Selection policy, pace and radio model of one run; ``chosen`` has their sources, by settings table."""
+    """Selection policy, pace and radio model of one run; ``chosen`` has the resolved plug-ins, by settings table."""
 
     selection: SelectionPolicy
     pace: Pace

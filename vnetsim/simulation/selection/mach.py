@@ -74,7 +74,10 @@ class MachSelection:
 
 
 def inclusion(sizes: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """Return probabilities <= 1 in proportion to sizes that sum to ``places``; sizes of 0 share what is left."""
+    """Return probabilities that sum to ``places``, in proportion to ``sizes`` (>= 0) but at most 1.
+
+    What exceeds 1 is shared by the others. If only sizes of 0 are left, all of them get the same.
+    """
     chances = np.ones(len(sizes))
     is_open = np.full(len(sizes), places < len(sizes))
     while is_open.any():

@@ -55,7 +55,7 @@ def _listed_files(config: Path, keys: Iterable[str]) -> Iterator[Path]:
 
 
 def driven_types(config: Path) -> set[str] | None:
-    """Return the vType ids of a configuration's vehicles; None if files include others, which are not read."""
+    """Return the vType ids of a configuration's vehicles; None if a file includes another one, which is not read."""
     driven, distributions, inside, whole = set[str](), set[str](), False, True
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
