@@ -49,7 +49,7 @@ class JointParticipation(Participation):
         return tuple(one.base for one in self.together)
 
     def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the model that was downloaded first in order of ``together``, and the effects.
+        """Return the downloaded model that comes first in ``together``, and the effects.
 
         If several models were downloaded, the effects' ``bases`` are all of them.
         """
