@@ -49,7 +49,12 @@ _ARMS = {"row": "arm", "baseline": "baseline"}
 
 @dataclass(frozen=True)
 class BenchRow:
-    """Result of an arm on a track against the baseline: ``path``, a file to send; ``table``, a line per measure."""
+    """Result of an arm on a track, compared with the baseline.
+
+    Attributes:
+        path: the file to send.
+        table: the result as text, one row per measure.
+    """
 
     path: Path
     table: TableText
@@ -57,7 +62,12 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchCheck:
-    """Whether a second run ``agrees`` with a row, and ``lines``: one per seed, and their means if they differ."""
+    """Comparison of a row with a second run of it.
+
+    Attributes:
+        agrees: whether the second run agrees with the row.
+        lines: one line per seed, then one for each mean over the seeds that is not the same.
+    """
 
     agrees: bool
     lines: Sequence[str]
@@ -89,7 +99,7 @@ def bench(
         selection: a selection policy, by name or as ``"path/to/file.py:CLASS"``.
         aggregation: an aggregation rule, likewise.
         handover: ``handover.policy``, on tracks with several RSUs.
-        control: an arm of the track with a known effect; give no other arm with it.
+        control: name of an arm of the track with a known effect; ``learner``, policies and rules must then be left out.
         size: ``"small"`` or ``"paper"``.
         settings: other settings that the track leaves open.
         device: see ``vnetsim.run``; rows of size small are made on the CPU.

@@ -99,9 +99,9 @@ def run(
         trust: let a run directory name code that is run, and fetch data.
         timing_only: play the rounds without training, over all of the traffic unless ``time_s`` or ``rounds`` ends it;
             ``Run.schedule`` then says who would train when.
-        time_limit_s: seconds of wall time after which the run stops at the end of a round, but not before a new one;
-            ``out`` must name its folder. A call with the same settings and ``out`` continues it (``on_round`` is called
-            for earlier rounds too), and does nothing once it has finished.
+        time_limit_s: seconds of wall time after which the run stops at the end of a round; every call finishes at
+            least one new round. ``out`` must name its folder. A call with the same settings and ``out`` continues it
+            (``on_round`` is called for earlier rounds too), and does nothing once it has finished.
         command: the command to record in the manifest; default this call.
         keys: further settings, with two underscores for the dot: ``round__quorum=10``. Plug-ins may be given by the
             name of their table, and as classes: ``selection="oort"``, ``encoder=MyEncoder``.
@@ -169,7 +169,8 @@ def mobility(
 ) -> Traffic:
     """Record only coverage windows, without a learner and without torch: ``vnetsim mobility``.
 
-    Arguments and errors are those of ``vnetsim.run``. The result can be replayed: ``vnetsim.run(traffic.path)``.
+    Arguments and errors are those of ``vnetsim.run``; after a failure the windows so far are kept, and after an
+    interruption ``vnetsim.resume`` continues. The result can be replayed: ``vnetsim.run(traffic.path)``.
 
     Examples:
         >>> import vnetsim
@@ -398,7 +399,7 @@ def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list
 
 
 def _deadline(time_limit_s: float | None) -> float:
-    """Return ``time.monotonic()`` after a time limit (s) from now; infinity for None."""
+    """Return ``time.monotonic()`` at the end of a time limit (s), infinity for None; InputError unless above 0."""
     if time_limit_s is None:
         return math.inf
     number = isinstance(time_limit_s, int | float) and not isinstance(time_limit_s, bool)

@@ -61,7 +61,7 @@ class TrainedModel(nn.Module):
         return self.network(self._normalise(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last linear layer, (N, features), which a run's kNN compares; see ``forward``."""
+        """Return the input of the last linear layer, (N, features), as kNN compares it; images as for ``forward``."""
         network: Any = self.network
         found: Tensor = network.features(self._normalise(images))
         return found
@@ -104,7 +104,7 @@ def load_model(run: RunDirectory, network: object = None, name: str = MODEL_FILE
 
 
 def _build_network(record: ModelRecord, encoder: object, run: RunDirectory) -> nn.Module:
-    """Build the network that the record names; ``encoder`` (class or name) replaces vnetsim's own if not None."""
+    """Build the network that the record names, on ``encoder`` (class or name) if not None; InputError if that fails."""
     claim("learners")
     architecture = importlib.import_module("learners.encoders").architecture
     if isinstance(encoder, str):

@@ -33,7 +33,7 @@ class Plots:
     path: Path
 
     def accuracy(self, ax: Axes | None = None) -> Axes:
-        """Draw the accuracies of the page's top by round (%)."""
+        """Draw, by round, the accuracies (%) that the page shows at its top; InputError if the run has none."""
 
         def draw(ax: Axes, run: RunData) -> None:
             from analysis.plots.learning import draw_accuracy  # noqa: PLC0415 - matplotlib only for figures
@@ -45,7 +45,7 @@ class Plots:
         return self._draw(draw, ax, (5.0, 3.4))
 
     def dwell(self, ax: Axes | None = None) -> Axes:
-        """Draw how long vehicles stayed in coverage (s), as a histogram of windows."""
+        """Draw a histogram of the coverage windows by dwell time (s)."""
 
         def draw(ax: Axes, run: RunData) -> None:
             from analysis.plots.traffic import draw_dwell  # noqa: PLC0415

@@ -37,8 +37,8 @@ class Page:
     """A page; a notebook shows it if it is the last line of a cell.
 
     Attributes:
-        path: the file, self-contained; a summary's may not exist.
-        headline: the main results: label, and value with unit.
+        path: the file, self-contained; after ``summary``, which writes no page, it may not exist.
+        headline: the main results, as pairs of label and value with unit.
         tables: for a comparison, its results as text; empty otherwise.
         notes: notes on the results.
         warnings: for a comparison, faults that a reader must know.
@@ -182,7 +182,7 @@ class Traffic(Folder):
         return Page(made.path, headline=made.headline, notes=made.notices)
 
     def beside(self, other: Traffic) -> Page:
-        """Write ``beside.html`` into this run's folder: a page that plays this run and another one side by side.
+        """Write ``beside.html`` into this folder, a page that plays this run beside another one, and return the page.
 
         InputError if one of the runs had no vehicle in coverage; RunError if the folder cannot be written.
         """
@@ -194,7 +194,7 @@ class Traffic(Folder):
 
 @dataclass(frozen=True)
 class Run(Traffic):
-    """A run: its traffic, participations and metrics, with ``path`` and tables as of ``Traffic``."""
+    """A run: its traffic, participations and metrics. Its tables are polars frames, as those of ``Traffic``."""
 
     @property
     def _title(self) -> str:
@@ -254,8 +254,8 @@ class Run(Traffic):
     def schedule(self) -> pl.DataFrame:
         """One row per committed update, in order of rounds: vehicle, round, starting model, weight and times.
 
-        That is enough to train without a simulator. The columns are those of ``schedule.csv``. The weight is the
-        learner's; with ``timing_only`` it is the silo's share of the round's images.
+        That is enough to train without a simulator. The columns are those of ``schedule.csv``. The weight is that
+        of the learner's aggregation; with ``timing_only``, the silo's share of the round's images.
         """
         images = self.silos.group_by("silo").agg(pl.col("images").sum())
         return schedule(self.participations, self.rounds, dict(images.iter_rows()))

@@ -86,7 +86,7 @@ def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
 
 
 def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
-    """Return seeds in the form of the option ``--seeds``, None for None; InputError if they are no list of numbers."""
+    """Return seeds as text for the option ``--seeds``, which checks it; None for None, InputError for other types."""
     if seeds is None or isinstance(seeds, str):
         return seeds
     if isinstance(seeds, int):
@@ -115,7 +115,7 @@ def chosen_by_name(overrides: Sequence[Override], keys: Mapping[str, object]) ->
 
 
 def _with_full_path(path: tuple[str, ...], value: Any, joint: str) -> Override:
-    """Return a setting with its full path: ``selection="oort"`` is ``selection.name``; refuse a key without table."""
+    """Return a setting with its full path, as ``selection.name``; InputError, with ``joint`` in hints, if unknown."""
     key = ".".join(path)
     kind = next((kind for kind in KINDS if key in (kind.key, kind.table)), None)
     if kind is not None and isinstance(value, str | type):
@@ -160,7 +160,7 @@ class Experiment(Settings):
     Settings come, in increasing priority, from general defaults, the learner's defaults, the file if ``scenario`` is a
     TOML file, and the arguments. Its attributes are the keys of an ``experiment.toml``: ``rounds``, ``round.quorum``,
     ``learning["lr"]``. It cannot be changed; ``dataclasses.replace`` makes a new one, in which all settings count as
-    set.
+    set explicitly.
 
     Args:
         scenario: a ``.sumocfg``, an FCD recording, ``"gaussian"``, an experiment ``.toml`` or a run directory.
@@ -208,9 +208,16 @@ def experiment_of(
 ) -> tuple[Settings, type[Learner] | None]:
     """Return the experiment for a caller's arguments, and the class of its learner.
 
-    ``scenario`` is one of ``Experiment``, or an experiment, to which ``overrides`` (paths and values) are applied. The
-    class is None for an experiment, and without ``learns``, which loads the learner and its defaults. Raises InputError
-    as ``Experiment``, and if ``scenario`` is an experiment and another learner or a scale was given.
+    Args:
+        scenario: as for ``Experiment``; or an experiment, to which ``overrides`` are applied.
+        overrides: paths and values.
+        learns: whether to load the learner and its defaults; the class is None if not, or if ``scenario`` is an
+            experiment.
+        trust: see ``Experiment``.
+        scale: see ``vnetsim.run``.
+
+    Raises:
+        InputError: as for ``Experiment``; or ``scenario`` is an experiment and another learner or a scale was given.
     """
     if not isinstance(scenario, Settings):
         text = path_of(scenario)

@@ -69,7 +69,7 @@ class Study(Folder):
 
     @property
     def targets(self) -> pl.DataFrame:
-        """Rounds, simulated seconds, bytes and device-seconds until each cell reached the worst arm's final value."""
+        """Rounds, simulated time, bytes and device time until each cell reached the final value of the worst arm."""
         return self._tables["comparison_targets"]
 
     @property
