@@ -194,7 +194,7 @@ class Traffic(Folder):
 
 @dataclass(frozen=True)
 class Run(Traffic):
-    """A run: its traffic, participations and metrics. Its tables are polars frames, as those of ``Traffic``."""
+    """A run: its traffic, participations and metrics, with ``path`` and polars tables as of ``Traffic``."""
 
     @property
     def _title(self) -> str:
