@@ -180,7 +180,7 @@ def _target(run: RunData, names: Mapping[int, str], label: float) -> str:
     if run.has_angles:
         words = f"steers {round(label, 2) + 0:.2f}" if np.isfinite(label) else "no angle: its path ends"
         return words.replace("-", "\u2212")  # no minus before zero
-    return names.get(int(label), str(int(label))) if label >= 0 else "no sign in view"
+    return names.get(int(label), str(int(label))) if label >= 0 else "no class in view"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,11 +239,13 @@ def film(run: RunData, vehicles: Sequence[str]) -> list[list[Any]]:
     of, names, played, size = run.samples.paths, _class_names(run), [], 0
     index = {name: place for place, name in enumerate(vehicles)}
     for path, name in enumerate(of["vehicles"].tolist()):
+        if name not in index:
+            continue
         rows = np.flatnonzero(of["path"] == path)
         uri = _jpeg(np.concatenate([of["images"][rows], of["blurred"][rows]], axis=1))
-        size += len(uri)
-        if name not in index or size > FILM_BYTES:
+        if size + len(uri) > FILM_BYTES:
             continue
+        size += len(uri)
         columns = of["time_s"], of["speed_mps"] * 3.6, of["kernel_px"]
         facts = [[round(float(column[row]), 2) for column in columns] for row in rows]
         words = [_target(run, names, float(of["label"][row])) for row in rows]

@@ -16,6 +16,7 @@ from PIL import Image
 import vnetsim
 from analysis import loading
 from analysis.loading import load
+from analysis.plots import seen
 from analysis.report import playback
 from analysis.report.page import build_report
 from vnetsim.storage.run_directory import Scan
@@ -222,9 +223,19 @@ def test_the_playback_has_the_frames_of_some_vehicles(task, seeing_run):
     assert [header["vehicles"][vehicle] for vehicle, _, _ in film] == [f"</script><b>{k}</b>" for k in (5, 0, 39)]
     assert [len(frames) for _, _, frames in film] == [9, 8, 2]
     nothing, last = film[0][2][0], film[2][2][-1]
-    assert nothing == [130.0, 18.0, 0.0, "no sign in view" if task == "classification" else "no angle: its path ends"]
+    assert nothing == [130.0, 18.0, 0.0, "no class in view" if task == "classification" else "no angle: its path ends"]
     assert last == [175.0, 72.0, 2.0, "class 7" if task == "classification" else "steers 0.00"]
     sprite = np.asarray(Image.open(io.BytesIO(base64.b64decode(film[1][1].partition(",")[2]))), dtype=int)
     rows = [np.concatenate(list(part[9:17]), axis=1) for part in (images, images // 2)]
     assert np.abs(sprite - np.concatenate(rows).astype(int)).mean() < 3, "sharp above blurred"
     assert "Of 3 vehicles frames are on this page" in text
+
+
+def test_a_vehicle_that_is_not_played_or_too_large_takes_no_room_for_frames_from_the_others(seeing_run, monkeypatch):
+    run = load(seeing_run("classification")[0])
+    shown = run.samples.paths["vehicles"].tolist()
+    sizes = [len(uri) for _, uri, _ in seen.film(run, shown)]
+    monkeypatch.setattr(seen, "FILM_BYTES", sizes[1] + sizes[2])
+    assert [vehicle for vehicle, _, _ in seen.film(run, ["other", *shown[1:]])] == [1, 2]
+    monkeypatch.setattr(seen, "FILM_BYTES", sizes[0] + sizes[2])
+    assert [vehicle for vehicle, _, _ in seen.film(run, shown)] == [0, 2]
