@@ -26,7 +26,7 @@ help:
 	@echo "make run        set up and run the main job: scenarios/intersection.sumocfg"
 	@echo "make test       set up and run the tests (minutes)"
 	@echo "make quick      the mathematics, simulation, coverage, radio and storage alone (a minute)"
-	@echo "make test-all   every test, and those of the learners with the engine that is not the default"
+	@echo "make test-all   every test (a quarter of an hour)"
 	@echo "make check      lint, types, import contracts, wheel, documentation"
 	@echo "make docs       the documentation, into site/"
 	@echo "make gallery    run the commands of docs/gallery and draw their pictures (a quarter of an hour)"

@@ -44,7 +44,7 @@ class Peer:
         speed_mps: the speed it reports, measured at entry into coverage (m/s).
         level_px: its blur level (Camera.level_px).
         neighbours: number of vehicles with which it began an exchange.
-        earlier: other silos whose images are still a part of its data, with their shares; the rest is from ``silo``.
+        earlier: (silo, share of its data) of other silos whose images it still has; the rest is from ``silo``.
     """
 
     vehicle_id: str
@@ -65,7 +65,7 @@ class HandoverEffects:
         carried: what is aggregated: the vehicle's ``model``, or its ``change``, added to the aggregator's newest model:
             w + (w_n - w_base), for parameters only; BatchNorm's statistics and counters are then those of w.
         mixed: models that the vehicle downloaded during training, in order, each with the share of its local steps done
-            by then, in [0, 1]. There w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
+            by then, in [0, 1]. At that step w_n <- (w + u w_n) / (1 + u), u = max(0, cos(w_n, w)) over the parameters
             (MIDDLE's on-device mixing; Zhang et al., ICPP 2023), and BatchNorm's statistics likewise; the optimizer
             keeps its state.
         bases: if the vehicle downloaded several models before it trained: all of them, ``Participant.base`` first. It
@@ -85,8 +85,8 @@ class Participant(Peer):
 
     Args:
         round: index of the round that aggregates it, from 0.
-        base: the model it downloaded, of a version below ``round`` if the participant is stale, and of another
-            aggregator if the vehicle was handed over and took its training along.
+        base: the model it downloaded. Its version is below ``round`` if the participant is stale; its aggregator is
+            another one if the vehicle was handed over and took its training along.
         rsu_id: the RSU that served it.
         start_s: simulated time of its invitation (s); infinite if unknown.
         peers: the neighbours with which its exchange completed, in order of arrival in the round: it received their
@@ -95,13 +95,14 @@ class Participant(Peer):
         train_s: seconds of its training on board.
         upload_s: seconds it spent sending.
         stay_s: seconds from its entry into the coverage of ``rsu_id`` to the end of its upload.
-        work_share: share of the local steps that it did, in (0, 1]; below 1 only if ``Cost.steps`` and the pace allow
-            it.
+        work_share: share of the local steps that it did, in (0, 1]; below 1 only if ``Cost.steps`` allows it and the
+            pace asked for it.
         handover: models of other aggregators in it; the defaults if its vehicle stayed with one RSU.
-        passed: share of the run that had passed at the start, in [0, 1], with which step sizes fall: of the rounds, by
-            the version of ``base``, or of the time, at its invitation; the larger one if both end the run.
-        chance: its probability of being invited, divided by the mean of those who waited with it; 1 if the policy gives
-            none. Averaging divides the weight by it; the remainder to 1 (possibly negative) goes to the present model.
+        passed: share of the run that had passed at the start, in [0, 1], with which step sizes fall: version of
+            ``base`` / rounds of the run, or time of the invitation / time of the run; the larger one if both end it.
+        chance: its probability of being invited, divided by the mean of those who waited with it; 1 if the selection
+            policy gives none. Averaging divides the weight by ``chance``; what the weights then lack to 1 (possibly
+            negative) is the weight of the aggregator's present model.
     """
 
     round: int
@@ -120,7 +121,10 @@ class Participant(Peer):
 
     @property
     def started(self) -> tuple[str | int, ...]:
-        """Key of its random draws at any aggregator: its round, or with several its base model."""
+        """Key of its random draws: its round or, with several aggregators, its base model.
+
+        So an update has the same draws, whichever aggregator it reaches.
+        """
         return (self.round,) if self.base.aggregator == AGGREGATOR else self.base
 
     def steps_of(self, steps: int) -> int:
@@ -136,7 +140,7 @@ class Update:
         participant: the participant.
         state: tensors by name, as in ``torch.nn.Module.state_dict``; empty if the learner has already averaged it.
         loss: mean training loss of the vehicle.
-        finite: whether every value of ``state`` is finite; an update that is not is not aggregated.
+        finite: whether every value of ``state`` is finite; otherwise the update is rejected, not aggregated.
         metrics: further measurements of the participant, by name.
         kept: tensors that are not sent and stay with the silo, for the learner's own use.
         exchanges: a number for each completed exchange, by id of the other vehicle; ``Description.exchange`` names it.
@@ -201,7 +205,7 @@ class PathFrames:
         time_s: when each was taken (s), shape (N,).
         speed_mps: the vehicle's speed then (m/s), shape (N,).
         kernel_px: length of the blur (px), shape (N,).
-        label: class, -1 for none, or steering angle in [-1, 1], NaN for none, shape (N,).
+        label: class (-1: none) or steering angle in [-1, 1] (NaN: none), shape (N,).
     """
 
     vehicles: np.ndarray[tuple[int], np.dtype[np.str_]]
@@ -253,7 +257,7 @@ class Description:
         network: metadata of the network for ``model.safetensors``; None stores the weights only.
         partition: returns ``partition.csv``, which lists the images of each silo; None if there is none.
         path_frames: returns frames of given vehicles, up to a time (s); None if vehicles did not take the images.
-        sights: returns where the training images were taken; None likewise.
+        sights: returns where the training images were taken; None if vehicles did not take them.
     """
 
     encoder: str
@@ -273,8 +277,9 @@ class Description:
 class LearnerContext:
     """Everything a learner is built from, apart from its own settings.
 
-    Plug-ins come with their settings; None stands for their defaults. Only learners with ``takes_codec`` get codecs and
-    a conduct, only those with ``takes_aggregation_rule`` another rule than ``sync``.
+    Plug-ins (data set, encoder, rule) are objects with their settings; None stands for the plug-in with its defaults.
+    Only learners with ``takes_codec`` get codecs and a conduct; only those with ``takes_aggregation_rule`` get another
+    rule than ``sync``.
 
     Args:
         streams: the learner's branch of the experiment's random streams.
@@ -284,7 +289,7 @@ class LearnerContext:
         traffic: the recorded traffic, if the data set is made of it; else None.
         encoder: the encoder that the learner's setting ``encoder`` names.
         rule: name of the aggregation rule, see ``vnetsim.learning.aggregation``.
-        aggregation: the rule.
+        aggregation: the rule itself.
         codec: the codec of uploads; None for ``float32``.
         download_codec: the same for downloads.
         conduct: what hostile vehicles send; None if nobody is hostile.
@@ -293,7 +298,7 @@ class LearnerContext:
         districts: number of districts, one around each RSU; silo ``i`` belongs to district ``i % districts``.
         figure: the value that the selection policy needs of every update, such as ``SIMILARITY``; empty for none.
         pictures: whether the images are needed; a run without training needs only their number.
-        joint: whether one vehicle's training may go to several aggregators; each repeats it with the same
+        joint: whether one vehicle's training may go to several aggregators; each of them repeats it, with the same
             result; see ``HandoverEffects.bases``.
     """
 
@@ -334,9 +339,10 @@ class Learner(Protocol):
     - ``scales: Mapping[str, Mapping[str, object]]``, other defaults by the name of a scale, such as ``{"paper":
       {"learning.encoder": "resnet18"}}``, in the tables ``learning``, ``encoder`` and ``data``. They must change only
       what is trained, not what ``cost`` returns for a timed model;
-    - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule of its context, and ``takes_codec: bool``,
-      whether ``train`` passes models and updates through the codecs and the conduct of its context; without them rules
-      other than ``sync``, codecs and conducts are refused.
+    - ``takes_aggregation_rule: bool``, whether ``aggregate`` uses the rule of its context; if not, any rule other than
+      ``sync`` is refused;
+    - ``takes_codec: bool``, whether ``train`` passes models and updates through the codecs and the conduct of its
+      context; if not, they are refused.
     """
 
     name: ClassVar[str]
@@ -409,7 +415,7 @@ class KeepsModels(Protocol):
     """
 
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Keep these models, however old, until the next call; others up to ``LearnerContext.max_staleness`` versions.
+        """Keep these models, however old, until the next call; drop others older than ``max_staleness`` versions.
 
         Participants not yet aggregated started from these models or mix them, or the backhaul still carries them.
         Called before ``aggregate`` and ``merge``, which make newer models.
@@ -419,13 +425,18 @@ class KeepsModels(Protocol):
     def merge(self, sources: Mapping[ModelKey, float], into: ModelKey) -> None:
         """Make the weighted mean of models a model of an aggregator.
 
-        It replaces the aggregator's newest model, from which nobody may have started yet, or becomes the next one
-        (``into``). BatchNorm's statistics and counters are averaged like weights. The memory of the aggregation rule,
-        and FedCo's queue of keys, stay those of the aggregator. A single source is copied bit for bit. ``sources`` are
-        models that are kept, and their weights, at least 0 and summing to 1.
+        BatchNorm's statistics and counters are averaged like weights. The memory of the aggregation rule, and FedCo's
+        queue of keys, stay those of the aggregator. A single source is copied bit for bit.
+
+        Args:
+            sources: models that are kept, and their weights, at least 0 and summing to 1.
+            into: the aggregator's newest model, which is replaced (nobody has started from it), or the one after that.
         """
         ...
 
     def spread(self, aggregators: Sequence[str]) -> float:
-        """Return the mean of |w_r - mean| / |mean|, Euclidean, over the aggregators' newest models; 0 for one."""
+        """Return how far aggregators' newest models are from their mean: the mean of |w_r - mean| / |mean| over r.
+
+        Norms are Euclidean, over the trained parameters; 0 for one aggregator.
+        """
         ...

@@ -65,7 +65,8 @@ class NextModel:
 
     Args:
         state: new values of all the tensors that the uploads have, of the same shapes and types; empty keeps the model.
-        shares: the weight of each upload, for the record: at least 0, scaled to the sum 1; all 0 if the model is kept.
+        shares: the weight of each upload in ``state``, for the record: at least 0, with the sum 1; all 0 if the model
+            is kept.
         memory: tensors by name that the rule gets back in the next round.
     """
 

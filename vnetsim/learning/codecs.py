@@ -45,14 +45,16 @@ class Codec(Protocol):
     remembers: ClassVar[bool]
 
     def bytes_of(self, values: int) -> float:
-        """Return the bytes on the air of an update of so many values, which must not depend on what they are."""
+        """Return the bytes on the air of an update of ``values`` values; it may depend on nothing else."""
         ...
 
     def send(self, tensors: Mapping[str, Any], memory: Mapping[str, Any], draws: Any) -> Sent:
-        """Encode and decode the change of a local training, trained parameters by name, not to be changed in place.
+        """Encode tensors, and return what the receiver decodes.
 
-        ``memory`` is that of the silo's last upload, empty before the first; ``draws``, a ``torch.Generator`` on the
-        CPU seeded for this vehicle and round, is the only source of chance.
+        Args:
+            tensors: the change of a local training, trained parameters by name; not to be changed in place.
+            memory: the memory of the silo's last upload; empty before the first.
+            draws: a ``torch.Generator`` on the CPU, seeded for this vehicle and round; the only source of chance.
         """
         ...
 
@@ -84,9 +86,9 @@ def bytes_by(codec: Codec, values: int) -> float:
 def coded(cost: Cost, values: int | None, *, upload: Codec | None, download: Codec | None) -> Cost:
     """Return ``cost`` with the bytes that codecs give its copies of the model; None leaves a direction as it is.
 
-    Each copy of the model has as many bytes as its codec takes for ``values`` values, or, if that is None, for a
-    quarter of ``cost.model.bytes``. What is sent besides, such as keys and exchanges between vehicles, keeps its bytes.
-    InputError if the learner does not declare the model of its cost; RunError if a codec failed.
+    Each copy of the model has as many bytes as its codec takes for ``values`` values; None is one value
+    for every 4 bytes of ``cost.model.bytes``. What is sent besides, such as keys and exchanges, keeps its bytes.
+    InputError if the learner does not declare the model of its cost, also without codecs; RunError if a codec failed.
     """
     model = cost.model
     if model is None:

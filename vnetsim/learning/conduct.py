@@ -24,10 +24,13 @@ Change = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hostile:
-    """A hostile vehicle, ``vehicle_id``; ``draws`` is a ``torch.Generator`` on the CPU, seeded for vehicle and round.
+    """A hostile vehicle of a round.
 
-    ``change`` is what an honest vehicle with its data would send; ``memory``, empty before the first, what its conduct
-    returned with the last upload of its silo.
+    Args:
+        vehicle_id: the vehicle.
+        change: what an honest vehicle with its data would send.
+        memory: what its conduct returned as ``Sends.memory`` at the last upload of its silo; empty before the first.
+        draws: a ``torch.Generator`` on the CPU, seeded for vehicle and round.
     """
 
     vehicle_id: str
@@ -38,9 +41,11 @@ class Hostile:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HostileRound:
-    """The ``hostile`` vehicles of a round in order of arrival, at least one, and what coordinated ones may know.
+    """The hostile vehicles of a round, and what they are assumed to know if they coordinate.
 
-    This is ``honest``: the changes of the round's honest vehicles, before their codec; perhaps none.
+    Args:
+        hostile: the hostile vehicles, in order of arrival; at least one.
+        honest: changes of the round's honest vehicles, before their codec; perhaps none.
     """
 
     hostile: Sequence[Hostile]
@@ -49,7 +54,7 @@ class HostileRound:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sends:
-    """What a hostile vehicle sends: ``change``, with names, shapes and types of its own, and its ``memory``."""
+    """What a hostile vehicle sends, with names, shapes and types of ``Hostile.change``, and its next memory."""
 
     change: Change
     memory: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +73,7 @@ class Conduct(Protocol):
     flips_labels: ClassVar[bool]
 
     def send(self, given: HostileRound) -> Sequence[Sends]:
-        """Return what each hostile vehicle sends, in order."""
+        """Return what each vehicle of ``given.hostile`` sends, in their order."""
         ...
 
 
@@ -95,7 +100,7 @@ CONDUCTS = Kind(
 
 
 def is_hostile(vehicle_id: str, hostile: HostileSettings, streams: Streams) -> bool:
-    """Return whether a vehicle is hostile: it is named, or its number in [0, 1), drawn by its id, is below the share.
+    """Return whether a vehicle is hostile: its id fits a name or pattern, or its draw from [0, 1) is below the share.
 
     So the hostile vehicles of a share are among those of a larger one. ``streams`` is the learner's branch.
     """

@@ -16,7 +16,7 @@ CORES = "VNETSIM_CORES"
 
 
 def resolve_device(name: str) -> str:
-    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if there is one; InputError if it is not."""
+    """Return ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; ``auto`` is CUDA if available. InputError for what is not here."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     if name == "auto":
@@ -79,12 +79,12 @@ def peak_memory() -> dict[str, int]:
 
 
 def all_finite(groups: Sequence[Collection[Any]]) -> list[bool]:
-    """Return whether all values of each group of torch's tensors are finite, as integers are; waits once."""
+    """Return for each group of torch's tensors whether all values are finite (integers are); syncs the device once."""
     return [math.isfinite(modulus) for modulus in read([largest_modulus(group) for group in groups])]
 
 
 def largest_modulus(group: Collection[Any]) -> Any:
-    """Return the largest modulus in torch's tensors, float64 (), on their device; NaN if one is, 0 without floats."""
+    """Return the largest modulus of all values, a float64 tensor () on their device: NaN for NaN, 0 without floats."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     tensors = [one for one in group if (one.is_floating_point() or one.is_complex()) and one.numel()]
@@ -93,7 +93,7 @@ def largest_modulus(group: Collection[Any]) -> Any:
 
 
 def _extremes(tensors: Sequence[Any]) -> Sequence[Any]:
-    """Return each tensor's least and largest value, or on a GPU its largest modulus; NaN if the tensor has NaN."""
+    """Return least and largest value of each tensor, or, if not on the CPU, its largest modulus; NaN if it has NaN."""
     import torch  # noqa: PLC0415 - two seconds that only runs with a learner spend
 
     if all(one.device.type == "cpu" for one in tensors):  # where the norm takes four times as long

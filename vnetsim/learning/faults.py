@@ -31,11 +31,11 @@ def model_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def train_checked(learner: Learner, participants: Sequence[Participant], model: Shapes) -> list[Update]:
-    """Let the learner train, and return its checked updates; ``finite`` is False if any value is not finite.
+    """Let the learner train, and return its checked updates; ``finite`` is False if a value or the loss is not finite.
 
-    All updates must have the same tensors, those of the model in its shape, others of shapes that agree in all but the
-    first dimension. RunError names round and vehicle: if training several in one call fails, other than for lack of
-    memory, they are trained one at a time, to name the first that fails alone.
+    All updates must have the same tensors. Those that the model (``model``) has must have its shapes; others must agree
+    between updates in all but the first dimension. RunError names round and vehicle: if training several in one call
+    fails, other than for lack of memory, they are trained one at a time, to name the first that fails alone.
     """
     when = f"in train in round {participants[0].round}"
     try:
@@ -103,7 +103,7 @@ def _tensor_problem(name: str, tensor: Any, first: Any, model: Shapes) -> str:
 
 
 def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, into: str = AGGREGATOR) -> Aggregation:
-    """Let the learner aggregate finite updates, and return its checked result; RunError names round and vehicle."""
+    """Let the learner aggregate ``updates``, all finite, and return its result; RunError, with ``when``, for faults."""
     result = learner.aggregate(updates) if into == AGGREGATOR else learner.aggregate(updates, into)
     if not isinstance(result, Aggregation):
         raise _fault(learner, when, f"it returned {result!r:.80}, expected an Aggregation")
@@ -122,7 +122,7 @@ def aggregate_checked(learner: Learner, updates: Sequence[Update], when: str, in
 
 
 def finite_metrics(learner: Learner, metrics: Any, when: str) -> dict[str, float]:
-    """Return a learner's metrics as Python floats; NotFiniteError names the first that is no finite number."""
+    """Return a learner's metrics as floats; NotFiniteError names the first not finite, RunError if no mapping came."""
     if not isinstance(metrics, Mapping):
         raise _fault(learner, when, f"it returned {metrics!r:.80}, expected a mapping of numbers by name")
     for name, value in metrics.items():

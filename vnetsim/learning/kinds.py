@@ -31,16 +31,24 @@ class DataSet(Protocol):
     targets: ClassVar[str]
 
     def load(self, data: DataSettings, streams: Streams) -> Any:
-        """Return a ``learners.data.ImageSet``, or a ``learners.data.SteeringSet``; InputError for missing files.
+        """Return an ``ImageSet`` or, with steering angles, a ``SteeringSet`` of ``learners.data``.
 
-        ``data`` has the set's folder and the numbers of images wanted (0: its default), and settings that may not
-        apply. Random draws come from ``streams.generator("a name of its own")``.
+        Args:
+            data: folder of the set and numbers of images wanted (0: its default); a set ignores settings that do not
+                apply to it.
+            streams: source of random draws: ``streams.generator("a name of its own")``.
+
+        Raises:
+            InputError: files are missing or damaged.
         """
         ...
 
     @optional
     def outline(self, data: DataSettings, streams: Streams) -> Any:
-        """Return what ``load`` does, which is otherwise called, but with black images, for runs without training."""
+        """Return what ``load`` does, with black images of the same shapes and equal labels, for runs without training.
+
+        A set without this method is loaded by ``load``.
+        """
         ...
 
 

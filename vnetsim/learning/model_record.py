@@ -23,7 +23,7 @@ class ModelRecord:
     Fields not listed here are those of ``vnetsim.api.model.TrainedModel``.
 
     Args:
-        encoder: name of the encoder, for a class of a file ``"file.py:Class"``; or of a network without encoder.
+        encoder: name of the encoder (``"file.py:Class"`` if a file defines it), or of the network if it has none.
         network: class of the network on the encoder, ``"Classifier"``; empty if the learner does not say.
     """
 
@@ -39,7 +39,7 @@ class ModelRecord:
 
 
 def model_files(rsu_ids: Sequence[str]) -> dict[str, str]:
-    """Return the file of each RSU's own model; ids may have any characters."""
+    """Return the file of each RSU's own model, by id, in the run directory; ids may have any characters."""
     names = [path_name(rsu_id) for rsu_id in rsu_ids]
     alike = len({name.lower() for name in names}) < len(names)  # some file systems ignore case
     numbered = [path_name(str(number), name) for number, name in enumerate(names)] if alike else names

@@ -95,7 +95,7 @@ def check_plugin(plugin: str | type, settings: Mapping[str, Any] | None = None) 
 
 
 def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -> Conformance:
-    """Return which laws a plug-in keeps and breaks, see ``check_plugin``; InputError for no plug-in, or a setting."""
+    """Return which laws a plug-in keeps and breaks, as ``check_plugin``; InputError: no plug-in, wrong settings."""
     from vnetsim.testing import laws  # noqa: PLC0415 - imports what runs a simulation
 
     kind, found = _find(plugin)
@@ -118,7 +118,7 @@ def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -
 
 
 def _find(plugin: str | type) -> tuple[Kind, type[Any]]:
-    """Return a plug-in's kind and class."""
+    """Return a plug-in's kind and class; InputError if it is unknown, is no class, or fits no kind."""
     if isinstance(plugin, str) and code_file(plugin) is None:
         kind = next((kind for kind in _KINDS if plugin in kind.names()), None)
         if kind is None:
@@ -148,7 +148,7 @@ def _find(plugin: str | type) -> tuple[Kind, type[Any]]:
 
 
 def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[Experiment, ResolvedPlugin]:
-    """Return a small experiment with a plug-in, and the plug-in with its settings."""
+    """Return a small experiment with a plug-in and the user's ``overrides``, and the plug-in with its settings."""
     name = kind.name_of(found)
     scenario = name if kind is TRAFFIC_SOURCES else "gaussian"
     named = [] if kind is TRAFFIC_SOURCES else [(tuple(kind.key.split(".")), name)]

@@ -93,7 +93,10 @@ class StrictPlugin:
 
 
 def bits(value: Any, skip: Collection[str] = ()) -> Any:
-    """Return nested tuples that are equal if two values are equal to the bit, except the fields ``skip``."""
+    """Return nested tuples to compare: equal if two values are equal to the bit, without dataclass fields in ``skip``.
+
+    Of objects of other types, only the type and an attribute ``vehicle_id`` are compared.
+    """
     if hasattr(value, "detach"):  # a tensor
         import torch  # noqa: PLC0415 - takes seconds
 

@@ -82,7 +82,7 @@ def _play(experiment: Experiment, kind: Kind, plugin: StrictPlugin) -> Simulatio
 def _simulated(
     report: Conformance, experiment: Experiment, kind: Kind, make: Callable[[], StrictPlugin], method: str
 ) -> SimulationResult:
-    """Check a simulated run and its repetition; ``method`` must be called in it."""
+    """Check a simulated run and its repetition, report their laws, and return the run; it must call ``method``."""
     strict = make()
     with report.law("a simulated run: results fit the protocol, and no argument is changed", needed=True):
         result = _play(experiment, kind, strict)
@@ -358,7 +358,7 @@ def _conduct(report: Conformance, experiment: Experiment, plugin: ResolvedPlugin
 
 
 def _learner_with(experiment: Experiment, **parts: Any) -> Learner:
-    """Return the experiment's learner, with strict plug-ins in its context, or a strict learner itself."""
+    """Create the experiment's learner; ``parts`` replace fields of its context, ``learner`` the learner's class."""
     assembly = assemble(experiment)
     learner, settings = parts.pop("learner", assembly.learner.found), assembly.learner.settings
     context = replace(assembly.context("cpu"), **parts)
@@ -368,7 +368,7 @@ def _learner_with(experiment: Experiment, **parts: Any) -> Learner:
 
 
 def _participants(learner: Learner, round_: int, count: int = 3) -> list[Participant]:
-    """Return vehicles of a round, which exchanged with each other if the learner exchanges; the last one is stale."""
+    """Return ``count`` vehicles of a round, all peers if the learner exchanges; the last is one round stale."""
     peers = [Peer(vehicle_id=f"v{i}", silo=i, speed_mps=15.0 + i, level_px=1.0 + i) for i in range(count)]
     exchange = learner.cost(0).exchange is not None
     return [
@@ -395,7 +395,7 @@ def _round(learner: Learner, index: int) -> list[Any]:
 
 
 def _trained(report: Conformance, make: Callable[[], Learner]) -> Learner:
-    """Check two rounds of training, their repetition, and a resumed learner; return the first learner."""
+    """Check two rounds of training, their repetition, and a resumed learner; report laws, return the first learner."""
     with report.law(
         "two rounds: updates, weights and metrics are finite, and weights sum to 1 or are all 0", needed=True
     ):
