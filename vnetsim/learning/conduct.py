@@ -54,7 +54,7 @@ class HostileRound:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sends:
-    """What a hostile vehicle sends, with names, shapes and types of ``Hostile.change``, and its next memory."""
+    """The ``change`` that a hostile vehicle sends, with names, shapes and types of its own, and its ``memory``."""
 
     change: Change
     memory: Mapping[str, Any] = field(default_factory=dict)
