@@ -84,7 +84,7 @@ def refuse_other_files(track: Track) -> None:
 
 
 def refuse_other_traffic(track: Track, seeds: Sequence[int], folder: Path, recorded: Sequence[RecordedEntry]) -> None:
-    """Refuse recorded traffic (by seed) that differs from the track's: InputError names seed and SUMO's versions."""
+    """Refuse traffic, one recording per seed in ``folder``, that is not the track's: InputError names the seed."""
     for seed, entry in zip(seeds, recorded, strict=True):
         run = RunDirectory(folder / entry.folder)
         if windows_digest(run.read("windows")) != track.windows[seed]:
@@ -122,7 +122,7 @@ class BenchArm:
     label: str  # its name in tables
     learner: str  # a name, or ``/path/to/file.py:CLASS``
     settings: Mapping[str, Any]  # settings, including the learner's, that differ from the baseline's, by dotted key
-    control: BenchControl | None = None  # name of the track's control that this arm is; None if it is none
+    control: BenchControl | None = None  # the track's control that this arm is; None if it is none
 
     @property
     def is_baseline(self) -> bool:
@@ -159,7 +159,7 @@ class BenchArm:
         ).plan(None)
 
     def _table(self, name: str, learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an arm as a table ``[[arms]]``, with those of the task's learning settings that its learner has."""
+        """Return an arm as a table of ``[[arms]]``, with those of the task's learning settings that its learner has."""
         known = keys_of(at_folder(learner, bench_folder()))
         learning = {key: value for key, value in self.track.tasks[self.task].learning.items() if key in known}
         own = {key: value for key, value in settings.items() if not key.startswith("learning.")}
@@ -168,9 +168,10 @@ class BenchArm:
 
 
 def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, control: str | None) -> BenchArm:
-    """Return the arm of the arguments: settings by dotted key, and a learner (default: the baseline) or a control.
+    """Return the arm for a user's arguments: settings (``given``, by dotted key) and a learner, or only a control.
 
-    InputError: learner or control do not exist or are combined, or the track fixes a setting.
+    The learner decides the task; without one it is the baseline of the track's first task. InputError: learner or
+    control do not exist or are combined, the track has no such task, or it fixes a setting.
     """
     if control is not None:
         known = {one.name: one for one in track.controls}

@@ -92,7 +92,7 @@ def _refuse_impossible(row: BenchRecord, unit: str) -> None:
 
 
 def differences(mine: BenchValues, other: BenchValues) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield name and both values of each difference, and whether it is an error: beyond rounding, not training's."""
+    """Yield name, both values, and whether it is a fault (time or counts, beyond rounding), of unequal fields."""
     for name, value in asdict(mine).items():
         there = getattr(other, name)
         if value != there:
@@ -109,7 +109,7 @@ def differing_means(mine: Sequence[BenchValues], other: Sequence[BenchValues]) -
 
 
 def _refuse_other_baseline(row: BenchRecord, track: Track) -> None:
-    """Refuse a row if shipped rows have another baseline arm, in counts, times or means by more than the tolerance."""
+    """Refuse a row whose baseline is not the shipped rows': in counts, times, or means by more than the tolerance."""
     shipped = _shipped_baseline(bench_folder() / "rows" / track.name, track.size, row.task, track.sha256)
     if shipped is None:
         return

@@ -73,7 +73,7 @@ class CellResult:
 
 
 def play(job: CellJob, progress: ProgressDisplay) -> CellResult:
-    """Run or resume a cell; return how it ended, errors included. KeyboardInterrupt leaves one that can be resumed.
+    """Run or resume a cell; return how it ended, errors included. After a KeyboardInterrupt it can be resumed.
 
     torch uses one thread: the last bits of sums depend on their number, and several cells use a machine better.
     """
@@ -126,7 +126,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a cell has finished; InputError if another version made it, or it was damaged or altered."""
+    """Return whether a cell has finished; InputError if another version of vnetsim made it, or it was altered."""
     run = RunDirectory(folder)
     try:
         if not run.holds("manifest.json"):

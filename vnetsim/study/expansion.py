@@ -151,7 +151,7 @@ class Expansion:
         return seed if self._timing_only and seeded and base.traffic.seed is None else None
 
     def _keys_of_learners(self) -> dict[str, set[str]]:
-        """Return the names of settings by learner; refuse unknown learners and learners of different tasks."""
+        """Return the names of the settings of each learner in the study; refuse unknown ones, and different tasks."""
         more = [] if self._reference is None else [(self._conditions[0], self._reference)]
         settings = [{**condition.settings, **arm.settings} for condition, arm in [*self._pairs(), *more]]
         learners = dict.fromkeys(one[LEARNER] for one in settings)
@@ -240,7 +240,7 @@ class Expansion:
     def _refuse_idle(
         self, pairs: Sequence[tuple[Level, Level]], experiments: Sequence[Experiment], options: Collection[str]
     ) -> None:
-        """Refuse settings without effect in every cell that sets them, unless they act in the tables of all sizes."""
+        """Refuse settings without effect in every cell that sets them, unless they act in the tables without a size."""
         lacking = self._find_idle(pairs, experiments, options)
         refuse_idle({key: why for key, why in lacking.items() if key in options})
         with error_context(self._where):
@@ -266,14 +266,14 @@ class Expansion:
         return idle_everywhere(cases)
 
     def _find_given_keys(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
-        """Return the keys that the study sets in a cell; no settings of other learners, nor of complete conditions."""
+        """Return the keys that the study sets in a cell, except other learners', and conditions' that set most keys."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}
         return keys - {f"learning.{key}" for key in others}
 
     def _find_common_idle(self, lacking: Mapping[str, str]) -> set[str]:
-        """Return the keys in ``lacking`` with an effect in the tables of all sizes; all if those alone are no study."""
+        """Return the keys in ``lacking`` that act in the tables without a size; all if those alone are no study."""
         if not lacking or self._common is None:
             return set()
         try:
@@ -302,7 +302,7 @@ class Expansion:
             yield TIMED_NOTE
 
     def _experiment(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment of an arm under a condition, without its seed; refuse too few evaluations."""
+        """Return the experiment of an arm under a condition, its seed still to be set; refuse too few evaluations."""
         own, reference = self._fit_learning(condition, arm), self._reference
         if reference is not None:
             theirs = self._fit_learning(condition, reference)
@@ -324,7 +324,7 @@ class Expansion:
         return own
 
     def _fit_learning(self, condition: Level, arm: Level) -> Experiment:
-        """Return the experiment of an arm under a condition, without ``learning`` keys of other learners only."""
+        """Return the experiment of an arm under a condition; drop ``learning`` keys that only other learners have."""
         settings = {**condition.settings, **arm.settings}
         scenario = settings.pop(SCENARIO)
         own = {path[1] for path in arm.settings if path[0] == "learning"}
@@ -342,7 +342,7 @@ class Expansion:
         return self._build_with_options(condition, arm, build)
 
     def _fill_defaults(self, experiment: Experiment, learner: type[Learner] | None = None) -> Experiment:
-        """Return an experiment with its plug-ins' defaults; refuse ``timing_only`` with a selection by losses."""
+        """Return an experiment with its plug-ins' defaults; refuse a selection by losses if nobody is trained."""
         made = assemble(experiment, learner)
         if self._timing_only:
             refuse_losses(made)
@@ -365,7 +365,7 @@ class Expansion:
         return self._build_with_options(condition, None, build)
 
     def _build_with_options(self, condition: Level, arm: Level | None, build: Callable[[Sequence[Override]], T]) -> T:
-        """Return ``build(options)``; if ``build(())`` fails as well, raise its error, with condition and arm first."""
+        """Return ``build(options)``; if that and ``build(())`` fail, the study is at fault: name condition and arm."""
         try:
             return build(self._options)
         except InputError:

@@ -240,7 +240,7 @@ def arms_of(values: Any, grid: Grid, conditions: Sequence[Level], folder: Path, 
 
 
 def _arm(table: _ArmTable, learner: str, folder: Path, *, complete: bool) -> Level:
-    """Return an arm, by default with ``learner``; refuse it without one unless ``complete`` conditions name theirs."""
+    """Return an arm with ``learner``; refuse an empty one unless all conditions name learners (``complete``)."""
     if not learner and not complete:
         raise InputError('learner: name one, for example learner = "flsimco".')
     if not learner and not table.name:
@@ -297,7 +297,7 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
 
 
 def _multiply(level: Level, grid: Grid, folder: Path) -> list[Level]:
-    """Return an arm or a condition at every point of a grid; refuse a level that sets what the grid varies."""
+    """Return copies of a level, one at each point of a grid, values in its label; refuse one that sets a grid's key."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
     silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner needs no label
@@ -326,7 +326,7 @@ def _make_label(label: str, point: Mapping[Key, Any]) -> str:
 
 
 def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[SkippedEntry]:
-    """Return skipped pairs of arm and condition with the first reason; InputError if a table skips none or all."""
+    """Return the skipped pairs, each with its first reason; InputError if one skips none or all, or has no reason."""
     found: dict[tuple[str, str], SkippedEntry] = {}
     for place, skip in _tables(values, _SkipTable, "skip"):
         with error_context(place):
@@ -350,7 +350,7 @@ def _match_labels(pattern: str, among: Sequence[Level], key: str) -> list[str]:
 
 
 def reference_of(name: str, arms: Sequence[Level], folder: Path) -> Level | None:
-    """Return the arm called ``name``, else the only one with that learner, else a new one; None for an empty name.
+    """Return the arm called ``name``, else the only one whose learner it is, else a new arm; None for an empty name.
 
     InputError if several arms have that learner.
     """

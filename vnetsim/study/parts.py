@@ -37,7 +37,7 @@ def part_of(text: str) -> Part:
 
 
 def in_part(cells: Sequence[Cell], part: Part) -> list[bool]:
-    """Return for each cell, finished or not, whether a part has it; each arm's cells are spread over all parts."""
+    """Return for each cell, also a finished one, whether it belongs to a part; parts share each arm's cells evenly."""
     number, count = part
     arms = len({(cell.arm, cell.condition) for cell in cells})
     period = math.lcm(arms, count)  # without the shift, an arm would meet the same parts again after so many cells
@@ -54,7 +54,7 @@ def share_directory(run: RunDirectory) -> Iterator[None]:
 
 @contextmanager
 def change_in_turn(folder: Path) -> Iterator[RunDirectory]:
-    """Wait until no other part changes the comparison's own files, and yield its folder; a ``Changing``."""
+    """Yield a comparison's folder once no other part changes its own files, and settle it after; a ``Changing``."""
     run = RunDirectory(folder)  # a new one, which knows the checksums that others have written
     with open_lock(run, PARTS_LOCK, fcntl.LOCK_EX)[0]:
         yield run

@@ -88,7 +88,8 @@ def place(
 ) -> Places:
     """Choose RSUs, and write them and the recorded traffic into ``folder``; see ``vnetsim.place``.
 
-    A recording that is already in the folder is used again if its scenario and settings are the same.
+    A recording that is already in the folder is used again if its scenario and settings are the same; otherwise
+    InputError, as for a wrong argument.
     """
     experiment = with_absolute_paths(experiment)
     if is_sumo(experiment.scenario):
@@ -176,7 +177,7 @@ def participation_s(
 
 
 def _read_net(experiment: Experiment, candidates: str) -> NetFile:
-    """Return the net of a scenario; an empty one if it names none and the candidates are in a file."""
+    """Return a scenario's net, empty if none is named and a file has the candidates; refuse others, and ``--rsu``."""
     scenario, settings = experiment.scenario, experiment.traffic
     kind = kind_of(scenario)
     if kind is None:
@@ -205,7 +206,7 @@ def _read_net(experiment: Experiment, candidates: str) -> NetFile:
 
 
 def _find_candidates(experiment: Experiment, net: NetFile, candidates: str) -> list[Rsu]:
-    """Return the candidates, sorted by id."""
+    """Return the candidates, sorted by id; InputError if there are none, or two in a file have one id."""
     range_m = experiment.traffic.range_m or REACH_M
     if is_rsu_file(candidates):
         found = rsus_of_file(candidates, range_m)
@@ -235,7 +236,7 @@ def _disc_around(lanes: Sequence[Floats], places: Sequence[Rsu]) -> str:
 def _record(
     experiment: Experiment, disc: str, folder: Path, command: Sequence[str], progress: ProgressDisplay
 ) -> RunDirectory:
-    """Return the recorded traffic of a scenario in one disc, recorded now unless ``folder`` has it."""
+    """Return the scenario's traffic in one disc, recorded unless ``folder`` has it; InputError for other contents."""
     everywhere = {"traffic.rsu": (disc,), "traffic.range_m": None, "traffic.equipped": 1.0, "seed": 0}
     traffic = experiment.with_values(everywhere)
     settings, known = json.loads(json.dumps(deciding_settings(traffic), default=str)), folder / _RECORD
@@ -272,7 +273,7 @@ def _record(
 def _measure_stays(
     recorded: RunDirectory, places: Sequence[Rsu], progress: ProgressDisplay
 ) -> tuple[Stays, int, Floats]:
-    """Return the longest stays of the recorded vehicles, the number of vehicles, and some positions (N, 2) (m)."""
+    """Return each vehicle's longest stay at each place, the number of vehicles, and some of their positions (N, 2)."""
     discs = np.array([(rsu.x_m, rsu.y_m, rsu.range_m) for rsu in places])
     windows, found, at_m = recorded.scan("windows"), [NO_STAYS], [np.empty((0, 2))]
     names = windows.collect(lambda rows: rows.select("vehicle_id"))["vehicle_id"]

@@ -48,7 +48,10 @@ class Cell:
         return ", ".join([self.arm, *([self.condition] if self.condition else []), f"seed {self.experiment.seed}"])
 
     def folder(self, traffic_sha256: str, *, timing_only: bool = False) -> str:
-        """Return its folder's name: arm, condition, seed, and a hash of settings, traffic and plug-ins' code."""
+        """Return its folder's name: arm, condition, seed, and a hash of settings, traffic and plug-ins' code.
+
+        Other files that settings name count by their path, not their content.
+        """
         named = self.experiment.plugins()
         short = self.experiment.with_values({key: short_name(name) for key, name in named.items() if name})
         plain = {**to_plain(short), "scenario": traffic_sha256}

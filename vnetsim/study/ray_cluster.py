@@ -21,9 +21,10 @@ PATIENCE_S, JOIN_S = 5.0, 60.0
 
 
 def cluster_of(workers: int | None, engine: str, address: str | None) -> Cluster | None:
-    """Return the cluster that the options describe, None for this machine without Ray; InputError if there is none.
+    """Return the cluster that the options describe, None without Ray; InputError for wrong options or no Ray cluster.
 
-    ``workers`` are CPUs of a new cluster, by default 1; 1 with an ``address``, HOST:PORT of the head or ``auto``.
+    ``address`` is HOST:PORT of a cluster's head or ``auto``, and ``workers`` then 1 or None. Without an address, a new
+    cluster has ``workers`` CPUs, by default 1.
     """
     if engine == "ray":
         _import_ray()

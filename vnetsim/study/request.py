@@ -48,7 +48,7 @@ def plan_of(
     trust: bool = False,
     timing_only: bool = False,
 ) -> tuple[Plan, str]:
-    """Return the plan and a name for the folder of the comparison.
+    """Return the plan, and a name for the folder of the comparison (without its parent).
 
     Args:
         scenario: a study file, or a scenario as for ``vnetsim run``.

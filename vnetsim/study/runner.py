@@ -66,7 +66,7 @@ def compare(
     part: Part | None = None,
     check: Callable[[Path, Sequence[RecordedEntry]], None] | None = None,
 ) -> Mapping[str, str]:
-    """Run every cell of a comparison that is unfinished or failed before; return errors of failed cells by folder name.
+    """Run each cell of a comparison that has not finished; return the errors of cells that failed now, by folder name.
 
     Args:
         plan: the cells and their traffic.
@@ -133,14 +133,14 @@ def compare(
 
 
 def _engine_of(workers: int | None) -> Engine | None:
-    """Return where cells run on this machine; None if the number of workers is still to be chosen."""
+    """Return the engine for so many workers on this machine; None for None, which ``_choose_engine`` decides."""
     if workers is None:
         return None
     return run_here if workers == 1 else partial(run_in_processes, workers=workers)
 
 
 def _begun(changing: Changing) -> bool:
-    """Return whether an earlier call or another part began the comparison; refuse a folder with other contents."""
+    """Return whether the folder has a comparison, of an earlier call or another part; refuse other contents."""
     with changing() as run:
         begun = run.holds(COMPARISON)
         require(
@@ -276,7 +276,7 @@ class _Study:
         return self.failed
 
     def _choose_engine(self, jobs: Sequence[CellJob]) -> Engine:
-        """Return where cells run if the user does not say; name several workers on the terminal and in the record."""
+        """Return the engine if the user gave no ``workers``; if it has several, show a note and record their number."""
         workers = 1 if self.plan.timing_only else choose_workers(jobs)
         if workers == 1:
             return run_here
@@ -292,7 +292,7 @@ class _Study:
         self._write()
 
     def _is_missing(self, job: CellJob) -> bool:
-        """Return whether a cell must be run; False, and recorded as failed, if it or its data were altered."""
+        """Return whether a cell must be run; one that, or whose data, was altered is recorded as failed, and False."""
         try:
             finished = is_finished(job.folder)
             if finished:
@@ -317,7 +317,7 @@ class _Study:
                 raise InputError(f"{path}: changed since the cell ran; delete {job.folder} to run it again.")
 
     def _make_job(self, number: int, name: str, cell: Cell) -> CellJob:
-        """Return the job of a cell, the ``number``-th from 1; copies its plug-ins' files into the folder."""
+        """Copy a cell's plug-in files into the folder, and return its job; ``number``, from 1, is for messages."""
         names = {key: self._copy_plugin(name) for key, name in cell.experiment.plugins().items() if name}
         experiment = cell.experiment.with_values(names)
         return CellJob(
@@ -345,7 +345,7 @@ class _Study:
         return f"{name}:{short_name(plugin)}"
 
     def _before(self, known: Mapping[str, Any]) -> list[int]:
-        """Return the values of ``last_evaluations`` in earlier calls, except this call's; for a warning on the page."""
+        """Return earlier calls' ``last_evaluations``, from the record ``known``, that differ from this call's."""
         declared = list(known.get("last_evaluations_before", ()))
         if "cells" in known:
             declared.append(known.get("last_evaluations", 1))

@@ -45,9 +45,9 @@ WAIT_S = 1.0
 def with_one_rsu(
     traffics: Sequence[Experiment], run: RunDirectory, progress: ProgressDisplay
 ) -> tuple[Experiment, ...]:
-    """Return the traffic; all SUMO scenarios without an RSU get the one that is chosen for the first, as a note says.
+    """Return ``traffics`` in order; SUMO scenarios without any RSU get the one chosen for the first, as a note says.
 
-    ``comparison.json`` in ``run`` keeps the choice. InputError: another scenario's net lacks that junction.
+    Writes the choice to ``comparison.json`` in ``run``. InputError if the net of another scenario lacks that junction.
     """
     record = _read_record(run)
     chosen = record.get("chosen_rsu") or {}
@@ -118,7 +118,7 @@ def record_all(
     progress: ProgressDisplay,
     deadline_s: float,
 ) -> list[RecordedEntry]:
-    """Record what the folder does not contain yet; return the entries of all traffics, perhaps recorded by other parts.
+    """Record what the folder lacks (other parts may record some); return an entry for each of ``traffics``, in order.
 
     InputError: something is of another version or altered. UnfinishedError: the deadline passed; what is done is kept.
     """

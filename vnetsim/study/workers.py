@@ -119,7 +119,7 @@ class CellProgress:
 
 
 def choose_workers(jobs: Sequence[CellJob]) -> int:
-    """Return how many cells should run at once: several if all train on a GPU, by its free memory and cores; else 1."""
+    """Return how many cells to run at once: 1 unless all train on GPUs, then as free memory and CPU cores allow."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     try:
@@ -137,7 +137,7 @@ def choose_workers(jobs: Sequence[CellJob]) -> int:
 
 
 def run_here(jobs: Sequence[CellJob], display: StudyProgress) -> Generator[CellResult, None, None]:
-    """Run cells one after the other in this process; yield their results."""
+    """Run cells one after the other in this process, shown on ``display``; yield each result as its cell ends."""
     for job in jobs:
         display.show(job)
         outcome = play(job, CellProgress(partial(display.show, job)))
@@ -204,7 +204,7 @@ class _Worker:
             self.connection.send(job)
 
     def hear(self) -> tuple[CellJob, CellResult | News]:
-        """Wait for a message; return the cell and the message. If the process died: restart it, return a failure."""
+        """Wait for a message of the running cell; return both. If the process died: start another, return a failure."""
         job = self.job
         assert job is not None
         try:
@@ -232,7 +232,7 @@ class _Worker:
 
 
 def _environments(jobs: Sequence[CellJob], workers: int) -> list[dict[str, str]]:
-    """Return each worker's environment variables to change: number of cores, and a GPU if all cells may use any."""
+    """Return for each worker the variables to set: its cores, and, if all cells may use any GPU, one GPU in turn."""
     import torch  # noqa: PLC0415 - loaded already, by the learners
 
     share = {CORES: str(max(1, torch.get_num_threads() // max(1, workers)))}
