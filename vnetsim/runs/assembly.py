@@ -61,7 +61,7 @@ class Assembly:
         return {LEARNERS.table: self.learner, **self.simulation.chosen, **self.others, **source}
 
     def plugin_errors(self) -> AbstractContextManager[None]:
-        """Return a context in which an exception of a learner or a plug-in of the simulation names it; RunError."""
+        """Return a context that turns an exception of a learner or simulation plug-in into a RunError that names it."""
         learners = [self.learner] if self.schedule is None else [self.learner, self.schedule]
         return errors_of_plugins(*((LEARNERS, one.found) for one in learners), *self.simulation.by_kind)
 
@@ -82,7 +82,7 @@ class Assembly:
         return None if name == FLOAT32 else CODECS.find(name)()
 
     def hostile(self, vehicle_ids: Iterable[str]) -> list[tuple[object, ...]]:
-        """Return the rows of the table ``hostile`` for vehicles, sorted by id; ids may repeat."""
+        """Return the rows of the table ``hostile``, one for each hostile one of the vehicles, by id; ids may repeat."""
         settings, streams = self.experiment.hostile, self.streams.child("learner")
         if settings.share == 0 and not settings.vehicles:
             return []
@@ -124,7 +124,7 @@ class Assembly:
         pictures: bool = True,
         driven: RecordedTraffic | None = None,
     ) -> LearnerContext:
-        """Return the context from which learners are made; ``fetch`` allows downloads. See also ``LearnerContext``."""
+        """Return the context from which learners are made; ``fetch`` allows downloads, ``driven`` is ``traffic``."""
         given = self.experiment
         own = {table: other.settings for table, other in self.others.items()}
         return LearnerContext(
@@ -147,7 +147,7 @@ class Assembly:
         )
 
     def make_learner(self, context: LearnerContext) -> tuple[Learner, dict[int, Cost]]:
-        """Make the learner, and return it with costs by silo; they are empty if they are the learner's own.
+        """Make the learner; return it, and payload and work by silo, {} if they are those of ``learner.cost``.
 
         Only payload and work decide which vehicles commit, so the schedule's learner is made for its costs and trains
         nothing; the model of ``cost.model`` is not made at all. InputError if data and settings do not match, the two
@@ -186,7 +186,7 @@ class Assembly:
 
 
 def _make_learner(learner: ResolvedPlugin, context: LearnerContext) -> Learner:
-    """Make a learner with seeded global random generators."""
+    """Make a learner, with the global random generators seeded meanwhile; RunError if it fails or is no learner."""
     with (
         seeded(context.streams.integer("creation"), context.device),
         plugin_errors(LEARNERS.name, learner.found.name, "in create"),
@@ -232,7 +232,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
 
 
 def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield kind, settings, name of data set, encoder and rule, if not the learner's default; refuse unsuited ones."""
+    """Yield kind, settings and name of plug-ins of learning, without defaults; refuse those that do not suit it."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]

@@ -41,7 +41,7 @@ class FinishedRound:
         weights: weight of each participant in the aggregate, None if rejected.
         losses: mean training loss of each participant.
         metrics: metrics of aggregation and evaluation.
-        exchanges: sender, receiver and the learner's value of exchanges between vehicles.
+        exchanges: (sender, receiver, the learner's number) of exchanges between vehicles.
         mixing: whether it is an average of models.
         figures: of each update, the value that the selection policy requested; empty if it requested none.
     """
@@ -57,7 +57,7 @@ class FinishedRound:
 
 
 def digest(participants: Sequence[Participant]) -> str:
-    """Return a digest of the participants with all their fields."""
+    """Return a digest of the participants with all their fields, except ``start_s``."""
     rows = [asdict(one) for one in participants]
     for row in rows:
         row.update(row.pop("handover"))  # flat, and without start_s, as in the checkpoints of earlier versions
@@ -67,7 +67,7 @@ def digest(participants: Sequence[Participant]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingHistory:
-    """The content of a checkpoint but the learner's state: the untrained model's metrics, and finished rounds."""
+    """A checkpoint without the learner's state: metrics of the untrained model, and finished rounds in order."""
 
     initial: Mapping[str, float]
     rounds: tuple[FinishedRound, ...] = ()
@@ -91,7 +91,7 @@ class _Progress(_Block):
 
 
 def copy_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a learner's state; tensors of silos and aggregators are not cloned because they never change in place."""
+    """Copy a learner's state; tensors of silos and named aggregators are shared: they never change in place."""
     return {name: tensor if _OWNER.match(name) else tensor.clone() for name, tensor in state.items()}
 
 
@@ -152,7 +152,7 @@ class Checkpoint:
         return [f"{FOLDER}/{path.name}" for path in self.folder.glob("*.safetensors") if path.name not in used]
 
     def load(self) -> tuple[TrainingHistory, dict[str, Any]]:
-        """Return what ``save`` wrote, and remove other state files; InputError if a file is missing or altered."""
+        """Return what ``save`` wrote, and remove unused state files; InputError if a file is missing or altered."""
         from safetensors import SafetensorError  # noqa: PLC0415
         from safetensors.torch import load  # noqa: PLC0415 - loads torch, which the traffic commands never need
 

@@ -29,7 +29,7 @@ def is_driven(experiment: Experiment, found: object | None = None) -> bool:
 
 
 def record_drives(assembly: Assembly, progress: ProgressDisplay) -> RecordedTraffic | None:
-    """Return what the run's vehicles drive in one pass of its traffic; None if the data set is not made of it.
+    """Return the drives of equipped vehicles in one pass of the traffic, by entry; None if no data set needs them.
 
     The traffic is opened and played again for it, with the same vehicles as in the run. A drive's silo is the one that
     its vehicle carries from its first entry; with ``silos.by = "place"`` it is that of the RSU within reach.

@@ -31,9 +31,9 @@ def with_given(assembly: Assembly, scenario: str | None, overrides: Sequence[Ove
 
 
 def idle_in_file(assembly: Assembly, scenario: str, given: Collection[str]) -> dict[str, str]:
-    """Return the settings of a file that have no effect, neither with the settings of a call nor without, and why.
+    """Return the settings of a file, with why, that have no effect with a call's settings (``given``) nor without.
 
-    Empty for a file that is no complete experiment without the call's settings.
+    {} for a file that is no complete experiment without the call's settings.
     """
     lacking = find_idle(assembly, keys_in_file(scenario).difference(given), {})
     if not lacking or not given:
@@ -96,7 +96,7 @@ def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
 
 
 def _facts(assembly: Assembly) -> dict[str, bool]:
-    """Return, by ``Acts.key``, the facts that follow from settings: source, backhaul, what pace and data set need."""
+    """Return facts that follow from settings, by ``Acts.key``: source, backhaul, and what pace and data set use."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
     found = {A_SOURCE.key: names_source(given.scenario), WIRED.key: given.topology.kind != "per-rsu" or sends_on}

@@ -83,13 +83,13 @@ def sha256_of(path: Path) -> str:
 
 
 def input_hashes(inputs: Iterable[str], seen_from: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 of every existing input file by its path; relative to ``seen_from``, if given."""
+    """Return the SHA-256 of each input file by path, relative to ``seen_from`` if given; skip missing files."""
     files = [Path(name) for name in inputs if Path(name).is_file()]
     return {str(path) if seen_from is None else relative(path, seen_from): sha256_of(path) for path in files}
 
 
 def changed_inputs(recorded: dict[str, str], folder: Path) -> dict[Path, str]:
-    """Return the recorded input files of a run in ``folder`` that are missing or changed, with the recorded digests."""
+    """Return the input files of a run in ``folder`` that are missing or changed now, with their recorded SHA-256."""
     files = {Path(os.path.normpath(folder / name)): digest for name, digest in recorded.items()}
     return {path: digest for path, digest in files.items() if not path.is_file() or sha256_of(path) != digest}
 
@@ -124,7 +124,7 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
 
 
 class Manifest:
-    """The manifest of a run; written when made, with ``experiment.toml`` and ``others``, and at the run's end."""
+    """The manifest of a run; making one writes it, ``experiment.toml``, the map and ``others`` (content by name)."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Manifest:
         facts: Mapping[str, str] | None = None,
         outcomes: Mapping[str, float] | None = None,
     ) -> None:
-        """Record the end of the run: status, simulated time (s), wall time by stage (s), rates, peak memory.
+        """Write the end of the run: status, simulated time (s), wall time by stage (s), rates, peak memory.
 
         ``facts`` replace those of the learner from the start of the run. For ``outcomes`` see ``traffic_outcomes``.
         """
@@ -217,7 +217,7 @@ def _now() -> str:
 def learner_record(
     learner: Learner, settings: Mapping[str, Any], device: str, *, several: bool = False
 ) -> dict[str, Any]:
-    """Return the manifest's entries on learner, series and device; ``several`` if the run has several models."""
+    """Return the manifest's entries on learner, series, exchange, device; ``several`` models add their spread."""
     from vnetsim.learning.device import device_record  # noqa: PLC0415 - the traffic command needs no torch
 
     description = learner.describe()

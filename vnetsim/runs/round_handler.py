@@ -138,7 +138,7 @@ class Training(Costs):
         )
 
     def mix(self, mixing: Mixing) -> None:
-        """Average several aggregators' models and evaluate them, unless that is recorded; errors as ``close_round``."""
+        """Average models, and evaluate the average if due, or use what is recorded; errors as ``close_round``."""
         who = hashlib.sha256(repr([(into, [*sources.items()]) for into, sources in mixing.means]).encode()).hexdigest()
         finished = self._next_recorded(who, f"average {mixing.round} of {mixing.aggregator}")
         if finished is None:
@@ -159,7 +159,7 @@ class Training(Costs):
         self.metric_rows.extend(_rows(mixing.round + 1, mixing.time_s, finished.metrics, mixing.aggregator))
 
     def measure_last(self) -> None:
-        """Evaluate the last models, with a cloud the cloud's alone, unless that is already done."""
+        """Evaluate last models in full (with a cloud, only the cloud's); append new metrics to ``metric_rows``."""
         for name, newest in self._newest.items():
             if newest.final or (self._cloud and name != CLOUD):
                 continue
@@ -169,7 +169,7 @@ class Training(Costs):
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return the next recorded round and count it as replayed; None if there is none; refuse other participants."""
+        """Return the next recorded round and count it as replayed, None if all are; refuse one not of ``who``."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]
@@ -189,7 +189,7 @@ class Training(Costs):
             self._unsaved = None
 
     def _add(self, finished: FinishedRound) -> FinishedRound:
-        """Append a round to the history, copy the learner's state for the next ``save``, and return the round."""
+        """Append a new round to the history, copy the learner's state for the next ``save``, and return the round."""
         progress = TrainingHistory(initial=self._progress.initial, rounds=(*self._progress.rounds, finished))
         with self._clock.part("checkpoints"):
             self._unsaved = (

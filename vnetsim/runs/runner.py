@@ -198,10 +198,20 @@ def resume_run(
 ) -> None:
     """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
-    ``learner`` is the one that the user names, see ``vnetsim.scenario.trust``; ``trust`` allows code and SUMO scenarios
-    that the folder names, and downloads; ``experiment`` has the settings, if not those of the folder. If
-    ``accept_changed_plugin``, files of plug-ins may have changed, and the manifest lists them. See ``start_run`` for
-    the others, and for errors; InputError also for changed inputs, an unreadable checkpoint, or nothing to resume.
+    Args:
+        folder: the run directory.
+        command: see ``start_run``.
+        progress: see ``start_run``.
+        learner: the learner that the user names, whose code may then run; see ``vnetsim.scenario.trust``.
+        trust: allow code and SUMO scenarios that the folder names, and downloads.
+        accept_changed_plugin: allow changed files of plug-ins; the manifest then lists them.
+        experiment: settings to use instead of those in the folder.
+        on_round: see ``vnetsim.run``.
+        deadline_s: see ``start_run``.
+
+    Raises:
+        InputError: nothing to resume, another version's run, changed inputs, or an unreadable checkpoint.
+        RunError, UnfinishedError, KeyboardInterrupt: see ``start_run``.
     """
     run = RunDirectory(folder)
     manifest = run.manifest()
@@ -238,7 +248,7 @@ def resume_run(
 def _changed_plugins(
     experiment: Experiment, inputs: dict[str, str], folder: Path, *, accept_changed_plugin: bool
 ) -> dict[str, str]:
-    """Return accepted changed files of plug-ins with their old SHA-256; refuse any other changed or missing input."""
+    """Return changed files of plug-ins with their old SHA-256, if accepted; refuse other changed or missing inputs."""
     code = {resolve_path(file) for name in experiment.plugins().values() if (file := code_file(name)) is not None}
     accepted = {}
     for path, digest in changed_inputs(inputs, folder).items():

@@ -63,7 +63,7 @@ class Session:
         return None if rounds is None else rounds * sum(name != CLOUD for name in self.aggregators)
 
     def how_far(self) -> str:
-        """Return in words how many rounds have finished."""
+        """Return in words how many rounds have finished, as "after 3 of 10 rounds"."""
         if isinstance(self.training, Untrained):
             finished = 0 if self.log is None else len(self.log.rounds)
         else:
@@ -73,13 +73,13 @@ class Session:
         return f"after {finished} of {self.rounds} rounds"
 
     def close(self, status: str) -> None:
-        """Save what there is of checkpoint and tables, and write ``status`` to the manifest; for a stopped run."""
+        """Save checkpoint and tables so far, and write ``status`` to the manifest; called when a run stops early."""
         if self.log is not None and self.training is not None:
             self._save(self.log, self.training)
         self.manifest.close(status, time_s=self.traffic.time_s, wall_s=self.clock.stages)
 
     def _save(self, log: SimulationLog, training: Training | Untrained) -> None:
-        """Write the checkpoint, then new rows of tables (not while replaying); no row may be newer than it."""
+        """Write the checkpoint, then new rows of tables (none while replaying), so that no row is newer than it."""
         training.save()
         with self.clock.part("tables"):
             self.tables.append(log, training.metric_rows)
@@ -151,7 +151,7 @@ class Session:
             progress.note(f"the traffic ended {self.how_far()}.")
 
     def _show_progress(self, *, time_s: float, rounds: int, windows: int) -> None:  # noqa: ARG002 - simulate's names
-        """Show the part that is done: of the rounds, of the time if only time ends the run, of traffic if untrained."""
+        """Show the share done: of rounds; of the time, if only time ends the run; of the traffic, if nobody trains."""
         if isinstance(self.training, Untrained):
             show(self.progress, self.traffic)
         elif self.rounds is None:

@@ -30,7 +30,7 @@ WHERE_ANY = ("exchanges", "handovers", "merges")
 
 
 class RunTables:
-    """The tables that grow during a run; ``entry_speeds_mps`` has the windows' speeds at entry (m/s), by exit."""
+    """The tables that grow during a run; ``entry_speeds_mps`` has one speed (m/s) per window, in order of exit."""
 
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
         self._run = run
@@ -110,7 +110,7 @@ def windows_frame(windows: Sequence[Window], camera: Camera, first: int = 0) -> 
 
 
 def _lists(rows: Sequence[Floats]) -> pl.Series:
-    """Return a column of lists; faster than polars, which would convert one list after the other."""
+    """Return a column with one list of numbers per row; faster than polars, which converts list after list."""
     ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     return pl.Series(list_array(Array.from_numpy(ends), Array.from_numpy(np.concatenate([[], *rows]))))
 

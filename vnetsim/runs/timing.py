@@ -38,7 +38,7 @@ def refuse_losses(assembly: Assembly) -> None:
 
 
 def refuse_losses_in_private(assembly: Assembly) -> None:
-    """Refuse (InputError) a policy that needs training losses with ``learning.dp``, which counts models alone."""
+    """Refuse (InputError) a policy that needs losses or updates with ``learning.dp``: epsilon counts models alone."""
     selection, dp = assembly.simulation.selection, assembly.experiment.learning.get("dp") or {}
     if dp.get("clip") and getattr(selection, "uses_losses", False):
         raise InputError(
@@ -48,9 +48,10 @@ def refuse_losses_in_private(assembly: Assembly) -> None:
 
 
 def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
-    """Return the committed participations with ``COLUMNS``, in the order of ``rounds``, then by their number.
+    """Return the committed participations, columns ``COLUMNS``, in the order of rows of ``rounds``, then by number.
 
-    A missing weight becomes the silo's share of the round's ``images`` (number by silo), or equal if that is empty.
+    A recorded weight stays. A missing one is the share of its silo in the images of the round's commits; if ``images``
+    (number by silo) is empty, it is 1 / their number.
     """
     order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
     committed = (
@@ -78,7 +79,7 @@ class Costs:
 
 
 class Untrained(Costs):
-    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo: the schedule's learner's, else empty."""
+    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo, empty for the learner's own."""
 
     metric_rows: Sequence[MetricRow] = ()
     finished = 0

@@ -91,7 +91,7 @@ def show(progress: ProgressDisplay, traffic: TrafficStream) -> None:
 def open_run_traffic(
     experiment: Experiment, progress: ProgressDisplay, run: RunDirectory, source: ResolvedPlugin | None = None
 ) -> Iterator[TrafficStream]:
-    """Open the traffic of a run for the block, then close it; show its notes, of a replay only new ones."""
+    """Open the traffic of a run for the block, then close it; show its notes, for a replay only those added since."""
     traffic = open_traffic(experiment, outputs=run.path / SUMO, progress=progress, source=source)
     try:
         shown = traffic.info.notes
@@ -116,8 +116,8 @@ def saved_on_failure(
     """Save a run or recording that fails or is interrupted inside the block, and say how to continue.
 
     ``close`` saves all results, given ``interrupted`` or ``failed``; ``how_far`` returns in words how far the run got.
-    ``go_on`` is the command that continues, None for ``vnetsim resume``; RunError, UnfinishedError and
-    KeyboardInterrupt are raised again with it in their message, other exceptions unchanged.
+    ``go_on`` is the command that continues, None for ``vnetsim resume``. RunError, UnfinishedError and
+    KeyboardInterrupt are raised again with that command in their message; other exceptions unchanged.
     """
     try:
         yield

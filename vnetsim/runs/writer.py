@@ -156,7 +156,7 @@ def write_samples(
 
 
 def vehicles_to_show(participations: pl.DataFrame) -> list[str]:
-    """Return up to FILMED vehicles, evenly spread over the order of invitation; if too few, also of the others."""
+    """Return up to FILMED invited vehicles, evenly spread over their order of invitation; if too few, also others."""
     ordered = participations.sort("start_s", maintain_order=True)
     never = pl.col("outcome") == "not_selected"
     invited = ordered.filter(~never)["vehicle_id"].unique(maintain_order=True)
@@ -197,7 +197,7 @@ PAGES = ("report.html", "beside.html", "figures")
 
 
 def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
-    """Return ``folder``; ``overwrite`` removes a run's files and pages first; InputError for other files."""
+    """Return ``folder``; with ``overwrite`` remove the run in it first, or raise InputError if it has other files."""
     if not overwrite or folder is None or not folder.is_dir() or Folder(folder).has_not_begun():
         return folder
     run = RunDirectory(folder)
