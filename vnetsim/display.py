@@ -91,7 +91,7 @@ class _CellLine(_Lines):
         tell(text)
 
     def _tell(self) -> None:
-        """Show the line again if 0.2 s have passed since the last time."""
+        """Show the line again if ``SHOW_EVERY_S`` have passed since the last time."""
         elapsed_s = time.monotonic() - self._began_s
         if elapsed_s >= self._told_s + SHOW_EVERY_S:
             self._told_s = elapsed_s

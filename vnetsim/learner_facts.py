@@ -159,10 +159,10 @@ def epsilon(times: int, noise_multiplier: float, delta: float = DELTA) -> float:
 
 
 def privacy_facts(learning: Mapping[str, Any], took_part: Iterable[tuple[str, int, object]]) -> dict[str, str]:
-    """Return the fact ``PRIVACY`` of a run, in words; empty without ``learning.dp``.
+    """Return the fact ``PRIVACY`` of a run, in words, by its title; {} without ``learning.dp``.
 
-    ``took_part`` has the vehicle, the silo and the mean (any value that tells means apart) of each upload that was
-    averaged. Data that enter one mean n times change it by n times the clip, so they count n^2 uses.
+    ``took_part`` has (vehicle, silo, key of the mean that it entered) of each upload that was averaged. Data that enter
+    one mean n times change it by n times the clip, so they count n^2 uses.
     """
     given = learning.get("dp") or {}
     if not given.get("clip"):

@@ -35,7 +35,7 @@ def claim(*names: str) -> None:
 
 
 def stand_for(name: str) -> None:
-    """Make ``vnetsim.NAME`` and its submodules the same module objects as vnetsim's own package ``NAME``.
+    """Load vnetsim's package ``NAME``, and make ``vnetsim.NAME`` and its submodules the same module objects.
 
     Raises:
         ImportError: see ``claim``.
@@ -89,7 +89,7 @@ def _load(name: str) -> None:
 
 
 def _is_own(module: ModuleType, name: str) -> bool:
-    """Return whether a loaded module is vnetsim's own package of this name."""
+    """Return whether a loaded module is vnetsim's package ``name``, and not another one of that name."""
     return _PACKAGES_FOLDER / name in [Path(folder).resolve() for folder in getattr(module, "__path__", ())]
 
 

@@ -29,7 +29,7 @@ class Streams:
         return Streams(seed=self.seed, path=(*self.path, *(str(name) for name in names)))
 
     def sequence(self, *names: object) -> np.random.SeedSequence:
-        """Return the seed sequence of the stream called ``names``."""
+        """Return the seed sequence of the stream below this node called ``names`` (converted to text)."""
         name = "\x1f".join((*self.path, *map(str, names)))
         # the same entropy as SeedSequence(seed, spawn_key=words of the name), in a third of the time
         return np.random.SeedSequence(np.frombuffer(self._head + hashlib.sha256(name.encode()).digest(), dtype="<u4"))

@@ -112,7 +112,7 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def _parts(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the text before ``Args``, and the text of each argument; both empty without a docstring."""
+    """Return a class's docstring before ``Args``, and the text of each argument by name; both empty without one."""
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
     if text.startswith(f"{kind.__name__}("):  # written by dataclass if there is no docstring
         return "", {}
@@ -183,7 +183,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _values(hint: Any) -> str:
-    """Return in words which values an annotation allows."""
+    """Return which values an annotation allows, as "whole number | left out"."""
     if hint in _WORDS:
         return _WORDS[hint]
     if get_origin(hint) is Literal:

@@ -46,7 +46,8 @@ def read_cached(path: Path) -> memoryview | None:
 def write_cached(path: Path, content: bytes | memoryview, *, limit_bytes: int) -> None:
     """Write a file atomically, with a checksum.
 
-    Then remove the files of its folder that were not used for longest, until the others take ``limit_bytes`` at most.
+    Makes its folder. Then removes files of the folder, those not used for longest first, until the others take at most
+    ``limit_bytes``.
 
     Raises:
         OSError: it cannot be written.

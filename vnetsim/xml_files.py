@@ -103,5 +103,5 @@ class XmlFile:
             raise InputError(f"{path}: {error}; write the file in UTF-8.") from None
 
     def _refuse(self, *_: object) -> int:
-        """Raise EntitiesError."""
+        """Raise EntitiesError; a handler of the parser."""
         raise EntitiesError(f"{self.where}: the file declares XML entities, which are not expanded; remove them.")

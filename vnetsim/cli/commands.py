@@ -85,7 +85,7 @@ Seed = Annotated[int | None, Parameter(help="Seed of every random stream (defaul
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
-    """Print a page's warnings, tables or headline, notes and path; ``last``, if not empty, replaces the path."""
+    """Print a page's warnings, tables or else headline, notes, path; for a headline ``last`` may replace the path."""
     from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
 
     for line in page.warnings:
@@ -420,7 +420,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run_command(tokens: list[str]) -> int:
-    """Run a command and return the exit status; an error is printed, not raised."""
+    """Run a command (``DEBUG`` is taken out), and return the exit status; errors are printed, not raised."""
     try:
         claim("analysis")
         status = app([token for token in tokens if token != DEBUG], exit_on_error=False, print_error=False)

@@ -33,7 +33,7 @@ def status_of(error: BaseException, *, debug: bool) -> int:
 
 
 def _line_of(error: BaseException) -> tuple[str, int]:
-    """Return the line for an error, and the exit status; raise any other BaseException. An OSError ends the output."""
+    """Return the line for an error, and the exit status; raise other BaseExceptions. OSError: drop standard output."""
     said = one_line(error)
     match error:
         case CycloptsError():

@@ -49,7 +49,7 @@ def _find_installed(kind: Kind, faults: list[str]) -> dict[str, type[Any]]:
 
 
 def _print_faults(faults: Sequence[str]) -> int:
-    """Print the faults of plug-ins to standard error and return the exit status; 0 if there are none."""
+    """Print the faults of plug-ins to standard error; return the exit status: 1, or 0 if there are none."""
     for fault in faults:
         tell(fault)
     return RunError.exit_code if faults else 0
@@ -141,7 +141,7 @@ def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(nega
 
 
 def _sections(*, learner: bool) -> list[Section]:
-    """Return all settings; tables of plug-ins show the default plug-in's, ``learning`` only if ``learner`` is set."""
+    """Return all settings by table; of plug-ins the default one's, of the default learner only if ``learner``."""
     # plug-ins that need torch are left out, which takes seconds to import
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
@@ -162,7 +162,7 @@ def _sections(*, learner: bool) -> list[Section]:
 
 
 def _name_text(kind: Kind) -> SettingText:
-    """Return the setting that chooses a plug-in of this kind, which must have a default."""
+    """Return the setting that chooses a plug-in of this kind; the kind must have a default."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     meaning = meanings(Experiment)[kind.table]
@@ -170,7 +170,7 @@ def _name_text(kind: Kind) -> SettingText:
 
 
 def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
-    """Return a plug-in table's sections: the choosing setting, then each one's; append errors to ``faults``."""
+    """Return sections: the setting that names the plug-in, then each plug-in's; append load errors to ``faults``."""
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
     kind = next(kind for kind in kinds() if kind.table == table)
@@ -190,7 +190,7 @@ def _sections_of_plugins(table: str, faults: list[str]) -> list[Section]:
 
 
 def _unknown_setting(key: str, known: Collection[str]) -> InputError:
-    """Return the error for an unknown key, with the keys of its table or of similar names."""
+    """Return, not raise, the error for an unknown key; it names the keys of its table, or similar ones."""
     table, _, name = key.rpartition(".")
     if alike := [one for one in known if table and one.startswith(f"{table}.")]:
         return unknown_name("setting", key, alike)

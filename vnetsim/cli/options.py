@@ -30,7 +30,7 @@ def settings_of(set_: Sequence[str]) -> dict[str, Any]:
 
 
 def _split(_: object, tokens: Sequence[object]) -> tuple[str, ...]:
-    """Convert an option for cyclopts: return all names in its values, separated by commas and without empty ones."""
+    """Convert an option for cyclopts: split its values at commas, and return all names that are not empty."""
     texts = (str(getattr(token, "value", token)) for token in tokens)
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 

@@ -63,7 +63,7 @@ def print_results(
 
 
 def _align(rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
-    """Return rows as lines with aligned columns; a first cell that is alone, or too long for ``width``, has a line."""
+    """Return rows as lines, columns aligned; a first cell that is alone or too long for ``width`` has its own line."""
     others = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[1:]]
     whole = {row[0] for row in rows if not any(row[1:])}  # first cells of headings, whose other cells are empty
     room = max(width - sum(others) - 2 * len(others), 10)
@@ -153,7 +153,7 @@ def print_plugin(kind: Kind, plugin: type[Any]) -> None:
 
 
 def _place(plugin: type[Any]) -> str:
-    """Return a class's place: FILE:CLASS if it was loaded from a file, else MODULE:CLASS."""
+    """Return where a class is, as FILE:CLASS for one of a plug-in file, else as MODULE:CLASS."""
     module = sys.modules[plugin.__module__]
     of_file = module.__spec__ is None
     return f"{module.__file__}:{plugin.__name__}" if of_file else f"{plugin.__module__}:{plugin.__qualname__}"

@@ -46,7 +46,7 @@ class NotFiniteError(RunError):
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> InputError:
     """Return the error for a name that does not exist; it suggests the nearest known one, ignoring case, and lists all.
 
-    The nearest is one that begins with the name and a hyphen, if there is one.
+    A known name that begins with ``name`` and a hyphen counts as nearest. The error is returned, not raised.
 
     ``kind`` is what the name should have been, such as ``"learner"`` or ``"key"``; ``where`` is the file or option.
     """

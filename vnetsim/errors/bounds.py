@@ -112,7 +112,7 @@ def _extras(hint: Any, kind: type[T]) -> tuple[T, ...]:
 
 
 def _declared(settings: type, kind: type[T]) -> dict[str, tuple[T, ...]]:
-    """Return the objects of a class by field; a field redeclared without any inherits its parent's."""
+    """Return the objects of class ``kind`` in annotations, by field; a field redeclared without any inherits them."""
     found: dict[str, tuple[T, ...]] = {}
     for base in settings.__mro__:
         if not is_dataclass(base):

@@ -48,7 +48,7 @@ def is_partition_file(partition: str) -> bool:
 
 
 def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) -> Any:
-    """Return a setting's value with ``place`` applied to its paths; ``key`` must be in ``FILES``, which is not checked.
+    """Return a setting's value with ``place`` applied to its paths; the caller checks that ``key`` is in ``FILES``.
 
     In a list, only items that name an RSU file are paths. An empty value, and a ``data.partition`` that names no file,
     are unchanged.
@@ -61,7 +61,7 @@ def with_paths(key: tuple[str, ...], value: Any, place: Callable[[str], str]) ->
 
 
 def from_folder(key: tuple[str, ...], value: Any, folder: Path) -> Any:
-    """Return a setting's value that was read from a file in ``folder``, with ``folder`` joined before relative paths.
+    """Return a setting's value from a file in ``folder``, its relative paths (if any) joined to ``folder``.
 
     Settings that are not in ``FILES`` are returned unchanged.
     """

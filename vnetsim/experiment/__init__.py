@@ -209,7 +209,7 @@ class Experiment:
 
 
 def _with_value(table: Any, path: list[str], value: Any) -> Any:
-    """Return a copy of settings, or of a table, with a new value at a path; a key without a field goes to ``own``."""
+    """Return a copy of settings with a new value at a path; a key that has no field becomes one of ``own``."""
     if not path:
         return value
     if isinstance(table, Mapping):

@@ -30,7 +30,7 @@ class Arithmetic:
     deterministic: Annotated[bool, TRAINS] = False
 
     def set(self) -> Callable[[], None]:
-        """Set this arithmetic in all threads of the process; return a function that restores the previous state."""
+        """Set this arithmetic, default dtype and device for the whole process; return a function that restores them."""
         import torch  # noqa: PLC0415
 
         products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -71,7 +71,7 @@ class Arithmetic:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Set this arithmetic within the block and restore the previous state afterwards."""
+        """Set this arithmetic in the whole process (see ``set``) within the block, and restore it afterwards."""
         restore = self.set()
         try:
             yield

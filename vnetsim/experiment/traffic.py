@@ -45,7 +45,7 @@ class TrafficSettings:
             SUMO additional file whose POIs of type ``rsu`` are RSUs. Without any, the scenario's POIs, else the busiest
             signalised junction.
         rsu_spacing_m: least distance between the RSUs of ``all-signalised`` (m), the busier ones first; 0 takes all.
-        range_m: coverage radius of an RSU that names none (m); None is 250 m, of the Gaussian model's 500 m.
+        range_m: coverage radius of an RSU that names none (m); None is 250 m, or 500 m for the Gaussian model.
         net: net file of an FCD recording, whose RSU may then be named by junction or by longitude and latitude; empty
             for none.
         columns: names of the columns of a recording that is a table, where they are not SUMO's, by ``time``, ``id``,
@@ -55,7 +55,8 @@ class TrafficSettings:
         length_unit: of a recording's positions.
         speed_unit: of a recording's speeds.
         begin_s: time of the scenario at which to begin (s); None is the scenario's own begin.
-        end_s: time of the scenario at which to end (s); None is the scenario's own end, of the Gaussian model 900 s.
+        end_s: time of the scenario at which to end (s); None is the scenario's own end, or 900 s for the Gaussian
+            model.
         warmup_s: time that passes first, while the net fills (s); windows and rounds begin after it.
         vehicle_types: vehicles that take part, by vType id or vClass; ``motor`` are those with a motor that drive on
             roads, ``all`` are all. All vehicles of a recording without types take part.

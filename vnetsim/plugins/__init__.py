@@ -201,7 +201,7 @@ class Kind:
         return fault
 
     def _find_fault(self, found: Any) -> str:
-        """Inspect a class; see ``fault_of``."""
+        """Return what is wrong with a class, empty for nothing; ``fault_of`` does not repeat it for faultless ones."""
         article = "an" if self.name[0] in "aeiou" else "a"
         if not isinstance(found, type):
             return f"not a class; {article} {self.name} is one that follows {self.place}."
@@ -239,7 +239,7 @@ class Kind:
 
 
 def _fault_of_parameters(found: type, protocol: type) -> str:
-    """Return which method of a class cannot be called as the protocol says; empty for none."""
+    """Return, in words, the first method of a class that cannot be called as the protocol says; empty for none."""
     for part, declared in vars(protocol).items():
         wanted = getattr(declared, "__func__", declared)
         own = inspect.getattr_static(found, part, None)
@@ -286,7 +286,7 @@ def _is_plain(value: object) -> bool:
 
 
 def code_file(name: str) -> Path | None:
-    """Return the file of a plug-in given as ``path/to/file.py:Class``; None for an installed one."""
+    """Return the file of a plug-in given as ``path/to/file.py:Class``; None for a name without colon."""
     path, colon, _ = name.rpartition(":")
     return Path(path) if colon else None
 
@@ -337,7 +337,7 @@ def module_of_file(path: Path, kind: str) -> ModuleType:
 
 
 def _import_fault(path: Path, error: BaseException, kind: str) -> str:
-    """Return one line: file, line that failed, and why; a hint if it imports a file of its folder."""
+    """Return one line: file, line that failed, why, and a hint if it imports a file of its own folder."""
     if isinstance(error, SyntaxError):
         return f"{error.filename or path}:{error.lineno or 1}: {error.msg}."
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

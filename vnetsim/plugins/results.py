@@ -20,7 +20,7 @@ NOT_NEGATIVE = Within(0, 1e300, "", "a size")
 
 
 def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, at: Any = None) -> float:
-    """Return what a plug-in's method returned as a Python float; ``at`` has the ``round`` for the message, if any.
+    """Return ``value``, which a plug-in's method returned, as a float; ``at.round``, if any, is for the message.
 
     Raises:
         RunError: it is no finite number, or out of bounds.
@@ -37,7 +37,7 @@ def number_of(value: Any, within: Within, kind: Kind, plugin: Any, method: str, 
 
 
 def require_type(value: T, expected: type, kind: Kind, plugin: Any, method: str, at: Any = None) -> T:
-    """Return what a plug-in's method returned; RunError if it is no ``expected``. See also ``number_of``."""
+    """Return ``value``, which a plug-in's method returned; RunError if it is no ``expected``. See ``number_of``."""
     if not isinstance(value, expected):
         raise wrong_result(value, expected.__name__, kind, plugin, method, at)
     return value
@@ -77,7 +77,7 @@ def errors_of_plugins(*plugins: tuple[Kind, Any]) -> Iterator[None]:
 
 
 def _method_of(plugin: Any, frame: FrameType) -> str:
-    """Return the public method of a plug-in that a frame runs, or the method that contains its code; else empty."""
+    """Return the plug-in's public method that a frame runs, or that contains the frame's code; empty if neither."""
     own = plugin if isinstance(plugin, type) else type(plugin)
     where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
     for base in own.__mro__:

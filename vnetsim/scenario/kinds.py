@@ -96,7 +96,7 @@ def scenario_at(scenario: str, folder: Path) -> str:
 
 
 def scenario_anywhere(scenario: str) -> str:
-    """Return a scenario with an absolute path, if it has a path."""
+    """Return a scenario with an absolute path; unchanged if it is only a name. InputError for an impossible path."""
     return scenario_at(scenario, Path.cwd()) if names_source(scenario) else str(resolve_path(scenario))
 
 
@@ -202,7 +202,7 @@ TRAFFIC_KINDS = (
 
 
 def unknown_kind(scenario: str) -> InputError:
-    """Return the error for a scenario of an unknown kind."""
+    """Return, not raise, the error for a scenario that is missing or of an unknown kind."""
     *others, last = (kind.accepts() for kind in reversed(TRAFFIC_KINDS))
     problem = "unknown kind of scenario" if Path(scenario).exists() else "no such file or folder"
     return InputError(f"{scenario}: {problem}; accepted are {', '.join(others)}, or {last}.")

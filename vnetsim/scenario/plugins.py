@@ -38,7 +38,7 @@ def resolve_plugin(
     found: type[Any] | None = None,
     below: tuple[str, ...] = (),
 ) -> ResolvedPlugin:
-    """Find a plug-in, by ``name``, ``name`` in ``values`` or the kind's default, and check its settings, ``values``.
+    """Find a plug-in by ``name``, else by ``values["name"]``, else the kind's default; check its settings, ``values``.
 
     ``found`` is its class, if already known; ``below`` the path of the table that contains the kind's key and table.
     InputError: there is no such plug-in, or its settings are wrong. RunError: an installed one is faulty.

@@ -50,7 +50,7 @@ _PLUGINS: Mapping[str, Key] = {key: tuple(key.split(".")) for key in PLUGIN_KEYS
 
 
 def parse_override(text: str) -> Override:
-    """Return path and value of ``table.key=value``, a string if not TOML; InputError without ``=`` or a key."""
+    """Return path and value of ``table.key=value``; a value that is not TOML is text. InputError without = or a key."""
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
@@ -62,7 +62,7 @@ def parse_override(text: str) -> Override:
 
 
 def put(values: Settings, path: Key, value: Any) -> Settings:
-    """Return settings with another value at ``path``; a table replaces all settings in it, an empty one none."""
+    """Return settings with a value at ``path``; a table replaces all that are below it, an empty table none."""
     others = {key: old for key, old in values.items() if key[: len(path)] != path}
     new = leaves({path[-1]: value}, path[:-1])
     if len(others) == len(values) or (path in values and path in new):
@@ -144,7 +144,7 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def learner_defaults(learner: type[Learner]) -> dict[str, Any]:
-    """Return a learner's own defaults by dotted key; RunError for one it may not set. See ``learning.Learner``."""
+    """Return a learner's own defaults by dotted key; RunError for keys that it may not set. See ``Learner``."""
     given: Mapping[str, Any] = getattr(learner, "defaults", {})
     wrong = f"learner '{learner.name}': its own defaults are wrong"
     for key, value in given.items():
@@ -177,7 +177,7 @@ def learner_scale(learner: type[Learner], scale: str) -> dict[str, Any]:
 
 
 def _with_defaults(values: Settings, defaults: Settings) -> Settings:
-    """Return ``values``, by path, with a learner's defaults for paths at, above and below which nothing is set."""
+    """Return ``values`` with those ``defaults`` for which no value is set at, above or below their path."""
     for path, default in defaults.items():
         table = next((path[:end] for end in range(1, len(path)) if values.get(path[:end], {}) != {}), None)
         if table is None and not any(key[: len(path)] == path for key in values):
@@ -186,7 +186,7 @@ def _with_defaults(values: Settings, defaults: Settings) -> Settings:
 
 
 def _with_other_defaults(values: Settings, old: Settings, new: Settings, general: Settings) -> Settings:
-    """Return recorded ``values``; those equal to the old learner's or the general default get the new default."""
+    """Return ``values``; each that equals its old (else general) default gets its new (else general) default."""
     changed = {path for path in {*old, *new} if values.get(path) == old.get(path, general.get(path))}
     return values | {path: new.get(path, general.get(path)) for path in sorted(changed)}
 
@@ -201,7 +201,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_settings(scenario: str) -> tuple[Settings, Path | None]:
-    """Return a scenario's settings and their file; for a scenario without settings only ``scenario``, and None."""
+    """Return the settings of a TOML file or run directory, and their file; for others only ``scenario``, and None."""
     path = Path(scenario)
     if path.suffix == ".toml":
         tables = read_toml(path)
@@ -222,7 +222,7 @@ def _read_settings(scenario: str) -> tuple[Settings, Path | None]:
 
 
 def _with_paths_at(values: Settings, folder: Path) -> Settings:
-    """Return the values of a file in ``folder`` with its relative paths resolved, except the scenario's."""
+    """Return settings of a file in ``folder``, paths relative to it resolved; ``scenario`` stays as it is."""
     values = {path: from_folder(path, value, folder) for path, value in values.items()}
     for key, path in _PLUGINS.items():
         if isinstance(name := values.get(path), str):
@@ -251,7 +251,7 @@ def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -
 
 
 def _fit_recording(values: Settings, folder: Path, kind: type[Learner], own: Settings, *, another: bool) -> Settings:
-    """Return recorded settings for the learner ``kind`` with ``own`` defaults; ``another``: not the recorded one."""
+    """Fit recorded settings to the learner ``kind`` with ``own`` defaults; ``another``: it is not the recorded one."""
     record = _read_manifest(folder)
     old = leaves(found) if isinstance(found := record.get("learner_defaults"), dict) else None
     if record.get("kind") == "timing" and values.get(_ROUNDS) == ALL_ROUNDS:
@@ -265,7 +265,7 @@ def _fit_recording(values: Settings, folder: Path, kind: type[Learner], own: Set
 
 
 def _without_table(values: Settings, table: str, but: Collection[str] = ()) -> Settings:
-    """Return the settings without those in a table whose names are not in ``but``."""
+    """Return the settings without those of ``table``, except those whose names are in ``but``."""
     return {path: value for path, value in values.items() if path[0] != table or (len(path) > 1 and path[1] in but)}
 
 
@@ -340,7 +340,7 @@ def read_experiment(
 
 
 def _build(values: Settings, overrides: Sequence[Override], file: Path | None) -> Experiment:
-    """Return an experiment of ``values`` and ``overrides``; if ``values`` are at fault, errors name ``file``."""
+    """Return the experiment of ``values`` with ``overrides``; InputError names ``file`` if ``values`` alone fail."""
     result = _without_replaced(values, overrides)
     try:
         for path, value in overrides:
@@ -370,7 +370,7 @@ def with_overrides(experiment: Experiment, overrides: Sequence[Override]) -> Exp
 
 
 def _without_replaced(values: Settings, overrides: Sequence[Override]) -> Settings:
-    """Return a file's values without the settings of plug-ins for which ``overrides`` name another one."""
+    """Return ``values`` without the settings of each plug-in that ``overrides`` replace by another one."""
     tables = {(table, "name"): table for table in DEFAULT_NAMES}
     tables |= {("data", "name"): "data", ("learning", "encoder"): "encoder"}
     result = values

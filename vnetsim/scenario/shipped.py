@@ -28,7 +28,7 @@ def shipped_scenarios() -> Path:
 
 
 def copy_scenarios(folder: Path) -> list[Path]:
-    """Copy the shipped scenarios without links to documentation; return the paths of those to run.
+    """Copy the shipped scenarios, without links to documentation; return the paths of those to run, sorted.
 
     InputError if ``folder`` is a file or not empty, RunError if it cannot be written.
     """
@@ -47,7 +47,10 @@ def copy_scenarios(folder: Path) -> list[Path]:
 
 
 def copy_learner(name: str) -> Path:
-    """Write the shipped learner with state as ``name`` here, and return the file; InputError for a name in use."""
+    """Write the shipped learner as class ``name`` to ``name.py`` in the working directory, and return the path.
+
+    InputError if ``name`` cannot name a class or the file exists, RunError if it cannot be written.
+    """
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InputError(f"{name}: cannot name a class; take letters, digits and _, no digit first, such as MyMethod.")
     file = Path(f"{name}.py")

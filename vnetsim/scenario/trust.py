@@ -16,7 +16,7 @@ from vnetsim.scenario.kinds import is_sumo, source_file
 
 
 def asks_for_trust(experiment: Experiment) -> bool:
-    """Return whether resuming a run of one's own needs ``--trust``: its scenario or a plug-in is code in a file."""
+    """Return whether resuming this run needs ``--trust``: its traffic source or a plug-in is code in a file."""
     named = any(code_file(name) is not None for name in experiment.plugins().values())
     return named or source_file(experiment.scenario) is not None
 
@@ -34,8 +34,8 @@ def check_resumed(experiment: Experiment, file: Path, *, scenario: str, learner:
     """Refuse, with InputError, to resume a run with code or a SUMO scenario that the user did not name.
 
     ``experiment`` was read from ``file``, the run's ``experiment.toml``, with ``scenario`` as written there;
-    ``learner`` is the one that the user names, or None. A SUMO scenario may have come with the folder if it is inside
-    it, or not by the absolute path that a run records.
+    ``learner`` is the one that the user names, or None. A SUMO scenario is refused if it is inside the folder, or
+    if its path is not absolute and free of links, as a run records it: it may have come with the folder.
     """
     learner = None if learner is None else at_folder(learner, Path.cwd())
     if learner is not None and learner != experiment.learner:
