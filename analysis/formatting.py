@@ -28,7 +28,7 @@ def count(value: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` significant digits; powers of ten only far from 1; a dash if not finite."""
+    """Return ``value`` with ``digits`` significant digits, a power of ten if tiny or huge; a dash if not finite."""
     if not math.isfinite(value):
         return NONE
     if value == 0:
@@ -42,7 +42,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def si(value: float, unit: str) -> str:
-    """Return ``value`` with an SI prefix, for example ``44.9 MB`` or ``1.11 GFLOP``."""
+    """Return ``value`` with an SI prefix, for example ``44.9 MB`` or ``1.11 GFLOP``; a dash if not finite."""
     if not math.isfinite(value) or value == 0:
         return f"{number(value)}{THIN}{unit}"
     rounded = abs(float(f"{value:.2e}"))
@@ -66,7 +66,7 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in one or two units that suit its size; a dash if not finite."""
+    """Return a time span (s) in one or two units that suit its size, as ``2 h 5 min``; a dash if not finite."""
     if not math.isfinite(seconds):
         return NONE
     if seconds < 120:
@@ -83,7 +83,7 @@ def timestamp(text: object) -> str:
 
 
 def plural(value: float, noun: str) -> str:
-    """Return a count with its noun, for example ``1 vehicle`` or ``12 vehicles``."""
+    """Return a count with its noun, plural by an "s": ``1 vehicle``, ``12 vehicles``."""
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
@@ -120,7 +120,7 @@ def shortened(text: object, limit: int = 60) -> str:
 
 
 def slugs(names: Sequence[str]) -> list[str]:
-    """Return a part of a file name for each name: a-z, 0-9 and hyphens, at most 40; numbered where two are alike."""
+    """Return a file name's part for each name: up to 40 of a-z, 0-9, hyphens, and a number where two are equal."""
     found: list[str] = []
     for name in names:
         slug = one = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "unnamed"

@@ -125,7 +125,7 @@ class RunData:
 
     @property
     def invited(self) -> pl.DataFrame:
-        """The participations of vehicles that were invited; others have the outcome ``not_selected``."""
+        """The participations without those that were not invited (outcome ``not_selected``)."""
         return self.participations.filter(pl.col("outcome") != "not_selected")
 
     @property
@@ -146,7 +146,7 @@ class RunData:
 
 
 def ends_of(windows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return ``WINDOW_KEY``, ``exit_s`` and ``columns`` of windows, the first of each key, to join with others."""
+    """Return ``WINDOW_KEY``, ``exit_s`` and ``columns`` of windows, one row for each key, to join with other tables."""
     return windows.select(*WINDOW_KEY, "exit_s", *columns).unique(subset=WINDOW_KEY, keep="first", maintain_order=True)
 
 
@@ -178,7 +178,7 @@ def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def load(run: Path) -> RunData:
-    """Read the run directory ``run``, finished or not, paths of windows later; InputError if it is none or damaged."""
+    """Read the run directory ``run``, finished or not; vehicles' paths stay on disk. InputError if none, or damaged."""
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
     if not manifest.rsus:
@@ -217,7 +217,7 @@ def load(run: Path) -> RunData:
 
 
 def _samples(arrays: Mapping[str, NDArray[Any]]) -> Samples:
-    """Return the arrays of ``samples.npz``."""
+    """Sort the arrays of ``samples.npz`` by the prefix of their names (``path_``, ``place_``) into ``Samples``."""
     parts: dict[str, dict[str, NDArray[Any]]] = {"path": {}, "place": {}, "": {}}
     for name, array in arrays.items():
         kind, _, field = name.partition("_")
@@ -260,7 +260,7 @@ class Curve:
         return percent(value) if self.unit == "%" else quantity(value, clean(self.unit, 12))
 
     def quantity(self, value: float) -> str:
-        """Return a value with its unit, but without a measure such as RMSE, which is in the title."""
+        """Return a value with its unit; a unit that names a measure, such as RMSE, is left out: the title has it."""
         return percent(value) if self.unit == "%" else quantity(value, clean(dimension(self.unit), 12))
 
 
@@ -272,7 +272,7 @@ def moved_bytes(spent: pl.DataFrame, time_s: NDArray[np.float64]) -> NDArray[np.
 
 
 def curves(run: RunData) -> list[Curve]:
-    """Return the declared series with a finite value, and the training loss by round unless a series is that loss."""
+    """Return the declared series with a finite value, in order; then the training loss, unless a series is that."""
     result = []
     names = set()
     for series in run.manifest.series:

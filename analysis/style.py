@@ -90,7 +90,7 @@ class Figure(matplotlib.figure.Figure):
 
 @contextmanager
 def print_style() -> Iterator[dict[str, bytes]]:
-    """Context in which figures are drawn for print; yields a dictionary to which ``to_svg`` adds each figure as PDF."""
+    """Context in which figures are drawn for print; yields a dict, to which ``to_svg`` adds each as PDF by name."""
     pdfs: dict[str, bytes] = {}
     token = _PDFS.set(pdfs)
     try:
@@ -180,7 +180,7 @@ def axes(
 
 
 def drawing(width: float, height: float, **margins: float) -> tuple[Figure, Axes]:
-    """Return a figure of a size (inches) with its only axes; for the margins see ``axes``."""
+    """Return a figure of a size (inches) and its only axes; ``margins`` (inches) as for ``axes``."""
     figure = Figure((width, height))
     return figure, axes(figure, **margins)
 
@@ -198,7 +198,7 @@ def named_rows(ax: Axes, labels: Sequence[str], *, top: float = -0.5) -> None:
 
 
 def stacked_rows(ax: Axes, names: Sequence[str], layers: Iterable[tuple[NDArray[np.float64], str, str]]) -> float:
-    """Draw layers of values (rows,), label and colour as stacked horizontal bars; return the longest row's length."""
+    """Draw stacked horizontal bars; a layer is values (rows,), label, colour. Return the length of the longest row."""
     before = np.zeros(len(names))
     for values, words, colour in layers:
         ax.barh(range(len(names)), values, 0.7, before, color=colour, label=words)
@@ -224,7 +224,7 @@ def group_digits(ax: Axes, axis: str = "y") -> None:
 
 
 def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
-    """Return the figure as SVG, always the same bytes, ids made unique by ``name``; keep a PDF in ``print_style``."""
+    """Return the figure as SVG, the same bytes each time, ids unique by ``name``; within ``print_style`` add a PDF."""
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
         # the reader's fonts draw the glyphs that DejaVu lacks

@@ -65,7 +65,7 @@ def values_of(folder: Path, metric: str, target: float | None) -> BenchValues:
 
 
 def _column(row: BenchRecord, who: str, name: str) -> NDArray[np.float64]:
-    """Return value ``name`` at each seed, of ``who`` (row or baseline); a target never met counts as the run's time."""
+    """Return field ``name`` by seed, of ``who`` ("row" or "baseline"); a target never met counts as the run's time."""
     found = ((values, getattr(values, name)) for values in (getattr(one, who) for one in row.seeds))
     unmet = name == "time_to_target_s"
     return np.array([one.span_s if unmet and value is None else value for one, value in found], np.float64)
@@ -83,7 +83,7 @@ def _compare_row(row: BenchRecord, name: str) -> ComparedPair:
 
 
 def row_table(row: BenchRecord, track: Track) -> Table:
-    """Return a table of one row: one line per measure, each compared with the baseline."""
+    """Return the table of one benchmark row: a line per measure, compared with the baseline, p-values corrected."""
     lines = []
     shown = _compared_metrics(row, track)
     pairs = correct_together([_compare_row(row, name) for _, name in shown])
@@ -102,7 +102,7 @@ def row_table(row: BenchRecord, track: Track) -> Table:
 
 
 def _compared_metrics(row: BenchRecord, track: Track) -> list[tuple[Metric, str]]:
-    """Return metrics and names in ``BenchValues``: the track's own first; time to target only if it has one."""
+    """Return metrics and their fields in ``BenchValues``, the task's own first; no time to target without a target."""
     task = track.tasks[row.task]
     measured = MEASURES if task.target is not None else MEASURES[1:]
     own = Metric(name=task.metric, label=task.label, unit=task.unit, caption="")
@@ -110,7 +110,7 @@ def _compared_metrics(row: BenchRecord, track: Track) -> list[tuple[Metric, str]
 
 
 def _count_met(row: BenchRecord, who: str) -> str:
-    """Return in words at how many seeds ``who`` (row or baseline) met the target."""
+    """Return at how many seeds ``who`` ("row" or "baseline") met the target, as "3 of 10"."""
     met = sum(getattr(one, who).time_to_target_s is not None for one in row.seeds)
     return f"{met} of {len(row.seeds)}"
 
@@ -135,7 +135,7 @@ def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str
 
 
 def _line(row: BenchRecord, track: Track, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
-    """Return a row's texts in the overview; ``pairs`` are in the order of ``_compared_metrics``."""
+    """Return a row's texts in the overview; ``pairs`` are its comparisons, in the order of ``_compared_metrics``."""
     cells = []
     for (metric, name), pair in zip(_compared_metrics(row, track), pairs, strict=True):
         cells.append(_mean_and_difference(pair, metric, float(_column(row, "row", name).mean())))
@@ -153,7 +153,7 @@ def _short(arm: str, baseline: str) -> str:
 
 
 def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[ComparedPair]]:
-    """Return the table of all rows and controls of one task, best first, and the pairs to draw.
+    """Return the table of all rows and controls of one task, best first, and the pairs to draw, in the same order.
 
     All rows must have the task of the first. The untrained model and the model at half of the time are controls too.
     P-values are corrected in each column, for arms and controls separately. Pairs without any difference are not drawn.
@@ -196,7 +196,7 @@ Groups = Sequence[tuple[Track, Sequence[BenchRecord]]]
 
 
 def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the notes common to all tracks, and by track its title and other notes."""
+    """Return the notes common to all tracks; and for each track, by name, its title followed by its other notes."""
     tracks = {track.name: track for track, _ in groups}
     common = [note for note in groups[0][0].notes if all(note in one.notes for one in tracks.values())]
     own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in tracks.items()}

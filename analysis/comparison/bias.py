@@ -20,9 +20,9 @@ _COMPASS = ("north", "east", "south", "west")
 
 
 class Spread:
-    """Shares of windows, dwell and updates of a condition, by bin: ``by_arm`` with a finished cell, and ``together``.
+    """Shares of windows, dwell and updates of a condition in each bin: ``by_arm``, and ``together`` over all its cells.
 
-    ``bins_of`` returns the bin of each row of a table from ``windows_with_updates``.
+    ``labels`` names the bins; ``bins_of`` returns the bin of each row of a table from ``windows_with_updates``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ def spread_over_speeds(data: ConditionData) -> Spread:
 
 
 def spread_over_directions(data: ConditionData) -> Spread:
-    """Return shares by the direction from which vehicles first came, for all that are planned or occur, at least 1."""
+    """Return shares by the direction from which vehicles first came; one bin for each that is planned or occurs."""
     planned = [int(cell.settings.get("silos.approaches", 0)) for cell in data.cells]
     seen = [int(cell.windows["approach"].max()) + 1 for cell in data.cells if cell.windows.height]  # type: ignore[arg-type]
     bins = max(*planned, *seen, 1)

@@ -136,7 +136,7 @@ class CellData:
         return self.metrics.filter(pl.col("name") == metric).select("round", "time_s", "value")
 
     def final(self, metric: Metric) -> float | None:
-        """Return the value to compare: one per run, or the mean of the last ``metric.last``; None if there are too few.
+        """Return the value to compare: one per run, or the mean of the last ``metric.last``; None if there are fewer.
 
         A mean of several values never includes the untrained model.
         """
@@ -147,7 +147,7 @@ class CellData:
 
     @property
     def evaluations(self) -> int:
-        """Number of rounds after which a series was evaluated that was also evaluated before training."""
+        """Number of rounds after which any of the series was evaluated that are also evaluated before training."""
         asked = self.metrics.filter(pl.col("round") == 0)["name"].unique()
         found = self.metrics.filter((pl.col("round") > 0) & pl.col("name").is_in(asked.implode()))
         return found["round"].n_unique()
@@ -192,7 +192,7 @@ class ConditionData:
         return tuple(arm for arm in self.arms if arm in found)
 
     def own(self, metric: Metric) -> Metric | None:
-        """Return this condition's version of a metric of another condition; None if it is not compared here."""
+        """Return this condition's metric of the same name and unit, compared or equal for all arms; None without."""
         return next((one for one in (*self.metrics, *self.alike) if one.same(metric)), None)
 
     @property
@@ -205,7 +205,7 @@ class ConditionData:
         return [cell for cell in self.cells if cell.entry.arm == arm]
 
     def finals(self, metric: Metric) -> NDArray[np.float64]:
-        """Return the compared values, shape (seeds, arms present); NaN for a missing value."""
+        """Return the compared values as recorded, shape (seeds, arms in ``present``); NaN for a missing value."""
         found = {(one.entry.seed, one.entry.arm): one.final(metric) for one in self.cells}
         table = [[found.get((seed, arm)) for arm in self.present] for seed in self.seeds]
         return np.array(table, dtype=np.float64).reshape(len(self.seeds), len(self.present))
@@ -220,7 +220,7 @@ class ConditionData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparisonData:
-    """A whole comparison, in the order as planned; ``left_out`` are sentences on missing cells that did not fail."""
+    """A comparison, its parts in the study's order; ``left_out`` are sentences on missing cells that did not fail."""
 
     record: ComparisonRecord
     arms: tuple[str, ...]

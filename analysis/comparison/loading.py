@@ -91,7 +91,7 @@ def _load_cell(folder: Path, entry: CellEntry, traffic: RecordedTraffic, own: Ab
 
 
 def _with_commits(metrics: pl.DataFrame, rounds: pl.DataFrame) -> pl.DataFrame:
-    """Return metrics with ``commits``: updates in all rounds closed by ``time_s``, over all aggregators."""
+    """Return ``metrics`` by time, with ``commits``: updates in all aggregators' rounds closed by ``time_s``."""
     closed = rounds.group_by(time_s="close_s").agg(pl.col("committed").sum()).sort("time_s")
     counted = closed.select("time_s", commits=pl.col("committed").cum_sum())
     found = metrics.sort("time_s", maintain_order=True).join_asof(counted, on="time_s")
@@ -114,7 +114,7 @@ _LEFT_OUT_LINES = {
 def _load_cells(
     folder: Path, record: ComparisonRecord, traffics: Mapping[str, RecordedTraffic]
 ) -> tuple[list[CellData], list[str]]:
-    """Return comparable cells, and lines on unfinished, altered, short or outdated ones; InputError if none is left."""
+    """Return the cells to compare, and sentences on those left out, except failed ones; InputError if none is left."""
     own = frozenset(record.arm_settings)
     cells: list[CellData] = []
     others: dict[str, list[str]] = {why: [] for why in _LEFT_OUT_LINES}
@@ -172,7 +172,7 @@ def _load_record(folder: Path) -> ComparisonRecord:
 
 
 def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, RecordedTraffic]:
-    """Load the recorded traffics, by their folder in the record."""
+    """Load the recorded traffics, by their folder in the record; InputError if a file is missing or damaged."""
     result = {}
     for entry in record.traffic:
         run = RunDirectory(folder / "traffic" / Path(entry.folder).name)
@@ -194,7 +194,7 @@ def _load_traffics(folder: Path, record: ComparisonRecord) -> dict[str, Recorded
 def load_comparison(folder: Path) -> ComparisonData:
     """Read the finished cells of a comparison; ``left_out`` names unfinished, altered and other versions' ones.
 
-    InputError: ``folder`` is no comparison, no cell is left, one replayed other traffic, or a file is damaged.
+    InputError: ``folder`` is no comparison, no cell is left, a cell replayed other traffic, or a file is damaged.
     """
     record = _load_record(folder)
     traffics = _load_traffics(folder, record)

@@ -91,7 +91,7 @@ def traffic_metrics(outcomes: Mapping[str, float]) -> list[Metric]:
 
 
 def timing_figures(run: RunData) -> dict[str, float | None]:
-    """Return the values of ``TIMING_METRICS``, which need no training, by name; None or not finite if unknown."""
+    """Return the values of ``TIMING_METRICS`` by name, as recorded; None, NaN or infinite if unknown."""
     takes = needed(run)
     needed_s = math.nan if takes is None else takes.median_s
     one_each = vehicles(run)
@@ -137,7 +137,7 @@ def with_equal_commits(data: ConditionData) -> ConditionData:
 
 
 def _curve_over_commits(cell: CellData, metric: Metric) -> pl.DataFrame:
-    """Return ``commits`` and ``value``, rolling means over ``metric.last`` evaluations; empty if there are fewer."""
+    """Return rolling means of ``commits`` and ``value`` over ``metric.last`` evaluations, in order; empty if fewer."""
     rows = cell.metrics.filter(pl.col("name") == metric.name, (pl.col("round") > 0) | (metric.last == 1))
     return rows.select(pl.col("commits", "value").rolling_mean(metric.last)).drop_nulls()
 
@@ -182,7 +182,7 @@ def measure_table(data: ConditionData, families: Sequence[Family], noun: str) ->
 
 
 def measure_rows(data: ConditionData) -> pl.DataFrame:
-    """Return a condition's rows of ``comparison_measures``: measures and shares of updates of each cell, or null."""
+    """Return a condition's rows of ``comparison_measures``: each cell's measures and shares of updates, or null."""
     rows: list[tuple[object, ...]] = []
     spreads = {}
     if any(cell.windows.height for cell in data.cells):
@@ -203,7 +203,7 @@ def measure_rows(data: ConditionData) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
-    """The mean final value of ``arm``, in the metric's recorded unit, and who ``reached`` it; null if never."""
+    """A target: the mean final ``value`` of ``arm``, as recorded; ``reached`` has a row per cell, null if never."""
 
     metric: Metric
     value: float
@@ -212,7 +212,7 @@ class Target:
 
 
 def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float | None, ...]:
-    """Return rounds, simulated time (s), bytes and training time (s) until a cell met the target; None if it never did.
+    """Return rounds, simulated time (s), bytes and training time (s) until a cell met the target; four None if never.
 
     Resources are those of participations and exchanges that had ended by then.
     """
@@ -226,7 +226,7 @@ def first_reached(cell: CellData, metric: Metric, target: float) -> tuple[float 
 
 
 def target_of(data: ConditionData) -> Target | None:
-    """Return the target, the worst arm's mean final value of the main metric, and who reached it; None without one."""
+    """Return the target, the worst arm's mean final value of the main metric; None without a main metric."""
     metric = data.main
     if metric is None:
         return None
@@ -243,7 +243,7 @@ def target_of(data: ConditionData) -> Target | None:
 
 
 def target_rows(target: Target, noun: str) -> Table:
-    """Return the table of when each arm reached the target: medians over the seeds that did, dashes without any."""
+    """Return the table of when each arm reached the target: medians over seeds that reached it, dashes if none did."""
     metric = target.metric
     rows = []
     for (arm,), found in target.reached.group_by("arm", maintain_order=True):

@@ -27,7 +27,7 @@ _FIGURE = re.compile(r"(c\d+-)?(overview|conditions|differences|curves|outcomes|
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """Path of the page, tables for the terminal, notes on these tables, and warnings with the runs' notices."""
+    """Path of the page, tables for the terminal, notes on them, and warnings followed by the runs' notices."""
 
     path: Path
     tables: list[Table]

@@ -74,7 +74,7 @@ class ComparedPair:
 
     @property
     def brief(self) -> str:
-        """The verdict in a few words, for the terminal; "higher" means that the first is higher."""
+        """The verdict in a few words for the terminal; "higher" or "lower" says how the first is against the second."""
         if self.resolved:
             return "higher" if self.resolved > 0 else "lower"
         if self.verdict == "too few seeds":
@@ -92,7 +92,7 @@ def _sign(found: PairedDifference, p_value: float | None) -> int:
 
 
 class Columns(NamedTuple):
-    """Columns to compare, (seeds, columns), NaN if missing: in all pairs, or each with the one labelled ``against``."""
+    """``values`` (seeds, columns), NaN if missing; columns are compared in all pairs, or with the one ``against``."""
 
     labels: Sequence[str]
     values: NDArray[np.float64]
@@ -100,7 +100,7 @@ class Columns(NamedTuple):
 
 
 def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
-    """Return column numbers to compare; see ``Columns.against``."""
+    """Return pairs of column numbers to compare; all pairs unless ``against`` is a label. See ``Columns``."""
     if not against or against not in labels:
         return list(combinations(range(len(labels)), 2))
     last = labels.index(against)
@@ -108,7 +108,7 @@ def _pairs_of(labels: Sequence[str], against: str) -> Sequence[tuple[int, int]]:
 
 
 def compare_together(tables: Sequence[Columns], method: Interval) -> list[list[ComparedPair]]:
-    """Compare the columns of each table in pairs, at common rows; return the pairs by table.
+    """Compare the columns of each table in pairs, over rows in which both have a value; return a list per table.
 
     All pairs of all tables are one family. P-values (Holm) and intervals (Bonferroni) are corrected over the pairs that
     have enough seeds to be tested. Pairs with fewer seeds cannot be resolved, and do not count.
@@ -158,7 +158,7 @@ def _least_seeds(level: float, method: Interval) -> int:
 
 
 def _needed_seeds(found: PairedDifference, least: int, *, resolved: bool) -> int | None:
-    """Return the seeds that would resolve the observed difference (more than now unless ``resolved``) or None."""
+    """Return how many seeds would resolve the observed difference, more than now unless ``resolved``; None if none."""
     if found.deviation == 0.0 and found.mean:
         return least
     needed = seeds_needed(found.effect, level=found.level, student=found.method == "t")

@@ -62,7 +62,10 @@ def _pair_label(pair: ComparedPair) -> str:
 
 
 def mean_and_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return mean and half-width of Student's 95 % interval, (rounds,), of (seeds, rounds); None below three seeds."""
+    """Return mean and half-width of Student's 95 % interval over seeds; None for the latter below three seeds.
+
+    ``values`` has shape (seeds, rounds), the results (rounds,).
+    """
     mean = values.mean(axis=0)
     seeds = len(values)
     if seeds < LEAST_SEEDS:
@@ -90,7 +93,7 @@ def progress(data: ConditionData, arm: str, metric: Metric, rounds: NDArray[np.i
 
 
 def curve_panel(data: ConditionData, metric: Metric, name: str, noun: str) -> Panel:
-    """Draw a metric that was measured at least twice, over rounds, time and bytes: each arm's mean, 95 % interval."""
+    """Draw each arm's mean and 95 % interval over rounds, time and bytes; no figure if measured less than twice."""
     drawn = {arm: curve(data, arm, metric) for arm in data.present}
     if all(len(rounds) < 2 for rounds, _ in drawn.values()):
         return Panel(name=name, title=metric.words, caption="Measured once a run: see the table of final values.")
@@ -186,7 +189,8 @@ def difference_panel(
 ) -> Panel:
     """Draw paired differences: one row per pair with one dot per seed, the mean and its interval.
 
-    ``labels`` replace the pairs' own names, above the rows if not ``wide``; ``noun``: the word for what is compared.
+    ``labels`` replace the pairs' own names; if not ``wide``, names are above the rows, not left of them. ``noun`` is
+    the word for what is compared.
     """
     labels = labels or [_pair_label(pair) if wide else pair.words for pair in pairs]
     row_in = _ROW_IN if wide else 0.5

@@ -34,7 +34,7 @@ _MOST_DRAWN, _MOST_NARROW = 40, 8
 
 
 class Compared:
-    """The content of a comparison's page: all pairs, compared when made; methods return sections, tables and lines."""
+    """The content of a comparison's page: making it compares all pairs; its methods return sections, tables, lines."""
 
     def __init__(self, data: ComparisonData) -> None:
         conditions = data.conditions
@@ -63,7 +63,7 @@ class Compared:
         return [one for one in self.in_metrics if main is not None and one.metric.same(main) and one.pairs]
 
     def _in_first_picture(self, metric: Metric) -> bool:
-        """Return whether a metric is the main one and the first picture shows all its differences."""
+        """Return whether a metric is the main one, and the first picture has all of its differences."""
         few = sum(len(one.pairs) for one in self._main_families()) <= _MOST_DRAWN
         return few and self.main is not None and metric.same(self.main)
 
@@ -148,7 +148,7 @@ class Compared:
         return lines + equal_of(data) + untested_of(data)
 
     def overview(self) -> Section | None:
-        """Return the section with a table and a figure per metric over all conditions; None for one, or no metric."""
+        """Return the section on all conditions, a table and figure per metric; None for one condition, or no metric."""
         data, metrics = self.data, overview_metrics(self.data)
         if len(data.conditions) < 2 or not metrics:
             return None
@@ -279,7 +279,7 @@ class Compared:
         return [one for one in sections if one.tables or one.below or one.panels]
 
     def all_sections(self) -> tuple[list[Section | None], list[Section], list[list[Section]]]:
-        """Return [first picture or None, overview or None], the comparison of conditions, and sections by condition."""
+        """Return [``lead``, ``overview``], ``conditions_compared``, and ``sections`` by condition."""
         several = len(self.data.conditions) > 1
         with styled():
             return (

@@ -39,7 +39,7 @@ _ROUNDING = 1e-12
 
 
 def cell_table(data: ComparisonData) -> pl.DataFrame:
-    """Return the table ``comparison`` by cell and metric, of equal metrics (``alike``) those with one value per run."""
+    """Return the table ``comparison``: a row per cell and metric, of ``alike`` metrics only those with one per run."""
     rows = [
         (cell.entry.arm, cell.entry.condition, cell.entry.learner, cell.entry.seed, metric.name, metric.unit,
          cell.final(metric), metric.last,
@@ -66,7 +66,7 @@ def difference_table(families: Sequence[Family]) -> pl.DataFrame:
 
 
 def spread(values: NDArray[np.float64]) -> str:
-    """Return mean and standard deviation of the finite values as text; the mean alone of one, a dash of none."""
+    """Return mean and standard deviation of the finite values as text; for one value it alone, for none a dash."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return NONE
@@ -137,7 +137,7 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return metrics with a preferred direction, else all, else those equal for all arms; each once."""
+    """Return metrics with a preferred direction, else all; if all arms are equal in all, those. Each once."""
     for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
         known: dict[tuple[str, str], Metric] = {}
         for metric in (metric for metrics in found for metric in metrics):
@@ -150,7 +150,7 @@ def overview_metrics(data: ComparisonData) -> list[Metric]:
 def _arms_by_condition(
     data: ComparisonData, metric: Metric, cell: Callable[[ConditionData, str], str], *, terminal: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of ``cell`` texts, the longer side as rows; one per row in a narrow ``terminal``."""
+    """Return head and rows of ``cell`` texts, the longer side as rows; a row per text if too wide for ``terminal``."""
     conditions, arms = data.measuring(metric)
     most = _MOST_COLUMNS if terminal else len(arms)
     of_arms = [shortened(arm, _LABEL if terminal else 60) for arm in arms]
@@ -186,7 +186,7 @@ def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Fami
 
 
 def by_condition(data: ComparisonData, metrics: Sequence[Metric]) -> Table:
-    """Return mean and deviation of metrics by condition, the longer as rows; ValueError if there is not one arm."""
+    """Return mean and deviation by metric and condition, the longer side as rows; ValueError unless one arm."""
     (arm,) = data.arms
     lines = [
         (shortened(one.name), count(len(one.cells)), *(spread(one.values(metric, arm)) for metric in metrics))
@@ -216,7 +216,7 @@ def traffic_table(data: ComparisonData) -> Table:
 def terminal_tables(
     data: ComparisonData, families: Sequence[Family], runs: Sequence[ArmRuns], unmet: Sequence[str]
 ) -> list[Table]:
-    """Return the terminal's tables: invitations with ``unmet`` as note, then values and differences by metric.
+    """Return the terminal's tables: invitations, with ``unmet`` in the note, then values and differences by metric.
 
     At most ``MOST_METRICS`` metrics and ``MOST_PAIRS`` pairs per metric are shown.
     """

@@ -64,12 +64,12 @@ class ArmRuns:
 
     @property
     def hardly_lost(self) -> bool:
-        """Whether less than ``LEAST_LOST`` of invitations were lost to the road; False without, or if nobody leaves."""
+        """Whether less than ``LEAST_LOST`` of the invitations were lost to the road; False without any, or if nobody leaves."""
         return self.dwell is not None and self.invitations.road_share < LEAST_LOST
 
     @property
     def figures(self) -> str:
-        """The arm's name and, in brackets, in which numbers its runs did not meet the traffic (call only if so)."""
+        """The arm's name and, in brackets, why its runs are ``short`` or ``hardly_lost``; call only if they are."""
         words = []
         if self.hardly_lost:
             lost = share_words(self.invitations.road_share)
@@ -119,7 +119,7 @@ def _span(ends: Sequence[str]) -> str:
 
 
 def what_decided(runs: Sequence[ArmRuns], *, learning: bool) -> list[str]:
-    """Return a sentence on each arm's invitations, on all together from five arms on; ``learning`` adds blur."""
+    """Return a sentence on the invitations of each item, or one on all from five on; ``learning`` adds blur."""
     known = [one for one in runs if one.invitations.total]
     if len(known) <= _MOST_SENTENCES:
         lines = []

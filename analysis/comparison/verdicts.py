@@ -18,7 +18,7 @@ _MOST_NAMED = 3
 
 
 class Family(NamedTuple):
-    """The pairs compared in one metric: ``arms`` within a condition (empty if alone), or ``conditions`` of an arm."""
+    """Pairs of ``compared`` ("arms" or "conditions") in one metric, ``within`` one condition ("" if alone) or arm."""
 
     compared: str
     within: str
@@ -33,7 +33,7 @@ def pairs_in(families: Sequence[Family], condition: str, metric: Metric) -> Sequ
 
 
 def unit_of_difference(metric: Metric, *, brackets: bool = False) -> str:
-    """Return a difference's unit with a space in front, if asked in brackets, points for %; empty without one."""
+    """Return a difference's unit after a space ("points" for %), in ``brackets`` if wanted; empty without a unit."""
     unit = "points" if metric.unit == "%" else metric.dimension
     return unit and (f" ({unit})" if brackets else f" {unit}")
 
@@ -93,7 +93,7 @@ def spread_words(seeds: int) -> str:
 
 
 def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str]:
-    """Return sentences on up to three resolved pairs, the numbers of all others, and a single unresolved by name."""
+    """Return sentences: up to three resolved pairs, then numbers of others; an only unresolved pair is named."""
     judged = [pair for pair in pairs if not pair.withheld or pair.equal]
     resolved = [pair for pair in judged if pair.resolved]
     lines = []
@@ -127,7 +127,7 @@ def verdict_sentences(pairs: Sequence[ComparedPair], metric: Metric) -> list[str
 
 
 def across_arms(data: ComparisonData, shown: Sequence[tuple[ConditionData, Metric]]) -> list[Family]:
-    """Compare the arms under each condition in its metric: a family per item, empty if no seed changes the metric.
+    """Compare arms, for each (condition, metric) in ``shown``; a family each, in order, empty if no seed changes it.
 
     P-values and intervals are corrected over the pairs of all families.
     """
@@ -176,7 +176,7 @@ def across_conditions(data: ComparisonData) -> list[Family]:
 
 
 def _differ(values: NDArray[np.float64]) -> bool:
-    """Return whether two columns differ in any row of ``values``; NaN is a missing value."""
+    """Return whether columns differ in any row of ``values``; NaN is a missing value, and is ignored."""
     return bool((np.fmax.reduce(values, axis=1) > np.fmin.reduce(values, axis=1)).any())
 
 
@@ -195,7 +195,8 @@ def varies(metric: Metric, values: NDArray[np.float64]) -> bool:
 def verdict_against(pairs: Sequence[ComparedPair], first: str, arm: str, seeds: int) -> str:
     """Return the verdict on an arm against ``first``: higher, lower, not resolved or withheld; empty if not compared.
 
-    If the seeds are too few for a test, it is their number of the planned ``seeds``.
+    If the seeds are too few for a test, the text says how many there are, as "1 seed of 10" (``seeds``: the planned
+    number).
     """
     pair = next((one for one in pairs if {one.first, one.second} == {first, arm} and arm != first), None)
     if pair is None:

@@ -19,7 +19,7 @@ def equal_words(metrics: Sequence[Metric], noun: str) -> str:
 
 
 def warnings_of(data: ComparisonData, families: Sequence[Family] = ()) -> list[str]:
-    """Return the warnings, each once for all its conditions; without ``families`` (all pairs), none on seeds."""
+    """Return the warnings, each once with its conditions; ``families``: all pairs, for warnings on too few seeds."""
     failed = data.record.failed.items()
     lines = [f"The cell {clean(name, 90)} failed and is missing here: {clean(why, 400)}" for name, why in failed]
     if more := len(lines) - MOST_NAMED:
@@ -43,7 +43,7 @@ def notices_of(data: ComparisonData) -> list[str]:
 
 
 def equal_of(data: ComparisonData) -> list[str]:
-    """Return lines, if any, on metrics equal for all arms; with a main metric, only on those with a direction."""
+    """Return lines on metrics equal for all arms; in a condition with a main metric, only on those with a direction."""
 
     def say(condition: ConditionData) -> Iterator[str]:
         """Yield the line on one condition, if any."""
@@ -101,7 +101,7 @@ def _warn_condition(data: ConditionData, families: Sequence[Family], noun: str) 
 
 
 def _run_notices(data: ConditionData) -> Iterator[str]:
-    """Yield the runs' notices under a condition; of lines that differ only in numbers, the first with a count."""
+    """Yield the runs' notices under a condition; of those that differ only in numbers, the first, with a count."""
     found: dict[str, list[tuple[CellData, str]]] = {}
     for cell in data.cells:
         for line in cell.notices:
@@ -131,7 +131,7 @@ def _warn_short(data: ConditionData, noun: str) -> Iterator[str]:
 
 
 def _warn_few_seeds(families: Sequence[Family], noun: str, against: str = "") -> Iterator[str]:
-    """Warn if no pair has enough common seeds to be resolved, for the family with most seeds; empty without pairs."""
+    """Yield one warning if no pair of any family has enough common seeds to be resolved; it names the most seeds."""
     found = [family.pairs for family in families if family.pairs]
     if not found or any(pair.found.count >= pair.least for pairs in found for pair in pairs):
         return

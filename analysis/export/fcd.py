@@ -44,7 +44,7 @@ def export_fcd(folder: Path, to: Path) -> Path:
 
 
 def _samples(folder: Path) -> pl.DataFrame:
-    """Return one row per vehicle and step, in order of time; InputError if the traffic has no steps."""
+    """Return a row per vehicle and step, by time, columns ``_COLUMNS``; InputError if the traffic has no steps."""
     run = RunDirectory(folder)
     traffic = run.manifest_record().traffic
     if not traffic.step_s:

@@ -99,7 +99,7 @@ def booktabs(table: Table, label: str) -> str:
 
 
 def _wrap_limit(letters: Sequence[int], room: int) -> int:
-    """Return the number of letters at which columns wrap to fit into ``room``; the longest column's if all fit."""
+    """Return the most letters of a column so that all fit into ``room``; wider ones wrap. ``letters``: by column."""
     most = max(letters)
     while most > 1 and sum(min(one, most) for one in letters) > room:
         most -= 1
@@ -107,7 +107,7 @@ def _wrap_limit(letters: Sequence[int], room: int) -> int:
 
 
 def _row(row: Sequence[str], most: int) -> str:
-    """Return a table row in LaTeX; for ``most`` see ``_cell``."""
+    """Return a table row in LaTeX; words of more than ``most`` letters may break over lines."""
     text = " & ".join(_cell(cell, most) for cell in row)
     # the command before would read a bracket as its argument, and a star as its starred form
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

@@ -30,7 +30,7 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def settings_tables(runs: Runs) -> list[Table]:
-    """Return tables of the settings that all runs share, and of others, if any, but scenario, seed and RSU."""
+    """Return a table of the settings that all runs share, and one of others, if any, except scenario, seed and RSU."""
     settings = {label: settings_of(run) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
     rows = {key: [value_words(one.get(key, "")) or "none" for one in settings.values()] for key in keys}
@@ -42,7 +42,7 @@ def settings_tables(runs: Runs) -> list[Table]:
 
 
 def methods(runs: Runs, traffics: Sequence[RunData], compared: ComparisonData | None) -> str:
-    """Return the paragraph on traffic (what a comparison replayed, or the run), learners, settings and comparison."""
+    """Return the paragraph on traffic, learners, settings, comparison or seed; ``traffics`` were replayed."""
     first = next(iter(runs.values()))
     lines = [f"Simulated with vnetsim {first.manifest.vnetsim} [@vnetsim]."]
     for run in traffics[:_MOST_TRAFFICS]:

@@ -53,7 +53,7 @@ Files = dict[str, bytes]
 
 
 def runs_of(folder: Path) -> Runs:
-    """Return a run, or a finished cell per arm and condition, by label; InputError if there is none, or damage."""
+    """Return a run (label ""), or a finished cell per arm and condition, by label; InputError if none, or damaged."""
     return (
         _one_cell_each(folder, load_comparison(folder))
         if RunDirectory(folder).holds(COMPARISON)
@@ -70,9 +70,9 @@ def _one_cell_each(folder: Path, compared: ComparisonData) -> Runs:
 
 
 def export_paper(folder: Path, to: Path) -> Path:
-    """Write the parts of a paper on a run or a comparison into the new folder ``to``, and return ``to``.
+    """Write the parts of a paper on a run or a comparison into the new or empty folder ``to``, and return ``to``.
 
-    InputError: ``folder`` is neither or damaged, or ``to`` is not empty. RunError: it cannot be written.
+    InputError: ``folder`` is neither or damaged, or ``to`` is not empty. RunError: ``to`` cannot be written.
     """
     refuse_what_is_there(to)
     files = _comparison_files(folder) if RunDirectory(folder).holds(COMPARISON) else _run_files(folder)
@@ -133,7 +133,7 @@ def _all_files(
     inputs: Files,
     input_lines: Sequence[str],
 ) -> Files:
-    """Return all files; ``compared`` is None for a run, ``input_lines`` describe the inputs."""
+    """Return all files of a paper; ``compared`` is None for a run, ``frames`` become CSV, ``input_lines`` are text."""
     settings = Section(id="settings", title="", tables=settings_tables(runs))
     text, first = methods(runs, traffics, compared), next(iter(runs.values()))
     papers = [(one.name, one.paper) for run in runs.values() if (one := run.manifest.learner)]
@@ -187,7 +187,7 @@ def _result_files(parts: Sequence[Section], pdfs: Mapping[str, bytes]) -> Files:
 
 
 def _inputs(folder: Path, traffics: Sequence[RunData]) -> tuple[dict[str, tuple[str, bytes]], list[str]]:
-    """Return unchanged inputs by path, with new name and content, and lines on all inputs; view files become empty."""
+    """Return (new name, content) of unchanged inputs by path, and lines on all inputs; SUMO's view files are empty."""
     # an untrusted folder may name any file of this machine: copy only files with the recorded hash
     found: dict[str, bytes] = {}
     lines = []
@@ -224,7 +224,7 @@ def _read_files(folder: Path, below: str, *names: str) -> Files:
 
 
 def _replace_paths(value: Any, names: Mapping[str, str]) -> Any:
-    """Return settings with paths of inputs replaced, at any depth; also the file of ``FILE:CLASS``."""
+    """Return settings with paths replaced by ``names``, at any depth, also the file of ``FILE:CLASS``."""
     if isinstance(value, Mapping):
         return {key: _replace_paths(one, names) for key, one in value.items()}
     if isinstance(value, list):

@@ -87,7 +87,7 @@ class TrackTraces:
 
 
 def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
-    """Write the traces of ``tracks`` into the new folder ``to``, the card last; errors are as in ``export_paper``."""
+    """Write the traces of ``tracks`` into the new folder ``to``, card last; return ``to``. Errors: ``export_paper``."""
     refuse_what_is_there(to)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _COLUMNS}
     dates = []
@@ -123,7 +123,7 @@ def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
 
 
 def _positions(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per point of the windows' paths."""
+    """Return one row per point of the windows' paths: index of the window, and columns without ``path_``."""
     names = [one.name for one in _POINTS]
     points = windows.select(_WINDOW.name, *names).explode(names)
     return points.rename({name: name.removeprefix("path_") for name in names})
@@ -170,7 +170,7 @@ def _card(tracks: Sequence[TrackTraces], files: Mapping[str, bytes], date: str) 
 
 
 def _file(name: str, content: bytes) -> dict[str, str]:
-    """Return a file as the card describes it."""
+    """Return the file object of a file, with size and SHA-256, as JSON-LD for the card."""
     kinds = {".csv": "text/csv", ".parquet": "application/x-parquet", ".py": "text/x-python"}
     return {
         "@type": "cr:FileObject",
@@ -185,7 +185,7 @@ def _file(name: str, content: bytes) -> dict[str, str]:
 
 
 def _records(name: str) -> dict[str, Any]:
-    """Return the columns of a file as the card describes them."""
+    """Return the record set of a file, with its columns, as JSON-LD for the card."""
     table = Path(name).stem
     fields = [
         {

@@ -189,17 +189,17 @@ class _Motion:
         self._began_s, self._starts_s, self._stops_s = of_stages[3:]  # the first of the whole participation
 
     def places(self, paths: Ints, time_s: float | Floats) -> Floats:
-        """Return x and y (m) on paths, given by their places in the order, at a time (s): shape (n, 2)."""
+        """Return x and y (m), (n, 2), on paths (numbers as ``covered`` returns) at one time (s), or one each."""
         at = self.path[paths] * self._stride + (time_s - self.begin_s)
         return np.column_stack([np.interp(at, self._at, axis_m) for axis_m in self._places_m])
 
     def covered(self, time_s: float) -> Ints:
-        """Return one path for each vehicle that is covered at a time (s)."""
+        """Return the number of one path for each vehicle that is covered at a time (s), in order of vehicles."""
         some = np.flatnonzero((self.from_s <= time_s) & (time_s < self.to_s))
         return some[np.unique(self.vehicle[some], return_index=True)[1]]
 
     def doing(self, time_s: float) -> dict[int, tuple[int, int, float]]:
-        """Return stage, inviting RSU, and begin of the participation (s), by vehicle that takes part at a time (s)."""
+        """Return (stage, inviting RSU, begin of the participation (s)) by vehicle that takes part at a time (s)."""
         some = np.flatnonzero((self._starts_s <= time_s) & (time_s < self._stops_s))[::-1]  # the first one counts
         columns = (self.stage[some].tolist(), self._rsu[some].tolist(), self._began_s[some].tolist())
         return dict(zip(self._who[some].tolist(), zip(*columns, strict=True), strict=True))
@@ -276,7 +276,7 @@ class _Frames:
             self._label.set_text(f"{self._curve['label']}: {number(points[last, 1])}{unit}")
 
     def _ends_of(self, parts: list[list[Any]]) -> tuple[Floats, NDArray[np.bool_], Floats]:
-        """Return when participations ended (s), whether they committed, and where (m), for those that ended covered."""
+        """Return time (s), whether committed, and place (m), (n, 2), of each participation that ended in coverage."""
         motion = self._motion
         by_vehicle: dict[int, list[int]] = {}
         for place, vehicle in enumerate(motion.vehicle.tolist()):
@@ -395,7 +395,7 @@ class _Frames:
             artist.set_animated(True)
 
     def _legend_entries(self) -> list[Line2D]:
-        """Return the page's legend; stages, handovers and outcomes only if the run can have them."""
+        """Return the legend's entries; stages, handovers and outcomes only if the run can have them."""
         looks = [(self._idle_word, _look(*_IDLE))]
         if self._run.takes_part:
             seen = {0, 3, 5, *self._motion.stage.tolist()} | ({1, 2} if self._run.exchange_plan is not None else set())
@@ -408,7 +408,7 @@ class _Frames:
         return [Line2D([], [], label=word, **look) for word, look in looks]
 
     def _add_symbols(self, ax: Axes) -> None:
-        """Add the artists of vehicles, transfers, ends of participations and handovers."""
+        """Add and set the artists of vehicles, transfers, ends of participations and handovers, all still empty."""
         self._links = {
             _DOWNLOAD: LineCollection([], colors=SKY, linewidths=1.1, linestyles=(0, (3.6, 2.7)), zorder=2.5),
             _UPLOAD: LineCollection([], colors=BLUE, linewidths=1.1, zorder=2.5),
@@ -423,7 +423,7 @@ class _Frames:
         (self._rings,) = ax.plot([], [], zorder=4, **_RING)
 
     def _add_strip(self, ax: Axes) -> None:
-        """Add the metric over time, the ends of rounds, and the present time."""
+        """Draw the metric over time, ends of rounds, and the present time on ``ax``; set what ``place`` moves."""
         ax.set(xlim=(self._motion.begin_s, self._motion.end_s), xticks=[], ylim=(-0.1, 1.1), yticks=[])
         ax.spines["left"].set_visible(False)
         ax.grid(visible=False)

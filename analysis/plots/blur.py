@@ -60,7 +60,7 @@ class Strip:
 
 
 def png_strip(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[str, int, int]:
-    """Return images of shape (N, H, W, C), side by side, as a PNG data URI, with width and height (px)."""
+    """Return images of shape (N, H, W, C) side by side as a PNG: its data URI, width and height (px)."""
     shown, height, width, channels = images.shape
     depth = 3 if channels == 3 else 1  # images that are not RGB are drawn grey, from their first channel
     canvas = np.full((height, shown * (width + _GAP_PX) - _GAP_PX, depth), 255, np.uint8)

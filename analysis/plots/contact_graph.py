@@ -67,7 +67,7 @@ def _arcs(edges: pl.DataFrame) -> NDArray[np.float64]:
 
 
 def _extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
-    """Return x_min, x_max, y_min and y_max (m) around the arcs of pairs, with a margin."""
+    """Return x_min, x_max, y_min and y_max (m) around the arcs of pairs (at least one), with a margin."""
     points = _arcs(edges)
     (left, low), (right, high) = points.min(axis=(0, 1)), points.max(axis=(0, 1))
     margin = max(0.08 * max(right - left, high - low), _LEAST_MARGIN_M)
@@ -75,7 +75,7 @@ def _extent(edges: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _draw_graph(ax: Axes, edges: pl.DataFrame) -> None:
-    """Draw an arc per pair by state, marks of relayed pairs, the vehicles, and a legend."""
+    """Draw an arc per pair, its look by state, marks of relayed pairs, the vehicles, and a legend, on ``ax``."""
     raster = edges.height > _MOST_VECTOR_EDGES
     width = 1.4 if edges.height <= 60 else 0.6
     marker = partial(Line2D, [], [], linestyle="none", markersize=4.4)
@@ -118,7 +118,7 @@ def _words(edges: pl.DataFrame) -> str:
 
 @panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
 def contact_graph_panel(run: RunData) -> Drawn:
-    """Draw vehicles and exchanging pairs on the map, for the round with most pairs with known positions."""
+    """Draw the vehicles and pairs on the map, of the round with most pairs whose positions are known."""
     edges = pairs(run.exchanges)
     overall = f"{plural(edges['round'].n_unique(), 'round')} with exchanges: {_words(edges)}."
     known = edges.filter(pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False)))

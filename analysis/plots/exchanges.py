@@ -34,7 +34,7 @@ _MAX_BARS = 120
 
 
 def _bars_by_round(run: RunData) -> tuple[Floats, int, pl.DataFrame]:
-    """Return edges of the bars, rounds per bar, and each bar's means per round; rounds without exchange count as 0."""
+    """Return edges of bars, rounds per bar, and a row per bar with means per round (0 for rounds without exchange)."""
     numbers = run.exchanges["round"]
     ends = [int(series.max()) for series in (numbers, run.rounds["round"]) if len(series)]  # type: ignore[arg-type]
     rounds = max(ends) + 1

@@ -72,7 +72,7 @@ def _change_words(group: list[Curve]) -> str:
 
 
 def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
-    """Draw curves over rounds and, if times are known, over time and bytes; a sentence if each has one value."""
+    """Draw curves over rounds and, if times are known, over time and bytes; only a caption if each has one value."""
     title = _title(group)
     if all(len(curve.round) == 1 for curve in group):
         words = [f"{curve.words(float(curve.value[0]))} {_round_words(int(curve.round[0]))}" for curve in group]
@@ -99,7 +99,7 @@ def _draw_panel(run: RunData, name: str, group: list[Curve]) -> Panel:
 
 
 def _draw_figure(group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, *, wide: bool) -> Figure:
-    """Return a figure with each curve at its array in ``x``, whose axis has the label."""
+    """Return a figure with each curve at its array in ``x``; ``label`` is that of the x axis."""
     columns = _legend_columns(group) * (2 if wide else 1)
     legend_rows = -(-len(group) // columns)
     height = 2.9 + 0.16 * max(legend_rows - 2, 0)
@@ -115,7 +115,7 @@ def _legend_columns(group: list[Curve]) -> int:
 def _draw_curves(
     ax: Axes, group: list[Curve], x: Sequence[NDArray[np.float64]], label: str, legend_columns: int
 ) -> None:
-    """Draw each curve at its array in ``x``, whose axis has the label; the range over RSUs is shaded."""
+    """Draw each curve at its array in ``x``, the range over RSUs shaded; ``label`` is that of the x axis."""
     looks = product(_DASHES, CYCLE)
     for (dashes, colour), curve, at in zip(cycle(looks), group, x, strict=False):
         factor = 100.0 if curve.unit == "%" else 1.0
@@ -132,7 +132,7 @@ def _draw_curves(
 
 
 def draw_accuracy(ax: Axes, run: RunData) -> bool:
-    """Draw the accuracies of the headline by round; return False if none was measured."""
+    """Draw the headline's accuracies by round on ``ax``; return False, and draw nothing, if none was measured."""
     group = [curve for curve in curves(run) if curve.unit == "%" and curve.result]
     if group:
         _draw_curves(ax, group, [curve.round.astype(np.float64) for curve in group], _ROUNDS, _legend_columns(group))
@@ -141,7 +141,7 @@ def draw_accuracy(ax: Axes, run: RunData) -> bool:
 
 
 def series_panels(run: RunData) -> list[Panel]:
-    """Draw every declared series, those of one unit and group together; a panel without a figure if there is none."""
+    """Draw all curves, those of one unit and group in one panel; one panel without a figure if there are none."""
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves(run):
         groups.setdefault((curve.unit, curve.group or ("" if curve.unit else curve.label)), []).append(curve)
@@ -154,7 +154,7 @@ def series_panels(run: RunData) -> list[Panel]:
 
 
 def _silo_words(grid: NDArray[np.float64], kind: tuple[str, str], unlike: str) -> str:
-    """Return sizes, ``unlike``, classes per silo and the largest class's share in words; ``grid``: (classes, silos)."""
+    """Return sentences on silos, the sentence ``unlike`` among them; ``grid``: images, (classes, silos)."""
     sizes, held = grid.sum(axis=0), (grid > 0).sum(axis=0)
     largest = grid.max(axis=0) / np.maximum(sizes, 1)
     one, many = kind

@@ -55,7 +55,7 @@ def _look(outcome: str) -> tuple[str, str]:
 
 
 def _timeline_rows(run: RunData) -> pl.DataFrame:
-    """Return the participations to draw, with ``exit_s`` of the window and its ``row``; only invited ones, if any."""
+    """Return participations, invited ones if any, of the first 40 windows; ``exit_s`` and ``row`` are the window's."""
     parts = run.participations if run.invited.is_empty() else run.invited
     exits = pl.col("exit_s").fill_null(pl.max_horizontal("end_s", "enter_s"))
     shown = parts.join(ends_of(run.windows), on=WINDOW_KEY, how="left").with_columns(exits)
@@ -116,7 +116,7 @@ def _draw_phases(ax: Axes, rows: pl.DataFrame, order: Sequence[Bar], axis: TimeA
 
 @panel("timeline", "Windows and participations", wide=True)
 def timeline_panel(run: RunData) -> Drawn:
-    """Draw the first 40 windows, with an invitation if any has, as rows: coverage, outcome, borders between phases."""
+    """Draw the first 40 windows with an invitation (if none has: the first 40) as rows: coverage, outcome, phases."""
     if run.participations.is_empty():
         return None, NO_PARTICIPATION
     rows = _timeline_rows(run)
@@ -198,7 +198,7 @@ def outcome_panel(run: RunData) -> Drawn:
 
 @panel("weights", "Aggregation weight against speed")
 def weight_panel(run: RunData) -> Drawn:
-    """Draw each update's weight, relative to equal ones, against speed at entry; not if all are equal."""
+    """Draw each update's weight, divided by an equal one, against speed at entry; no figure if all are equal."""
     rows = run.participations.filter(pl.col("weight").is_not_null() & (pl.col("outcome") == "committed"))
     rows = rows.with_columns(n=pl.len().over("aggregator", "round")).with_columns(
         relative=pl.col("weight") * pl.col("n")
@@ -240,7 +240,7 @@ def _draw_sums(
 
 @panel("spent", "What participations used, by outcome", wide=True)
 def spent_panel(run: RunData) -> Drawn:
-    """Draw bytes and vehicle time (summed over phases) of all participations, by outcome; time alone without bytes."""
+    """Draw bytes and vehicle time, by phase, of all invited participations, by outcome; only time if no byte moved."""
     rows = run.invited
     if rows.is_empty():
         nobody = "Not drawn: no vehicle was invited."

@@ -93,7 +93,7 @@ def map_axes(
     above_in: float = 0.52,
     beside_in: float = 0.12,
 ) -> tuple[Figure, Axes]:
-    """Return a figure with lanes and discs in equal scale, and its axes; by default of all discs.
+    """Return a figure with lanes and discs in equal scale, and its axes; by default it shows all discs.
 
     ``extent`` is x_min, x_max, y_min, y_max (m); ``above_in`` and ``beside_in`` are room (in) for legend and colour
     bar.
@@ -108,7 +108,7 @@ def map_axes(
 
 
 def _draw_ground(ax: Axes, run: RunData, extent: tuple[float, float, float, float]) -> None:
-    """Draw lanes and RSU discs in equal scale."""
+    """Draw lanes and RSU discs in equal scale, and show ``extent`` (x_min, x_max, y_min, y_max in m)."""
     if not run.lanes.is_empty():
         ax.plot(*join_polylines(run.lanes), color=PALE if run.windows.height else GREY, linewidth=0.8, zorder=0.8)
     _draw_rsus(ax, run)
@@ -118,7 +118,7 @@ def _draw_ground(ax: Axes, run: RunData, extent: tuple[float, float, float, floa
 def _draw_speeds(
     figure: matplotlib.figure.Figure, ax: Axes, run: RunData, extent: tuple[float, float, float, float]
 ) -> SpeedMap:
-    """Draw the mean speed by place and its colour bar; return what was drawn."""
+    """Draw the mean speed by place and its colour bar; return the speeds."""
     speeds = speed_map(run.paths or run.windows, extent, _CELLS)
     kmh = speeds.mean_mps * 3.6
     top = max(float(np.nanpercentile(kmh, 99)), 1.0)

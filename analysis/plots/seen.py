@@ -41,12 +41,12 @@ FILM_BYTES = 1_400_000
 
 
 def _class_names(run: RunData) -> dict[int, str]:
-    """Return the names of the classes."""
+    """Return the names of the classes, or of ranges of the steering angle, by number."""
     return {label: clean(name, 40) for label, name in run.silos.select("class", "class_name").unique().iter_rows()}
 
 
 def _squares(run: RunData) -> tuple[Integers, float, tuple[float, float], tuple[int, int]]:
-    """Return each image's square, their side and south-western corner (m), and numbers of rows and columns."""
+    """Return each image's square, a square's side (m), the grid's south-western corner (m), and (rows, columns)."""
     assert run.samples is not None
     of = run.samples.places
     west, east, south, north = covered_extent(run.rsus)
@@ -73,7 +73,7 @@ def explained(values: Floats, groups: Integers) -> float:
 
 
 def told_by_place(labels: Integers, squares: Integers) -> float:
-    """Return the share of images of the class that the other images from their square show most often; ties miss."""
+    """Return the share of images whose class is the most frequent of the other images in their square; ties: no."""
     counts = np.zeros((int(squares.max()) + 1, max(int(labels.max()) + 1, 2)), dtype=np.int64)
     np.add.at(counts, (squares, labels), 1)
     second, first = np.sort(counts, axis=1)[:, -2:].T
@@ -134,7 +134,7 @@ def _ends(values: Floats) -> tuple[float, float]:
 
 
 def speed_table(run: RunData) -> tuple[Table, str]:
-    """Return steering, blur and targets by quarters of the speed, and a sentence on speed, place and time."""
+    """Return a table of steering, blur and targets by quarters of the speed, and sentences on speed, place and time."""
     assert run.samples is not None
     of = run.samples.places
     speed, steers = of["speed_mps"], np.abs(of["angle"])
@@ -176,7 +176,7 @@ _STRAIGHT = 0.02
 
 
 def _target(run: RunData, names: Mapping[int, str], label: float) -> str:
-    """Return a frame's class or steering angle in words."""
+    """Return a frame's class (-1: none) or steering angle (NaN: unknown) in words."""
     if run.has_angles:
         words = f"steers {round(label, 2) + 0:.2f}" if np.isfinite(label) else "no angle: its path ends"
         return words.replace("-", "\u2212")  # no minus before zero
@@ -228,7 +228,7 @@ def framed_paths(run: RunData) -> list[FramedPath]:
 
 
 def film(run: RunData, vehicles: Sequence[str]) -> list[list[Any]]:
-    """Return the frames of the played vehicles for the playback's script; empty without.
+    """Return the frames of the played vehicles for the playback's script; empty if there are no frames.
 
     Each vehicle has its index in ``vehicles``, a JPEG data URI with all its frames in a row, below them the same
     blurred, and for each frame time (s), speed (km/h), kernel (px) and words on its target. Vehicles beyond

@@ -40,7 +40,7 @@ _MOST_COLOURS = len(CYCLE) - 1
 
 
 def successions(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return pairs of a vehicle's consecutive windows at different RSUs: ``vehicle_id``, ``rsu_id``, ``next_rsu_id``.
+    """Return pairs of consecutive windows of a vehicle at two RSUs: ``vehicle_id``, ``rsu_id``, ``next_rsu_id``.
 
     ``gap_s`` is the time without coverage between the two windows (s), negative if they overlap.
     """
@@ -192,7 +192,7 @@ def apart_panel(run: RunData) -> Drawn:
 
 @panel("handovers", "Handovers by what the vehicle did")
 def handover_panel(run: RunData) -> Drawn:
-    """Draw the outcomes of participations with a handover, by the stage in which they were at the handover."""
+    """Draw handovers by the stage in which the participation was, coloured by how it ended."""
     found = run.handovers
     if found.is_empty():
         return None, "Not drawn: nobody was handed over while it took part."

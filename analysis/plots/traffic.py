@@ -40,7 +40,7 @@ def _curves(windows: pl.DataFrame) -> dict[str, StepCurve]:
 
 
 def _span(run: RunData) -> tuple[float, float]:
-    """Return begin and end (s) of the time axis: the run's, or an earlier entry and a later exit."""
+    """Return begin and end (s) of the time axis: the run's, or the first entry, the last exit, if outside the run."""
     begin, end = run.manifest.traffic.begin_s, run.manifest.time_s
     enter, leave = run.windows["enter_s"].to_numpy(), run.windows["exit_s"].to_numpy()
     last = float(leave.max())
@@ -52,7 +52,7 @@ def _span(run: RunData) -> tuple[float, float]:
 
 
 def _points_to_draw(curve: StepCurve, begin: float, end: float, most: int, bins: int) -> tuple[Floats, Floats]:
-    """Return times (s) and values to draw: all steps, or means of ``bins`` equal spans if there are over ``most``."""
+    """Return times (s) and values to draw as steps: all steps, or, if over ``most``, means of ``bins`` equal spans."""
     if len(curve.time_s) <= most:
         return np.concatenate([[begin], curve.time_s, [end]]), np.concatenate([[0], curve.value, [0]])
     edges = np.linspace(begin, end, bins + 1)
@@ -156,7 +156,7 @@ def speed_panel(run: RunData) -> Drawn:
 
 
 def draw_dwell(ax: Axes, run: RunData) -> tuple[Dwell, float]:
-    """Draw the dwell times of windows (at least one), cut ones apart; return their median and the axis's end (s)."""
+    """Draw dwell times of windows (at least one), cut ones in another colour; return the median, the axis end (s)."""
     seconds = (run.windows["exit_s"] - run.windows["enter_s"]).to_numpy()
     cut = (run.windows["exit_cause"].is_in(CUT_EXIT) | run.windows["entry_cause"].is_in(CUT_ENTRY)).to_numpy()
     top = max(float(np.percentile(seconds, 99.0)) * 1.02, 1e-3)

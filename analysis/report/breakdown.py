@@ -33,7 +33,7 @@ def _traffic(windows: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _outcomes(parts: pl.DataFrame, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the number of invitations and the share of each group of outcomes in ``ways``; 0 and dashes if none."""
+    """Return as texts the number of invitations, and the share of each group in ``ways``; 0 and dashes if none."""
     invited = parts.filter(pl.col("outcome") != "not_selected")
     if invited.is_empty():
         return "0", *(NONE for _ in ways)
@@ -71,7 +71,7 @@ def by_type(run: RunData) -> list[Table]:
 
 
 def _link_bytes(run: RunData) -> Mapping[str, float]:
-    """Return the bytes over each RSU's link, by RSU; with handovers, each serving RSU has its part."""
+    """Return the bytes over each RSU's link, by id; after a handover they count for each RSU that served."""
     whole = pl.col("download_bytes") + pl.col("upload_bytes")
     last = run.handovers.group_by("participation", maintain_order=True).agg(
         pl.col("link_bytes").sum(), pl.col("to_rsu_id").last()

@@ -169,7 +169,7 @@ def _fluctuation(run: RunData) -> list[tuple[str, str]]:
 
 
 def _reach(run: RunData) -> list[tuple[str, str]]:
-    """Return rows on who could take part; empty for a run that trains or has no rounds."""
+    """Return rows on who could take part; empty if the run trains or has no rounds, or no duration is known."""
     if run.learning or not run.takes_part:
         return []
     from analysis.report import possible  # noqa: PLC0415 - imports matplotlib, half of a short recording's time
@@ -178,7 +178,7 @@ def _reach(run: RunData) -> list[tuple[str, str]]:
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """Return labels and values with units, results first; they depend on the kind of run."""
+    """Return pairs of label and value with unit, results first; they depend on the kind of run."""
     rows = [*_results(run), *_fluctuation(run)] if run.learning else _reach(run)
     rows += [*(_round_rows(run) if run.takes_part else ()), *_traffic(run)]
     wall = sum(run.manifest.wall_s.values())
@@ -226,7 +226,7 @@ _MOST_LEADING = 4
 
 
 def leading(run: RunData, rows: list[tuple[str, str]]) -> set[str]:
-    """Return the labels of up to four rows to show large: results and commits, or traffic if the run does not learn."""
+    """Return the labels of up to four of ``rows`` to show large: results and one more, or traffic if nobody trains."""
     results = [label for label, _ in _results(run)][: _MOST_LEADING - 1] if run.learning else []
     others = [label for label, _ in rows if label in _LEADING_LABELS and label not in results]
     return {*results, *others[: 1 if run.learning else _MOST_LEADING]}

@@ -104,7 +104,7 @@ def codecs_of(run: RunData) -> str:
 def on_the_clock(run: RunData) -> Iterator[str]:
     """Yield a line if simulated times are those of a model other than the trained one, and one if images were not read.
 
-    They name that model, and what was assumed about the images.
+    They name that model, and what was assumed about the images. A further line is on differential privacy, if used.
     """
     learner, model = run.manifest.learner, run.experiment.cost.model
     if learner is not None and learner.cost.model is not None and model != "trained":
@@ -126,7 +126,7 @@ def on_the_clock(run: RunData) -> Iterator[str]:
 
 
 def _report_model_ages(run: RunData) -> Iterator[str]:
-    """Report how many rounds old neighbours' models were when averaged, or that none arrived; only among peers."""
+    """Yield how many rounds old neighbours' models were when averaged, or that none arrived; only among peers."""
     rules = run.experiment.topology
     if rules.kind != "peers" or run.merges.is_empty():
         return
@@ -215,7 +215,7 @@ def _warn_not_finite(run: RunData) -> Iterator[str]:
 
 
 def _warn_ended_early(run: RunData) -> Iterator[str]:
-    """Warn if rounds ended before most vehicles left coverage; not if most updates were not finite."""
+    """Warn if the last round ended before most vehicles left coverage; not if most updates were not finite."""
     found = dwell(run.windows)
     rejected, updates = not_finite(run)
     if 2 * rejected > updates:  # more simulated time would not help
@@ -313,7 +313,7 @@ def _warn_unused_computers(run: RunData) -> Iterator[str]:
 
 
 def _warn_uneven_silos(run: RunData) -> Iterator[str]:
-    """Warn if silos differ in size and the learner ignores it; never for a learner of the user's own."""
+    """Warn if silos differ in size and updates do not count by it; never for a learner of the user's own."""
     images = run.silos.group_by("silo").agg(pl.col("images").sum())["images"].to_list()
     own = ":" in run.experiment.learner  # a user's learner may weigh by size
     by_size = getattr(run.experiment.learning, "weights", "equal") == "images"
@@ -335,7 +335,7 @@ def _warn_too_fast(run: RunData) -> Iterator[str]:
 
 
 def _warn_sharp_images(run: RunData) -> Iterator[str]:
-    """Warn if hardly any vehicle was fast enough for blur; yield nothing for a training with ``blur.fraction`` 0."""
+    """Warn if hardly any vehicle was fast enough for blur; not if images of a training are never blurred."""
     if run.learning and run.experiment.blur.fraction == 0:
         return
     entered = entries(run.windows)["entry_speed_mps"]

@@ -42,7 +42,7 @@ from vnetsim.storage.folder import Folder
 
 @dataclass(frozen=True, kw_only=True)
 class ReportResult:
-    """Path of the report, headline numbers (labels and values with units), and notices."""
+    """Path of the report, headline numbers (pairs of label and value with unit), and notices, one line each."""
 
     path: Path
     headline: list[tuple[str, str]]
@@ -170,7 +170,7 @@ _KINDS = {"run": "Learning run", "timing": "Rounds without training", "mobility"
 
 
 def tile(label: str, value: str) -> tuple[str, str, str]:
-    """Return label, headline value without its brackets, and the text in brackets; that is empty without brackets."""
+    """Return label, value up to its brackets, and the text in brackets, empty without: ("A", "1", "of 2")."""
     main, bracket, detail = value.partition(" (")
     return label, main, detail.removesuffix(")") if bracket else ""
 
@@ -186,7 +186,7 @@ def _title(run: RunData) -> str:
 
 
 def write_figures(folder: Folder, parts: Sequence[Section], stale: re.Pattern[str]) -> None:
-    """Write ``figures/*.svg`` of all panels; remove the file of a panel without a figure, and ``stale`` ones.
+    """Write ``figures/*.svg`` of all panels; remove the files of panels without a figure, and stale files.
 
     ``stale`` matches the names of files that are removed unless a panel is drawn there now.
     """

@@ -35,7 +35,8 @@ def places_page(
 ) -> tuple[Table, str]:
     """Write ``place.html`` and ``map.svg`` into a folder; return the page's table and its finding.
 
-    ``rsus`` is that of ``vnetsim.Placement``; ``lanes`` are polylines (points, 2) in m, ``notes`` lines for the reader.
+    For ``rsus`` and ``vehicles`` see ``vnetsim.Placement``; ``lanes`` are polylines (points, 2) in m, ``notes`` lines
+    for the reader.
     """
     reached = int(rsus["reached"][-1])
     names = ", ".join(clean(one) for one in rsus["id"])

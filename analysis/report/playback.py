@@ -122,7 +122,7 @@ def playback(run: RunData) -> Playback | None:
 def thin_paths(
     time_s: Floats, x_m: Floats, y_m: Floats, first: NDArray[np.int64], tolerance_m: float
 ) -> NDArray[np.float32]:
-    """Return the tolerance (m) below which each point is needed; those above T interpolate the path within T.
+    """Return the tolerance (m) below which each point is needed: points with more than T keep the path within T.
 
     This is the algorithm of Douglas and Peucker with distances at equal times, for all paths at once, level by level.
 
@@ -176,7 +176,7 @@ class PlayedPaths:
 
 
 def read_paths(run: RunData, every: int) -> PlayedPaths:
-    """Read the paths of every ``every``-th vehicle, in order of its first exit."""
+    """Read the paths of every ``every``-th vehicle, counted by first exit; the vehicles are in that order."""
     assert run.paths is not None
     west, east, south, north = covered_extent(run.rsus)
     step_m = max(_STEP_M, max(east - west, north - south) / 60_000)  # so that 16 bits hold every place
@@ -237,7 +237,7 @@ def read_paths(run: RunData, every: int) -> PlayedPaths:
 
 
 def _join_paths(windows: pl.DataFrame) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, NDArray[np.int64]]:
-    """Return whether windows continue the path before, times (s), x, y (m) of points, and each path's first index."""
+    """Return whether each window continues the last path; times (s), x, y (m) of points; each path's first index."""
     # windows are sorted by part and entry; a vehicle at two places at one time, as in some sources, has several paths
     lengths = windows["path_time_s"].list.len().to_numpy()
     first = np.cumsum(lengths) - lengths
@@ -306,7 +306,10 @@ def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:
 
 
 def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
-    """Return vehicle, RSU, round, outcome, begin, end (s) and [index in ``STAGES``, seconds] pairs per invitation."""
+    """Return [vehicle, RSU, round, outcome, begin (s), end (s), [[index in ``STAGES``, seconds], ...]] by begin.
+
+    One item per invitation of a vehicle in ``vehicle_of``; vehicle and RSU are the numbers in the two mappings.
+    """
     exchange = run.exchange_plan
     order = [0, 1, 2, 3, 4, 5] if exchange is None or exchange.before_training else [0, 3, 1, 2, 4, 5]
     result = []
@@ -319,7 +322,10 @@ def participations_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str
 
 
 def handovers_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int]) -> list[list[Any]]:
-    """Return vehicle, time (s), old and new RSU, gap (s), backhaul (s), stage and policy of each handover."""
+    """Return [vehicle, time (s), old RSU, new RSU, gap (s), backhaul (s), stage, policy] by time; 0 for no gap.
+
+    One item per handover of a vehicle in ``vehicle_of``; vehicle and RSUs are the numbers in the two mappings.
+    """
     columns = ("vehicle_id", "time_s", "from_rsu_id", "to_rsu_id", "gap_s", "backhaul_s", "stage", "policy")
     return [
         [vehicle_of[who], round(time_s, 2), rsu_of[old], rsu_of[new], round(gap_s or 0.0, 2), backhaul_s, stage, policy]
@@ -331,7 +337,7 @@ def handovers_of(run: RunData, vehicle_of: dict[str, int], rsu_of: dict[str, int
 
 
 def headline_curve(run: RunData) -> dict[str, Any] | None:
-    """Return label, unit and points of one headline metric over simulated time, accuracy first; None without one."""
+    """Return ``label``, ``unit`` and ``points`` (time s, value) of a headline metric, accuracy first; None if none."""
     found = sorted((one for one in curves(run) if one.result), key=lambda one: one.unit != "%")  # accuracy before loss
     if not found:
         return None

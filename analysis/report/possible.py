@@ -133,7 +133,7 @@ def tables(run: RunData) -> list[Table]:
 
 
 def _table_row(name: str, members: pl.DataFrame, needed_s: float) -> tuple[str, ...]:
-    """Return a row: number, share covered long enough, invited, committed; a dash if a share is unknown."""
+    """Return a row of ``tables``: texts in the order of its head; a dash for an unknown share."""
     total, share = members.height, long_enough(members, needed_s)
     sums = [int(members[column].sum()) for column in ("invited", "committed")]
     seen = members.filter(pl.col("longest_s") > needed_s)["committed"]
@@ -228,7 +228,7 @@ def failed_panel(run: RunData) -> Drawn:
 
 
 def _places(run: RunData, failed: pl.DataFrame) -> pl.DataFrame:
-    """Return ``outcome`` and position ``x_m``, ``y_m`` at the end of each failed participation with a known path."""
+    """Return ``outcome``, ``x_m`` and ``y_m`` at the end of each of the participations ``failed`` with a known path."""
     assert run.paths is not None
     keys = failed.select(WINDOW_KEY).unique()
     path = ("path_time_s", "path_x_m", "path_y_m")

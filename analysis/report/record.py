@@ -32,7 +32,7 @@ class Facts:
 
 
 def record(run: RunData) -> list[Facts]:
-    """Return facts on run, traffic, radio, the vehicles' computers, learner and machine; without empty ones.
+    """Return tables of facts on run, traffic, radio, computers, learner and machine, in this order; no empty ones.
 
     Radio, computers and learner are only included if the run had a learner.
     """

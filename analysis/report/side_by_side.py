@@ -58,7 +58,7 @@ def build_side_by_side(left: Path, right: Path) -> Path:
 
 
 def _facts(run: RunData) -> str:
-    """Return a sentence on the commits, rounds and handovers of a run; dropped participations are no handovers."""
+    """Return a sentence on the commits, rounds and handovers of a run; handovers by policy "drop" do not count."""
     invited = run.invited
     committed = invited.filter(outcome="committed").height
     share = (
@@ -72,7 +72,7 @@ def _facts(run: RunData) -> str:
 
 
 def _same_traffic(left: RunData, right: RunData) -> bool:
-    """Return whether both runs have the same windows, of those that ended before the earlier of their last exits."""
+    """Return whether both runs have the same windows, up to the last exit of the run in which it is earlier."""
     end_s = min(run.windows["exit_s"].max() or 0.0 for run in (left, right))
     ended = [
         run.windows.filter((pl.col("exit_s") < end_s) & (pl.col("exit_cause") != "end")).select(*WINDOW_KEY, "exit_s")
@@ -82,7 +82,7 @@ def _same_traffic(left: RunData, right: RunData) -> bool:
 
 
 def _find_differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the first three differing settings, by dotted key; ``-`` for a missing value."""
+    """Return the first three settings that differ, by dotted key, as (left, right); "-" for a missing value."""
     keys = dict.fromkeys((*left, *right))
     found = {key: (left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)}
     return dict(list(found.items())[:_MOST_NAMED])

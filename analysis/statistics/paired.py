@@ -58,7 +58,7 @@ class PairedDifference:
 def paired_difference(
     first: ArrayLike, second: ArrayLike, *, level: float = LEVEL, method: Interval = "sign-flip"
 ) -> PairedDifference:
-    """Compare paired values; equal to rounding means equal.
+    """Return the statistics of ``first - second``; a mean or deviation within rounding counts as 0.
 
     Args:
         first: shape (n,), finite; n may be 0.
@@ -122,13 +122,13 @@ def power_of(effect: float, count: int, level: float, *, student: bool = False) 
 
 @cache
 def _effects_resolved(count: int, rejected: int) -> NDArray[np.float64]:
-    """Return the effect (d_z) from which on a test rejects each of ``_DRAWS`` normal samples, in ascending order."""
+    """Return for ``_DRAWS`` normal samples the effect (d_z) from which on a test rejects; in ascending order."""
     samples = np.random.default_rng(0).normal(size=(_DRAWS, count))
     return np.sort(-lower_limits(samples, rejected))
 
 
 def smallest_effect(count: int, level: float, *, student: bool = False) -> float | None:
-    """Return the smallest d_z that ``count`` pairs resolve with ``POWER``, or None; ``student``: see ``power_of``."""
+    """Return the smallest d_z that ``count`` pairs resolve with ``POWER``, None if none; see ``power_of``."""
     if count < 2 or power_of(_MOST_EFFECT, count, level, student=student) < POWER:
         return None
     return float(

@@ -27,9 +27,10 @@ LEAST_FOR_RATES_S = 600.0
 
 
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
-    """Return ``speed_kmh``, ``approach``, ``dwell_s`` and ``updates`` by window with participations, in order of entry.
+    """Return ``speed_kmh``, ``approach``, ``dwell_s``, ``updates``: a row per window with participations, by entry.
 
-    Updates were aggregated with a weight above 0. A window missing in ``windows`` ends with its last participation.
+    ``updates`` counts those aggregated with a weight above 0. A window missing in ``windows`` ends with its last
+    participation.
     """
     return (
         participations.group_by(WINDOW_KEY, maintain_order=True)
@@ -61,7 +62,7 @@ def shares(table: pl.DataFrame, index: NDArray[np.int64], bins: int) -> dict[str
 
 
 def speed_edges_kmh(speeds_kmh: Floats) -> Floats:
-    """Return the edges (km/h) of at most eight equally wide bins that contain all speeds; of one without speeds."""
+    """Return the edges (km/h) of at most eight equally wide bins that contain all speeds; one bin without speeds."""
     if not len(speeds_kmh):
         return np.array([0.0, _WIDTHS_KMH[0]])
     low, high = float(speeds_kmh.min()), float(speeds_kmh.max())
@@ -81,7 +82,7 @@ def speed_bins(speeds_kmh: Floats, edges_kmh: Floats) -> NDArray[np.int64]:
 def run_measures(
     participations: pl.DataFrame, windows: pl.DataFrame, rounds: pl.DataFrame, *, span_s: float, silos: int
 ) -> dict[str, float | None]:
-    """Return the measures of a run, of ``span_s`` (s) and ``silos``, from its tables, by name; None if not defined.
+    """Return a run's measures by name, None if not defined; it lasted ``span_s`` (s) and has ``silos`` silos.
 
     ``commits``; ``commits_per_h`` in simulated time (1/h), None for runs shorter than ``LEAST_FOR_RATES_S``;
     ``bytes_per_commit``, all bytes over the air per commit (B); ``wasted_train_s`` (s) and ``wasted_bytes`` (B) of

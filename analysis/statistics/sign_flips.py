@@ -75,9 +75,9 @@ def in_two_groups(differences: Floats) -> bool:
 
 
 def lower_limits(samples: Floats, rejected: int) -> Floats:
-    """Return the lower ends of ``sign_flips`` for many samples, (samples, n <= ``MOST_EXACT``): shape (samples,).
+    """Return the lower ends of the intervals of ``sign_flips`` for samples (samples, n), n <= ``MOST_EXACT``.
 
-    ``rejected`` splits, at least one, may be as far out as the data.
+    ``rejected``, at least 1, is what ``most_rejected`` returns. The result has shape (samples,).
     """
     count = samples.shape[1]
     taken = (np.arange(1, 2 ** (count - 1))[:, None] >> np.arange(count)) & 1
@@ -102,7 +102,7 @@ def attained_level(level: float, count: int) -> float:
 
 
 def _split_means(differences: Floats) -> tuple[Floats, Floats, int]:
-    """Return the smaller and larger mean of the two parts of each split but the data's, and the number with it."""
+    """Return smaller and larger mean of the two parts of each split, without the data's own, and ``splits_of``."""
     # the data's own split has an empty part and is left out; a random split equal to it is always as far out: +-inf
     count = len(differences)
     if count <= MOST_EXACT:

@@ -48,7 +48,7 @@ class SpeedFit:
 
 
 def _moments(eta: Floats) -> tuple[Floats, float]:
-    """Return moments 1..4 of ``t``, shape (4,), and the log-partition, for ``eta`` of shape (2,)."""
+    """Return the first four moments of ``t``, shape (4,), and the log-partition, for ``eta`` of shape (2,)."""
     exponent = _POWERS[:, :2] @ eta
     top = exponent.max()
     weight = np.exp(exponent - top) * _SIMPSON

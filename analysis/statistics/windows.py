@@ -47,7 +47,7 @@ class StepCurve:
 
 
 def in_coverage(windows: pl.DataFrame) -> StepCurve:
-    """Return the number of windows that contain each instant; they contain ``enter_s``, but not ``exit_s``."""
+    """Return over time how many windows contain an instant; a window contains ``enter_s``, but not ``exit_s``."""
     entered, left = (np.sort(windows[name].to_numpy()) for name in ("enter_s", "exit_s"))
     instants = np.unique(np.concatenate([entered, left]))
     value = np.searchsorted(entered, instants, "right") - np.searchsorted(left, instants, "right")
@@ -77,7 +77,7 @@ def with_parts(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def merged_windows(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``part`` (from 1), ``vehicle_id``, ``enter_s``, ``exit_s`` of intervals in any RSU's disc, in order."""
+    """Return ``part`` (from 1), ``vehicle_id``, ``enter_s``, ``exit_s`` of intervals in any disc, by vehicle."""
     return (
         with_parts(windows.select("vehicle_id", "enter_s", "exit_s"))
         .group_by("part", maintain_order=True)
@@ -218,7 +218,7 @@ def lasting(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dwell(windows: pl.DataFrame) -> Dwell:
-    """Return the median dwell by the Kaplan-Meier estimate (1958); a cut window counts as longer. See ``lasting``."""
+    """Return the median dwell of the windows of ``lasting`` by Kaplan and Meier (1958): cut ones count as longer."""
     whole = lasting(windows.select("enter_s", "exit_s", "entry_cause", "exit_cause"))
     gaps = "gap" in windows["entry_cause"] or "gap" in windows["exit_cause"]
     begun = windows.height - whole.height
@@ -232,7 +232,7 @@ def dwell(windows: pl.DataFrame) -> Dwell:
 
 
 def entries(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the windows that began at a disc's rim with a known speed, or all with a known speed if none did."""
+    """Return speed and level of windows with a known speed: of those that began at a rim, or of all if none did."""
     known = windows.select("entry_cause", "^(entry_speed_mps|level_px)$").filter(pl.col("entry_speed_mps").is_finite())
     crossing = known.filter(pl.col("entry_cause") == "crossing")
     return known if crossing.is_empty() else crossing
