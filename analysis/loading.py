@@ -178,7 +178,7 @@ def select_for_page(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def load(run: Path) -> RunData:
-    """Read the run directory ``run``, finished or not; vehicles' paths stay on disk. InputError if none, or damaged."""
+    """Read a run directory, finished or not; paths of vehicles stay on disk. InputError if it is none or damaged."""
     directory = RunDirectory(run)
     manifest = directory.manifest_record()
     if not manifest.rsus:

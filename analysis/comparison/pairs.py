@@ -92,7 +92,7 @@ def _sign(found: PairedDifference, p_value: float | None) -> int:
 
 
 class Columns(NamedTuple):
-    """``values`` (seeds, columns), NaN if missing; columns are compared in all pairs, or with the one ``against``."""
+    """``values`` (seeds, columns), NaN if missing; columns are compared in all pairs, or each with ``against``."""
 
     labels: Sequence[str]
     values: NDArray[np.float64]

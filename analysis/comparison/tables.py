@@ -137,7 +137,7 @@ def pair_table(title: str, metric: Metric, pairs: Sequence[ComparedPair], noun: 
 
 
 def overview_metrics(data: ComparisonData) -> list[Metric]:
-    """Return metrics with a preferred direction, else all; if all arms are equal in all, those. Each once."""
+    """Return metrics with a preferred direction, else all, else those equal for all arms; each once."""
     for found in ([one.metrics for one in data.conditions], [one.alike for one in data.conditions]):
         known: dict[tuple[str, str], Metric] = {}
         for metric in (metric for metrics in found for metric in metrics):

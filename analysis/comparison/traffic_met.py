@@ -64,7 +64,7 @@ class ArmRuns:
 
     @property
     def hardly_lost(self) -> bool:
-        """Whether less than ``LEAST_LOST`` of the invitations were lost to the road; False without any, or if nobody leaves."""
+        """Whether less than ``LEAST_LOST`` of the invitations were lost to the road; False if none, or nobody left."""
         return self.dwell is not None and self.invitations.road_share < LEAST_LOST
 
     @property

@@ -53,7 +53,7 @@ Files = dict[str, bytes]
 
 
 def runs_of(folder: Path) -> Runs:
-    """Return a run (label ""), or a finished cell per arm and condition, by label; InputError if none, or damaged."""
+    """Return a run (label ""), or a finished cell per arm and condition, by label; InputError if none is finished."""
     return (
         _one_cell_each(folder, load_comparison(folder))
         if RunDirectory(folder).holds(COMPARISON)
@@ -133,7 +133,7 @@ def _all_files(
     inputs: Files,
     input_lines: Sequence[str],
 ) -> Files:
-    """Return all files of a paper; ``compared`` is None for a run, ``frames`` become CSV, ``input_lines`` are text."""
+    """Return all files of a paper; ``compared``: None for a run, ``frames``: for CSV, ``input_lines``: Markdown."""
     settings = Section(id="settings", title="", tables=settings_tables(runs))
     text, first = methods(runs, traffics, compared), next(iter(runs.values()))
     papers = [(one.name, one.paper) for run in runs.values() if (one := run.manifest.learner)]

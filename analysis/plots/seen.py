@@ -73,7 +73,7 @@ def explained(values: Floats, groups: Integers) -> float:
 
 
 def told_by_place(labels: Integers, squares: Integers) -> float:
-    """Return the share of images whose class is the most frequent of the other images in their square; ties: no."""
+    """Return the share of images whose class is the most frequent of the other images in their square; ties miss."""
     counts = np.zeros((int(squares.max()) + 1, max(int(labels.max()) + 1, 2)), dtype=np.int64)
     np.add.at(counts, (squares, labels), 1)
     second, first = np.sort(counts, axis=1)[:, -2:].T

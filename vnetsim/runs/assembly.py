@@ -82,7 +82,7 @@ class Assembly:
         return None if name == FLOAT32 else CODECS.find(name)()
 
     def hostile(self, vehicle_ids: Iterable[str]) -> list[tuple[object, ...]]:
-        """Return the rows of the table ``hostile``, one for each hostile one of the vehicles, by id; ids may repeat."""
+        """Return rows of the table ``hostile``, by id, of those vehicles that are hostile; ids may repeat."""
         settings, streams = self.experiment.hostile, self.streams.child("learner")
         if settings.share == 0 and not settings.vehicles:
             return []
@@ -124,7 +124,7 @@ class Assembly:
         pictures: bool = True,
         driven: RecordedTraffic | None = None,
     ) -> LearnerContext:
-        """Return the context from which learners are made; ``fetch`` allows downloads, ``driven`` is ``traffic``."""
+        """Return the context from which learners are made; ``fetch``: allow downloads, ``driven``: its ``traffic``."""
         given = self.experiment
         own = {table: other.settings for table, other in self.others.items()}
         return LearnerContext(
@@ -232,7 +232,7 @@ def assemble(experiment: Experiment, learner: type[Learner] | None = None) -> As
 
 
 def _other_plugins(experiment: Experiment, learner: type[Learner]) -> Iterator[tuple[Kind, Mapping[str, Any], str]]:
-    """Yield kind, settings and name of plug-ins of learning, without defaults; refuse those that do not suit it."""
+    """Yield kind, settings, name of plug-ins that are not the defaults; refuse those that ``learner`` cannot use."""
     named = experiment.plugins()
     for kind, values in ((DATA_SETS, experiment.data.own), (ENCODERS, experiment.encoder)):
         name = named[kind.key]

@@ -169,7 +169,7 @@ class Training(Costs):
             self.metric_rows.extend(_rows(newest.round, newest.time_s, metrics, name))
 
     def _next_recorded(self, who: str, what: str) -> FinishedRound | None:
-        """Return the next recorded round and count it as replayed, None if all are; refuse one not of ``who``."""
+        """Return the next recorded round, counted as replayed, or None; InputError if its digest is not ``who``."""
         if not self.replaying:
             return None
         finished = self._progress.rounds[self._replayed]

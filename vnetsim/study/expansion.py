@@ -266,7 +266,7 @@ class Expansion:
         return idle_everywhere(cases)
 
     def _find_given_keys(self, condition: Level, arm: Level, experiment: Experiment) -> set[str]:
-        """Return the keys that the study sets in a cell, except other learners', and conditions' that set most keys."""
+        """Return the keys that the study sets in a cell, except other learners' and a condition's that sets most."""
         others = set().union(*self._keys.values()) - self._keys[experiment.learner]
         common = () if names_most(condition.settings) else condition.settings
         keys = {".".join(path) for path in (*common, *arm.settings)}

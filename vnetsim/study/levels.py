@@ -297,7 +297,7 @@ def grid_of(table: Mapping[str, Any]) -> dict[Key, Sequence[Any]]:
 
 
 def _multiply(level: Level, grid: Grid, folder: Path) -> list[Level]:
-    """Return copies of a level, one at each point of a grid, values in its label; refuse one that sets a grid's key."""
+    """Return copies of a level, one at each point of a grid, values in its label; refuse a level with a grid's key."""
     for path in grid.keys() & level.settings.keys():
         raise InputError(f"the grid varies {'.'.join(path)}; set it in one place.")
     silent = {LEARNER} if len(grid.get(LEARNER, ())) == 1 else set()  # the only learner needs no label
@@ -326,7 +326,10 @@ def _make_label(label: str, point: Mapping[Key, Any]) -> str:
 
 
 def skipped_of(values: Any, arms: Sequence[Level], conditions: Sequence[Level]) -> list[SkippedEntry]:
-    """Return the skipped pairs, each with its first reason; InputError if one skips none or all, or has no reason."""
+    """Return skipped pairs of arm and condition; InputError if a table has no reason, or skips none or all.
+
+    Of several tables that skip a pair, the first one's reason counts.
+    """
     found: dict[tuple[str, str], SkippedEntry] = {}
     for place, skip in _tables(values, _SkipTable, "skip"):
         with error_context(place):

@@ -177,7 +177,7 @@ def participation_s(
 
 
 def _read_net(experiment: Experiment, candidates: str) -> NetFile:
-    """Return a scenario's net, empty if none is named and a file has the candidates; refuse others, and ``--rsu``."""
+    """Return a scenario's net, empty if a file has the candidates and no net is named; refuse other kinds, and RSUs."""
     scenario, settings = experiment.scenario, experiment.traffic
     kind = kind_of(scenario)
     if kind is None:

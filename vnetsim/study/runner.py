@@ -292,7 +292,7 @@ class _Study:
         self._write()
 
     def _is_missing(self, job: CellJob) -> bool:
-        """Return whether a cell must be run; one that, or whose data, was altered is recorded as failed, and False."""
+        """Return whether a cell must be run; if it or its data were altered, record it as failed, and return False."""
         try:
             finished = is_finished(job.folder)
             if finished:

@@ -25,7 +25,7 @@ SHOW_EVERY_S = 1.0
 def run_on_ray(
     jobs: Sequence[CellJob], display: StudyProgress, *, cluster: Cluster
 ) -> Generator[CellResult, None, None]:
-    """Run cells on a cluster; yield results as they end. If Ray lost a task over ``RETRIES`` times, its cell failed."""
+    """Run cells on a cluster; yield results as they end. A cell fails if Ray loses its task over ``RETRIES`` times."""
     import ray  # noqa: PLC0415
     from ray.util.queue import Queue  # noqa: PLC0415
 
