@@ -41,8 +41,8 @@ def cli_page() -> str:
     text = re.sub(r"^### ", "## ", text, flags=re.MULTILINE)
     return text + (
         "\n## Exit status\n\n"
-        "0 done, 1 failed run, 2 wrong input, 130 interrupted. An error is one line that says what, where and what to "
-        "do; `--debug` shows the traceback as well.\n"
+        "0 done, 1 failed run, 2 wrong input, 75 unfinished, 130 interrupted. An error is one line that says "
+        "what, where and what to do; `--debug` shows the traceback as well.\n"
     )
 
 
