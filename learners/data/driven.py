@@ -204,7 +204,7 @@ class Driven:
             )
         if angles:
             frames = frames.take(np.isfinite(frames.angle))
-        labels, places = _checked(view.see(frames), len(frames.time_s), len(view.class_names))
+        labels, places = _see(view, frames)
         usable = (places >= 0) & (angles | (labels >= 0))
         what = "a picture and a steering angle" if angles else self.sight
         if not usable.any():
@@ -285,7 +285,7 @@ class Driven:
         drives = [drive for drive in drives if drive.vehicle_id in wanted]
         frames = _all_frames(drives, self.frame_s)
         frames = frames.take(frames.time_s <= until_s)
-        labels, places = _checked(view.see(frames), len(frames.time_s), len(view.class_names))
+        labels, places = _see(view, frames)
         order = {vehicle: number for number, vehicle in enumerate(dict.fromkeys(drive.vehicle_id for drive in drives))}
         owner = np.array([order[drives[one].vehicle_id] for one in frames.drive], dtype=np.int64)
         rows = np.lexsort((frames.time_s, owner))
@@ -323,8 +323,12 @@ def _pictures(view: View, frames: Frames, places: Integers, side_px: int, *, ang
     return found
 
 
-def _checked(seen: Seen, count: int, classes: int) -> Seen:
-    """Return what a view saw in ``count`` frames; ValueError unless shapes, types and classes are right."""
+def _see(view: View, frames: Frames) -> Seen:
+    """Return what a view sees, which is not asked about no frames; ValueError unless it is as ``Seen`` says."""
+    count, classes = len(frames.time_s), len(view.class_names)
+    if count == 0:
+        return Seen(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    seen = view.see(frames)
     for name, column in zip(seen._fields, seen, strict=True):
         if column.shape != (count,) or column.dtype != np.int64 or (column < -1).any():
             raise ValueError(

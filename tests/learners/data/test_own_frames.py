@@ -160,3 +160,19 @@ def test_what_a_view_returns_wrongly_is_one_line(fault, words, traffic):
     data = DataSettings(name="wrong", train_images=100, test_images=20)
     with pytest.raises(RunError, match=rf"^data set 'wrong' failed in load_driven: ValueError: {words}"):
         load_images(data, streams=Streams(seed=0), settings=Wrong(fault=fault), traffic=traffic)
+
+
+def test_a_view_is_not_asked_about_no_frames_and_returns_arrays_of_any_layout(traffic):
+    class Asked(Wrong):
+        def see(self, frames):
+            assert len(frames.time_s) > 0
+            return super().see(frames)
+
+        def pictures(self, _, places, side_px, *, grey):  # noqa: ARG002
+            ramp = np.arange(len(places) * side_px * side_px * 3).astype(np.uint8)
+            return ramp.reshape(len(places), side_px, side_px, 3)[:, ::-1].transpose(0, 3, 1, 2)
+
+    data = DataSettings(name="wrong", image_px=8, train_images=100, test_images=20)
+    found = load_images(data, streams=Streams(seed=0), settings=Asked(), traffic=traffic)
+    assert len(found.film([], 1e9).images) == 0
+    assert len(found.film(["v1"], 1e9).images) > 10
