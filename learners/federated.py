@@ -272,7 +272,7 @@ class FederatedLearner(ABC):
         """Return the task's metrics of an aggregator's newest model, and of the silos' own models if there are any.
 
         For the silos' models a metric NAME has the mean NAME_silos, NAME_best and NAME_worst. ``final`` asks the task
-        for its expensive metrics too.
+        for its expensive metrics too. Metrics that ``series`` does not declare are left out.
         """
         network = self._task.network.state_dict().keys()
 

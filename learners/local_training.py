@@ -220,7 +220,7 @@ def _bytes(jobs: Sequence[TrainingJob]) -> int:
 
 
 def on_host(each: Sequence[State]) -> list[dict[str, Tensor]]:
-    """Return tensors of several silos in this machine's memory, for them to keep; waits for the device once."""
+    """Return several silos' tensors on the CPU, copied unless all are there already; waits for the device once."""
     named = {f"{i}.{name}": tensor for i, one in enumerate(each) for name, tensor in one.items()}
     if all(tensor.device.type == "cpu" for tensor in named.values()):
         return [dict(one) for one in each]

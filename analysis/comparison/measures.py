@@ -243,7 +243,10 @@ def target_of(data: ConditionData) -> Target | None:
 
 
 def target_rows(target: Target, noun: str) -> Table:
-    """Return the table of when each arm reached the target: medians over seeds that reached it, dashes if none did."""
+    """Return the table of time and resources until each ``noun`` reached the target.
+
+    Medians are over the seeds that reached it; dashes if none did.
+    """
     metric = target.metric
     rows = []
     for (arm,), found in target.reached.group_by("arm", maintain_order=True):

@@ -168,7 +168,10 @@ def _arms_by_condition(
 
 
 def overview_table(data: ComparisonData, metric: Metric, families: Sequence[Family]) -> Table:
-    """Return arms by condition: mean and deviation over seeds, and the verdict against reference or first arm."""
+    """Return arms by condition, the longer side as rows: mean, deviation over seeds, verdict.
+
+    Verdicts are against the reference or, without one, the first arm.
+    """
     first = data.against or data.arms[0]
 
     def cell(one: ConditionData, arm: str) -> str:

@@ -423,7 +423,7 @@ class _Frames:
         (self._rings,) = ax.plot([], [], zorder=4, **_RING)
 
     def _add_strip(self, ax: Axes) -> None:
-        """Draw the metric over time, ends of rounds, and the present time on ``ax``; set what ``place`` moves."""
+        """Draw metric, ends of rounds and the present time on ``ax``; keep the artists that ``place`` moves."""
         ax.set(xlim=(self._motion.begin_s, self._motion.end_s), xticks=[], ylim=(-0.1, 1.1), yticks=[])
         ax.spines["left"].set_visible(False)
         ax.grid(visible=False)

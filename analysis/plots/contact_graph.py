@@ -118,7 +118,7 @@ def _words(edges: pl.DataFrame) -> str:
 
 @panel("contacts", "Who exchanged with whom", wide=True, dpi=150)
 def contact_graph_panel(run: RunData) -> Drawn:
-    """Draw the vehicles and pairs on the map, of the round with most pairs whose positions are known."""
+    """Draw who exchanged with whom on the map, in the round with most pairs of known positions, if any."""
     edges = pairs(run.exchanges)
     overall = f"{plural(edges['round'].n_unique(), 'round')} with exchanges: {_words(edges)}."
     known = edges.filter(pl.all_horizontal(pl.col(*_POSITION).is_finite().fill_null(value=False)))

@@ -56,7 +56,7 @@ def _round_words(aggregated: int) -> str:
 
 
 def _change_words(group: list[Curve]) -> str:
-    """Return first and last value of each curve in words; the rounds once if all curves have the same."""
+    """Return in words each curve's first and last value, with their rounds, once if all curves have the same."""
     spans = {(int(curve.round[0]), int(curve.round[-1])) for curve in group}
     if len(group) > 1 and len(spans) == 1:
         first, last = spans.pop()

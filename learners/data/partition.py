@@ -299,7 +299,7 @@ def log_dirichlet(concentration: NDArray[np.float64], count: int, generator: Gen
 
 
 def _apportion(quota: int, log_shares: NDArray[np.float64], room: Indices) -> Indices:
-    """Return ``quota`` split in proportion to the shares, by largest remainder, at most ``room`` per class, (C,)."""
+    """Return ``quota`` (<= sum of ``room``) split by the shares and largest remainder, within ``room``, (C,)."""
     counts: Indices = np.zeros_like(room)
     is_open = room > 0
     while quota > 0:

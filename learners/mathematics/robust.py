@@ -108,8 +108,8 @@ def weigh_by_distance(states: Sequence[Mapping[str, Tensor]], weights: Weights, 
 
     ``krum`` (Blanchard et al. 2017) scores each of n uploads by the sum of squared distances to its n - f - 2 nearest,
     f = ``trim`` n rounded up, and takes the lowest score; ``multi-krum`` takes the n - f lowest. Equal scores count
-    alike, so of three uploads it is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2, and
-    fewer than three uploads count equally.
+    alike, so of three uploads ``krum`` is the mean of the two nearest. With n < 2 f + 3 f is lowered to (n - 3) / 2,
+    and fewer than three uploads count equally.
 
     ``geometric-median`` (RFA, Pillutla et al. 2022) has weights proportional to 1 / max(1e-6, distance to the median),
     by Weiszfeld's iteration from the coordinate-wise median, all uploads counting alike.

@@ -287,7 +287,7 @@ class Task(ABC):
         return (self.silos.pool, *self._scale)
 
     def _value(self, step: Loss, network: nn.Module) -> object:
-        """Return ``Program.value`` of a shipped step; None if a class of the user's takes part in it."""
+        """Return ``Program.value`` of a shipped step; None with a user's class or buffers outside the state."""
         owner = getattr(step, "__self__", self)
         kinds = [type(one) for one in (self, owner, *network.modules())]
         tensors = network.state_dict(keep_vars=True)
@@ -385,7 +385,7 @@ class Task(ABC):
         )
 
     def _path_frames(self, vehicles: Sequence[str], until_s: float) -> PathFrames:
-        """Return the film of the vehicles until a time (s), sharp and with each frame's own blur."""
+        """Return the vehicles' camera frames until a time (s), sharp, and blurred by each frame's speed."""
         with plugin_errors(DATA_SETS.name, self._data.name, "for the frames of vehicles"):
             film = self._data.film(vehicles, until_s)
         kernel_px = self._own_kernels_px(self.image_shape[2], torch.from_numpy(film.speed_mps.astype(np.float32)))

@@ -87,7 +87,8 @@ def run(
             unless settings or files say otherwise. It changes what is trained, not what is timed.
         seed: of every random stream; default 0.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``; default ``"auto"``.
-        rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several.
+        rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several;
+            default the scenario's, see ``TrafficSettings.rsu``.
         out: folder to make; default a new one below ``runs/``.
         overwrite: replace an existing run directory and its reports; refused if it contains other files.
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.

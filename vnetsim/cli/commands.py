@@ -85,7 +85,7 @@ Seed = Annotated[int | None, Parameter(help="Seed of every random stream (defaul
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
-    """Print a page's warnings, tables or else headline, notes, path; for a headline ``last`` may replace the path."""
+    """Print warnings, then tables, notes and path; without tables a headline, notes, and ``last`` or the path."""
     from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
 
     for line in page.warnings:

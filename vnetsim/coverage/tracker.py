@@ -258,7 +258,7 @@ class _Drives:
         )
 
     def visits(self, discs: Floats) -> tuple[Iterator[_Visit], Floats]:
-        """Return the visits to ``discs`` (rows of x, y and radius), and all their points: rows time, x, y, speed."""
+        """Return visits to ``discs`` (rows x, y, radius), and the points that they index: rows time, x, y, speed."""
         # A visit is: disc; vehicle; first and last row inside; begin and end of its new points; whether it entered and
         # whether it leaves across the rim. If it leaves, its last row is the one after; if it passes through within one
         # step, that is its first row too.

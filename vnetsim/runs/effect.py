@@ -96,7 +96,7 @@ def refuse_idle(lacking: Mapping[str, str], where: str = "") -> None:
 
 
 def _facts(assembly: Assembly) -> dict[str, bool]:
-    """Return facts that follow from settings, by ``Acts.key``: source, backhaul, and what pace and data set use."""
+    """Return by ``Acts.key`` whether a source is named, the backhaul is used, and which keys pace and data set read."""
     given = assembly.experiment
     sends_on = given.handover.policy not in ("drop", "multi")
     found = {A_SOURCE.key: names_source(given.scenario), WIRED.key: given.topology.kind != "per-rsu" or sends_on}

@@ -251,7 +251,7 @@ def _without_code(values: Settings, overrides: Sequence[Override], file: Path) -
 
 
 def _fit_recording(values: Settings, folder: Path, kind: type[Learner], own: Settings, *, another: bool) -> Settings:
-    """Fit recorded settings to the learner ``kind`` with ``own`` defaults; ``another``: it is not the recorded one."""
+    """Return recorded settings for ``kind``; if it is ``another``, ``own`` replaces old defaults, unknown keys go."""
     record = _read_manifest(folder)
     old = leaves(found) if isinstance(found := record.get("learner_defaults"), dict) else None
     if record.get("kind") == "timing" and values.get(_ROUNDS) == ALL_ROUNDS:

@@ -97,7 +97,7 @@ class Aggregator:
             self._begin()
 
     def resume(self, *, reset: bool) -> None:
-        """Begin the held round now, with the cloud's model; it closes at once if earlier commits complete it.
+        """Begin the round that waits for the cloud's model; it closes at once if the commits so far complete it.
 
         ``reset`` ends all participations in flight: as ``stale``, and those outside coverage as if they had left it.
         """

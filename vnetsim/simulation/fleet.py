@@ -90,7 +90,7 @@ class Fleet:
             self.recorder.record_participation(window, None, "not_selected", aggregator.model, event.time_s)
 
     def idle(self, vehicle: Vehicle) -> bool:
-        """Let a vehicle that takes part nowhere wait at its RSU; return whether the open round may invite it.
+        """Let an idle vehicle wait at its RSU for an invitation; return whether the open round may invite it.
 
         With ``silos.by = "place"`` its data may change. False if it takes part, is not equipped, or no RSU serves it.
         """

@@ -78,7 +78,7 @@ class Radio:
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
-        """Return the power received from an RSU (dBm), as a function of the vehicle's position (m); see ``link``."""
+        """Return the power received from an RSU (dBm) by position (m), in the random state of the same ``link``."""
         model = self._model
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
 

@@ -326,7 +326,7 @@ def _notes_on_own(experiment: Experiment, places: Sequence[Rsu], candidates: str
 
 
 def _additional_file(rsus: Sequence[Rsu]) -> str:
-    """Return a SUMO additional file with the RSUs as POIs of type ``rsu``."""
+    """Return a SUMO additional file: RSUs as POIs of type ``rsu``, ranges and environments as parameters."""
     pois = []
     for rsu in rsus:
         keys = {"range": f"{rsu.range_m:g}"} | ({"environment": rsu.environment} if rsu.environment else {})

@@ -76,7 +76,8 @@ class MachSelection:
 def inclusion(sizes: NDArray[np.float64], places: int) -> NDArray[np.float64]:
     """Return probabilities that sum to ``places``, in proportion to ``sizes`` (>= 0) but at most 1.
 
-    What exceeds 1 is shared by the others. If only sizes of 0 are left, all of them get the same.
+    What exceeds 1 is shared by the others; with places for all, each is 1. If only sizes of 0 are left, all of them get
+    the same.
     """
     chances = np.ones(len(sizes))
     is_open = np.full(len(sizes), places < len(sizes))

@@ -213,7 +213,7 @@ class PowerOfChoiceSelection:
     drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return the drawn candidates, the largest loss first; those without a loss go before all others."""
+        """Return max(``free``, ``drawn``) candidates drawn by data size: first those without loss, then by loss."""
         # a silo of unknown size, or without images, counts as one image, so that it can be drawn
         sizes = [candidate.images or 1 for candidate in candidates]
         left = list(candidates)

@@ -98,7 +98,7 @@ def seconds(text: str) -> float:
 
 
 def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Iterator[FcdPart]:
-    """Yield the steps of a CSV recording, plain or gzipped, with values as recorded; missing speeds are NaN.
+    """Yield the steps of a CSV recording, plain or gzipped, by time, with values as recorded; missing speeds are NaN.
 
     Args:
         path: the file.
@@ -106,7 +106,7 @@ def csv_parts(path: Path, columns: Mapping[str, str], notes: list[str]) -> Itera
         notes: a note on each deviation from SUMO's format is appended.
 
     Raises:
-        InputError: a required column is missing or a row is malformed; all complete steps before it are yielded first.
+        InputError: a required column is missing or a row is malformed; if times ascend, steps before it come first.
         OSError: the file is unreadable.
         EOFError, zlib.error: its gzip stream is damaged or cut off.
     """
@@ -173,7 +173,7 @@ def _columns(path: Path, found: Sequence[str], renamed: Mapping[str, str]) -> di
 
 
 def _in_order(rows: pl.LazyFrame, time: int) -> bool:
-    """Return whether times (column index ``time``) never decrease in the first rows, except by rounding."""
+    """Return whether times (column ``time``) never fall in the first rows, except by rounding; True if unreadable."""
     # in a table sorted by vehicle, times decrease where the second vehicle begins; a later decrease is refused later
     texts = pl.nth(time).cast(pl.String).str.strip_chars().str.replace(",", ".", literal=True)
     try:

@@ -156,7 +156,7 @@ class SumoNet:
         return incoming_lanes
 
     def _count_passes(self, incoming_lanes: Mapping[str, set[str]]) -> dict[str, int]:
-        """Return how often vehicles drive into each junction; all 0 if SUMO fails."""
+        """Return how often vehicles drive into each junction in the first ``_counting_s``; all 0 if SUMO fails."""
         if self.progress is not None:
             self.progress.stage("searching for the busiest junction")
         until_s = self.api.simulation.getTime() + self._counting_s

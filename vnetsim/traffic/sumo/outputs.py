@@ -66,7 +66,7 @@ class SumoOutputs:
         self._root = f"{_UP}{shown.lstrip('/')}/"
 
     def options(self, number: int = 1) -> tuple[str, ...]:
-        """Return SUMO's options for the ``number``-th pass of the scenario, counted from one."""
+        """Return the options with which SUMO writes files of the ``number``-th pass (from one) into ``folder``."""
         own = _without_slashes(self._options.get("output-prefix", ""))
         passed = f"pass{number}_" if number > 1 else ""
         options = ["--output-prefix", f"{self._root}{passed}{own}"]

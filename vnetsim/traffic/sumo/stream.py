@@ -179,10 +179,10 @@ class SumoFrames:
         self._verdicts = Verdicts(types)
 
     def of(self, answers: Sequence[Answer]) -> Frames:
-        """Return the frames of the next answers, with the vehicles that take part.
+        """Return the frames of the next answers: vehicles whose types take part, each once a step.
 
-        At least one answer must have a time; answers without one give no frame. The other methods refer to the rows and
-        frames returned last.
+        At least one answer must have a time; answers without one give no frame. The other methods tell about the frames
+        returned last, and their rows.
 
         Raises:
             ConnectionError: an answer has an unknown format, or a vehicle that never departed.
