@@ -19,3 +19,9 @@ def test_vehicles_to_show_are_invited_ones_evenly_spread_and_then_others():
     assert shown == [*(f"i{k}" for k in range(20)), "o0", "o100", "o200", "o300"]
     assert vehicles_to_show(participations(1, 2)) == ["i0", "o0", "o1"]
     assert vehicles_to_show(participations(0, 0).filter(pl.lit(value=False))) == []
+
+
+def test_of_repeated_traffic_those_of_the_first_pass_are_shown():
+    first = participations(40, 60)
+    later = first.with_columns(pl.col("vehicle_id") + "#2", pl.col("start_s") + 1e3)
+    assert vehicles_to_show(pl.concat([first, later]), repeat=True) == vehicles_to_show(first)

@@ -140,8 +140,9 @@ def write_samples(
     kernels = [experiment.camera.kernel_px(speed, side) for speed in speeds]
     taken: dict[str, object] = {}
     if described.path_frames is not None:
+        shown = vehicles_to_show(run.read("participations"), repeat=experiment.traffic.repeat)
         try:
-            taken["path"] = described.path_frames(vehicles_to_show(run.read("participations")), end_s)
+            taken["path"] = described.path_frames(shown, end_s)
         except VnetsimError as error:  # a picture that no training or test image needed; the results are complete
             note(f"The page shows no frames of vehicles: {error}")
     if described.sights is not None:
@@ -155,8 +156,13 @@ def write_samples(
     )
 
 
-def vehicles_to_show(participations: pl.DataFrame) -> list[str]:
-    """Return up to FILMED invited vehicles, evenly spread over their order of invitation; if too few, also others."""
+def vehicles_to_show(participations: pl.DataFrame, *, repeat: bool = False) -> list[str]:
+    """Return up to FILMED vehicles, evenly spread over the order of invitation; if too few, also of the others.
+
+    With ``repeat`` only those of the traffic's first pass count, of which images are.
+    """
+    if repeat:
+        participations = participations.filter(~pl.col("vehicle_id").str.contains(r"#\d+$"))
     ordered = participations.sort("start_s", maintain_order=True)
     never = pl.col("outcome") == "not_selected"
     invited = ordered.filter(~never)["vehicle_id"].unique(maintain_order=True)
