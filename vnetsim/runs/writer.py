@@ -157,9 +157,9 @@ def write_samples(
 
 
 def vehicles_to_show(participations: pl.DataFrame, *, repeat: bool = False) -> list[str]:
-    """Return up to FILMED vehicles, evenly spread over the order of invitation; if too few, also of the others.
+    """Return up to FILMED invited vehicles, evenly spread over their order of invitation; if too few, also others.
 
-    With ``repeat`` only those of the traffic's first pass count, of which images are.
+    With ``repeat`` only those of the traffic's first pass count, as only they took images.
     """
     if repeat:
         participations = participations.filter(~pl.col("vehicle_id").str.contains(r"#\d+$"))
