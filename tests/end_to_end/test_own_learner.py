@@ -21,7 +21,7 @@ def blocks(kind: str) -> list[str]:
 def test_the_document_quotes_the_first_example_as_it_is_and_links_the_second():
     text = EXAMPLE.read_text()
     assert blocks("python")[0] == text[text.index("@dataclass") :]
-    assert "Complete in 60 lines: [scaffold.py](scaffold.py)." in (FOLDER / "own_learner.md").read_text()
+    assert "In 60 lines: [scaffold.py](scaffold.py)." in (FOLDER / "own_learner.md").read_text()
     assert all(file.read_text().count("\n") <= 60 for file in (EXAMPLE, SCAFFOLD))
 
 
