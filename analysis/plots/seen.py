@@ -34,6 +34,8 @@ _COLOURED = 6
 """Classes with a colour of their own."""
 _DIVERGING = colormaps["coolwarm"]
 """Grey in the middle, which is seen on a white page and on a dark one."""
+_STRAIGHT = 0.02
+"""Smaller steering angles are called straight: those of arcs with a radius above 540 m."""
 _SHOWN = 8
 """Most frames of a path beside one another."""
 FILM_BYTES = 1_400_000
@@ -125,7 +127,7 @@ def seen_panel(run: RunData) -> Panel:
     pixels[:, 3] = images > 0
     covered = (west, west + columns * side_m, south, south + rows * side_m)
     ax.imshow(pixels.reshape(rows, columns, 4), extent=covered, origin="lower", interpolation="none", zorder=0.9)
-    caption = f"{words}\nA square is where the car was. Where a street has none, all frames are held out for tests."
+    caption = f"{words}\nA square is where the car was. From a street without squares there is no training image."
     return Panel(name="seen", title="What was seen where", caption=caption, svg=to_svg(figure, "seen"), wide=wide)
 
 
@@ -169,10 +171,6 @@ def speed_table(run: RunData) -> tuple[Table, str]:
         f"{related}Of the variance of the speed, and so of the blur, place (squares) explains {percent(shares[0], 0)}, "
         f"time (minutes) {percent(shares[1], 0)}."
     )
-
-
-_STRAIGHT = 0.02
-"""Steering angles below are called straight: on an arc of 540 m or wider."""
 
 
 def _target(run: RunData, names: Mapping[int, str], label: float) -> str:
