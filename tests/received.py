@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vnetsim.storage.checksums import RECORD, Checksums, file_sha256
+from vnetsim.storage.folder import RECORD, Checksums, file_sha256
 from vnetsim.storage.records import FORMAT
 
 MANIFEST: dict[str, Any] = {

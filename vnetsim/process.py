@@ -11,8 +11,6 @@ from vnetsim.errors import InputError
 RETRIES = 3
 """How often a cell, or a vehicle's training, is repeated when its worker died: the work itself may be the cause."""
 
-_LOADED_BYTES = 1.25e9
-"""Memory that loading torch and its libraries takes: 0.83 GB with two cores, and more for each further thread."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options, from malloc.h."""
 
@@ -36,27 +34,6 @@ def refuse_forked() -> None:
             "processes with multiprocessing.get_context('spawn')."
         )
     _USE["begun"] = True
-
-
-def refuse_little_memory() -> None:
-    """Refuse to load torch with too little memory: its C++ libraries would end the process without a message.
-
-    Does nothing if torch is loaded already, or on Windows.
-
-    Raises:
-        InputError: the process's memory limit is below what loading needs.
-    """
-    if sys.platform == "win32" or "torch" in sys.modules:
-        return
-    import resource  # noqa: PLC0415 - not on Windows
-
-    for kind, option in ((resource.RLIMIT_DATA, "-d"), (resource.RLIMIT_AS, "-v")):
-        limit = resource.getrlimit(kind)[0]
-        if limit != resource.RLIM_INFINITY and limit < _LOADED_BYTES:
-            raise InputError(
-                f"this process may hold {limit / 1e9:.2g} GB of memory (ulimit {option}), and loading what trains "
-                f"takes {_LOADED_BYTES / 1e9:g} GB; call ulimit {option} unlimited."
-            )
 
 
 def prepare_process() -> None:

@@ -24,33 +24,12 @@ MISSING = "(must be given)"
 """Printed in place of a default when a setting has none."""
 
 MOST_WANTED = (
-    "rounds",
-    "learner",
-    "seed",
-    "traffic.rsu",
-    "traffic.warmup_s",
-    "round.quorum",
-    "round.invited",
-    "round.deadline_s",
-    "round.max_staleness",
-    "selection.name",
-    "learning.lr",
-    "learning.batch",
-    "learning.steps",
-    "learning.encoder",
-    "silos.count",
-    "silos.by",
-    "data.name",
-    "data.partition",
-    "data.train_images",
-    "radio.name",
-    "radio.bandwidth_hz",
-    "compute.preset",
-    "compute.median_flops",
-    "camera.exposure_s",
-    "exchange.topology",
+    "rounds", "learner", "seed", "traffic.rsu", "traffic.warmup_s", "round.quorum", "round.invited",
+    "round.deadline_s", "round.max_staleness", "selection.name", "learning.lr", "learning.batch", "learning.steps",
+    "learning.encoder", "silos.count", "silos.by", "data.name", "data.partition", "data.train_images", "radio.name",
+    "radio.bandwidth_hz", "compute.preset", "compute.median_flops", "camera.exposure_s", "exchange.topology",
     "schedule.learner",
-)
+)  # fmt: skip
 """The settings that most studies set."""
 
 _WORDS: Mapping[Any, str] = {

@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,30 +67,6 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
 
 
-@pytest.mark.parametrize("pressed", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_a_callback_of_a_weak_reference_interrupts_a_moment_later(pressed):
-    code = """
-import os, signal, sys, time, weakref
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGTERM, signal.SIG_DFL)
-from vnetsim.__main__ import hear_signals
-hear_signals()
-class Thing: pass
-thing = Thing()
-def called(_):
-    os.kill(os.getpid(), int(sys.argv[1]))
-    time.sleep(0)
-watched = weakref.ref(thing, called)
-del thing
-try:
-    time.sleep(30)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-    done = launched(int(pressed), code=code, timeout=20)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
-
-
 def test_signals_that_come_together_interrupt_once():
     code = """
 import signal
@@ -113,14 +88,6 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -d")
-def test_less_memory_than_loading_takes_is_refused():
-    code = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, (700_000_000,) * 2); {LAUNCH}"
-    done = launched("run", "gaussian", code=code)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("vnetsim: this process may hold 0.7 GB of memory (ulimit -d), ")
-
-
 @pytest.mark.parametrize("call", [pytest.param("cite", marks=pytest.mark.all_only), "run --help"])
 def test_a_reader_who_has_seen_enough_is_not_spoken_of(call):
     ours, theirs = os.pipe()
@@ -137,14 +104,6 @@ def test_a_full_disk_for_the_shipped_scenarios(tmp_path):
     done = launched("init", tmp_path / "mine", preexec_fn=limit)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith(f"vnetsim: {tmp_path / 'mine'}: cannot copy the scenarios there: ")
-
-
-def closed(numbers: Sequence[int]) -> Any:
-    def close() -> None:
-        for number in numbers:
-            os.close(number)
-
-    return close
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("nonsense",)])

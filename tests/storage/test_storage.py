@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.storage.checksums import RECORD
-from vnetsim.storage.folder import Folder, disk
+from vnetsim.storage.folder import RECORD, Folder, disk
 
 
 class Stopped(BaseException):

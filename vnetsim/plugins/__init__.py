@@ -26,7 +26,6 @@ from typing import Any, TypeVar, get_type_hints
 from vnetsim.errors import InputError, RunError, VnetsimError, one_line, unknown_name
 from vnetsim.errors.paths import resolve_path
 from vnetsim.own_packages import claim
-from vnetsim.process import refuse_little_memory
 
 
 @functools.cache
@@ -160,7 +159,6 @@ class Kind:
             return _GIVEN[self.name, name]
         if self.package:
             claim(self.package)
-            refuse_little_memory()
         path, where = code_file(name), name
         wrong: type[VnetsimError] = InputError
         if path is not None:

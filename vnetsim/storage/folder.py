@@ -1,28 +1,44 @@
 """Writes, checks and removes the files of a folder so that a kill or power cut leaves each file old or new.
 
-A file is written under a temporary name, synchronised and renamed; then its folder is synchronised. The record
-``checksums.sha256`` accepts the old and the new content until the change is complete. Every file is checked when read,
-except pages and figures: they are made from the other files and have no checksum.
+A file is written under a temporary name, synchronised and renamed; then its folder is synchronised. Every file is
+checked when read against the record ``checksums.sha256``, which the command ``sha256sum -c`` reads too; except pages
+and figures: they are made from the other files and have no checksum.
+
+Before a file changes, a record that accepts its old and its new content replaces the record. So whenever a program
+stops, the record accepts every file. Comment lines (``#``) contain the second content of such a file and a checksum of
+the record itself. The checksums reveal damage and careless changes, not forgery: anybody can compute new ones.
 
 A folder may come from anybody: nothing is written or removed through a symbolic link.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vnetsim.errors import InputError, RunError
 from vnetsim.storage import disk
-from vnetsim.storage.checksums import ABSENT, RECORD, CheckedFolder, Checksums, file_sha256, sha256
 from vnetsim.storage.disk import Content
 from vnetsim.storage.records import COMPARISON, PLACES
+
+T = TypeVar("T")
+
+RECORD = "checksums.sha256"
+ABSENT = "absent"
+_HEAD = "# vnetsim: SHA-256 of the files of this folder, for sha256sum -c"
+_LINE = re.compile(r"(?P<or># or )?(?P<escaped>\\?)(?P<digest>[0-9a-f]{64}|absent)  (?P<name>.+)")
+_END = "# all lines above: "
+_ATTEMPTS = 3
+
 
 Prepared = dict[str, tuple[Path, str]]
 """Temporary path and digest of new files, by final name."""
@@ -39,12 +55,158 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 """Temporary names. The pattern is strict because files with such names are removed."""
 
 
-class Folder(CheckedFolder):
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """The accepted contents of a folder's files."""
+
+    # digests by path relative to the folder; ``ABSENT`` among them if the file may be missing
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def during_change(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
+        """Return the record to use while files are written (digests by name) or removed; it accepts old and new."""
+        files = dict(self.files)
+        for name, digest in (*written.items(), *((name, ABSENT) for name in removed)):
+            files[name] = files.get(name, frozenset({ABSENT})) | {digest}
+        return Checksums(files)
+
+    def after_change(self, written: Mapping[str, str], removed: Iterable[str]) -> Checksums:
+        """Return the record to use after files were written (digests by name) or removed."""
+        gone = set(removed)
+        files = {name: digests for name, digests in self.files.items() if name not in gone}
+        return Checksums(files | {name: frozenset({digest}) for name, digest in written.items()})
+
+    def text(self) -> bytes:
+        """Return the record as the content of its file; a file that is accepted only as absent is left out."""
+        lines = [_HEAD]
+        for name, digests in sorted(self.files.items()):
+            known = sorted(digests - {ABSENT})
+            if not known:
+                continue
+            escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
+            mark = "\\" if escaped != name else ""
+            lines.append(f"{mark}{known[0]}  {escaped}")
+            others = [*known[1:], *([ABSENT] if ABSENT in digests else [])]
+            lines += [f"# or {mark}{digest}  {escaped}" for digest in others]
+        body = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        return body + f"{_END}{sha256(body)}\n".encode()
+
+
+def parse(content: bytes, where: str) -> Checksums:
+    """Read a record that ``Checksums.text`` wrote; InputError, which names ``where``, if altered or cut off."""
+    fault = InputError(f"{where}: altered or cut; put it back as vnetsim wrote it.")
+    body, mark, end = content.rpartition(_END.encode())
+    if not mark or not body.startswith(f"{_HEAD}\n".encode()) or end != f"{sha256(body)}\n".encode():
+        raise fault
+    files: dict[str, frozenset[str]] = {}
+    for line in body.decode("utf-8", "surrogateescape").split("\n")[1:-1]:
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise fault
+        name = found["name"]
+        if found["escaped"]:
+            name = re.sub(r"\\(.)", lambda pair: "\n" if pair[1] == "n" else pair[1], name)
+        files[name] = (files.get(name, frozenset()) if found["or"] else frozenset()) | {found["digest"]}
+    return Checksums(files)
+
+
+class Folder:
     """The folder at ``path``, which need not exist yet. One process at a time may write; others may read."""
 
     def __init__(self, path: Path | str) -> None:
-        super().__init__(path)
+        self.path = Path(path)
+        self._read: Checksums | None = None  # the record when last read
+        self._own: Checksums | None = None  # the record as this object wrote it, None before
         self._made: list[Path] = []  # folders that `make` made, the highest first
+
+    def holds(self, name: str) -> bool:
+        """Return whether the file exists; InputError if the record lists it and it does not."""
+        if (self.path / name).is_file():
+            return True
+        self._refuse_gone(name)
+        return False
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return the content of a file; InputError if it is missing, unreadable or altered."""
+        return self._read_checked(name, lambda path: (content := path.read_bytes(), sha256(content)))
+
+    def checked(self, name: str) -> Path:
+        """Check a file and return its path, for readers of large ones; InputError if missing, unreadable or altered."""
+        return self._read_checked(name, lambda path: (path, file_sha256(path)))
+
+    def _read_checked(self, name: str, look: Callable[[Path], tuple[T, str]]) -> T:
+        """Return what ``look`` reads from a file; InputError unless the record accepts the digest it also returns."""
+        path = self.path / name
+        # Another process may be writing: it replaces the record, then the file. So read the file first, and both again
+        # if they do not match; only an altered file never matches.
+        try:
+            for attempt in range(_ATTEMPTS):
+                found, digest = look(path)
+                if _admits(self._record(again=attempt > 0), name, digest):
+                    return found
+        except (FileNotFoundError, NotADirectoryError):
+            self._refuse_gone(name)
+            raise InputError(f"{path}: missing.") from None
+        except OSError as error:
+            raise InputError(f"{path}: unreadable: {error.strerror}.") from error
+        if not (self.path / RECORD).is_file():
+            raise InputError(f"{self.path / RECORD}: missing, so that nothing here can be checked; put it back.")
+        if name not in self._record().files:
+            raise InputError(f"{path}: was not written by vnetsim, {RECORD} does not tell of it; remove it.")
+        raise InputError(f"{path}: altered or damaged since it was written, by its SHA-256; put it back.")
+
+    def _refuse_gone(self, name: str) -> None:
+        """Raise InputError if a file is missing that the record lists and does not accept as absent."""
+        for attempt in range(_ATTEMPTS):
+            if _admits(self._record(again=attempt > 0), name, ABSENT) or (self.path / name).is_file():
+                return
+        raise InputError(f"{self.path / name}: gone since it was written; put it back.")
+
+    def _record(self, *, again: bool = False) -> Checksums:
+        """Return the record that this object wrote, else the one last read; ``again`` reads it from the disk."""
+        if self._own is not None and not again:
+            return self._own
+        if again or self._read is None:
+            self._read = self._load_record()
+        return self._read
+
+    def _load_record(self) -> Checksums:
+        """Read the record from the disk, without keeping it; return an empty one if there is none."""
+        path = self.path / RECORD
+        try:
+            return parse(path.read_bytes(), str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return Checksums()
+        except OSError as error:
+            raise InputError(f"{path}: unreadable: {error.strerror}.") from error
+
+    def has_content(self, name: str, digest: str) -> bool:
+        """Return whether the record accepts this digest for the file; the file itself is not read."""
+        return digest in self._record().files.get(name, ())
+
+    def names(self, below: str) -> list[str]:
+        """Return the sorted names, relative to the folder, of recorded files directly in its subfolder ``below``.
+
+        Raises:
+            InputError: one is missing that the record does not accept as absent.
+        """
+        return sorted(name for name in self._record().files if name.rpartition("/")[0] == below and self.holds(name))
+
+    def verify(self, *patterns: str) -> None:
+        """Check the recorded files whose names match one of the patterns (``fnmatch``).
+
+        A file that the record accepts as absent may be missing. Files that the record does not list are not checked.
+
+        Raises:
+            InputError: names the first that is missing or altered.
+        """
+        for name, digests in self._record().files.items():
+            if any(fnmatchcase(name, pattern) for pattern in patterns) and (ABSENT not in digests or self.holds(name)):
+                self.checked(name)
 
     def put(self, files: Mapping[str, Content], remove: Iterable[str] = ()) -> None:
         """Write files, then remove others.
@@ -199,18 +361,13 @@ class Folder(CheckedFolder):
     def _own_record(self) -> Checksums:
         """Return the record of this object's last write; before that, the disk's, reduced to present files."""
         if self._own is None:
-            found = self._load_record()
-            own = Checksums({name: self._narrow_to_present(name, found.files[name]) for name in found.files})
-            self._own = own.after_change({}, [name for name, digests in own.files.items() if digests == {ABSENT}])
+            own = dict(self._load_record().files)
+            for name, digests in own.items():
+                path = self.path / name
+                if len(digests) > 1 and (here := file_sha256(path) if path.is_file() else ABSENT) in digests:
+                    own[name] = frozenset({here})
+            self._own = Checksums({name: digests for name, digests in own.items() if digests != {ABSENT}})
         return self._own
-
-    def _narrow_to_present(self, name: str, admitted: frozenset[str]) -> frozenset[str]:
-        """Return only the present file's digest (or ``ABSENT``) if it is one of several in ``admitted``; else all."""
-        if len(admitted) == 1:
-            return admitted
-        path = self.path / name
-        here = file_sha256(path) if path.is_file() else ABSENT
-        return frozenset({here}) if here in admitted else admitted
 
     def _write_record(self, record: Checksums) -> None:
         """Write ``record`` to the folder."""
@@ -294,3 +451,14 @@ def _remove_tree(path: Path) -> None:
 def json_bytes(value: Any) -> bytes:
     """Return a value as indented JSON with sorted keys."""
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).encode()
+
+
+def _admits(record: Checksums, name: str, digest: str) -> bool:
+    """Return whether the record accepts a file's digest, or ``ABSENT``; an unlisted file is accepted only as absent."""
+    return digest in record.files.get(name, {ABSENT})
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal, without loading all of it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,17 +11,9 @@ from vnetsim.learner_facts import AGGREGATOR
 
 Stage = Literal["download", "waiting", "exchange", "training", "outside", "upload", "backhaul", "over"]
 Outcome = Literal[
-    "committed",
-    "left_download",
-    "left_training",
-    "left_upload",
-    "left_exchange",
-    "deadline",
-    "stale",
-    "unfinished",
-    "not_selected",
-    "rejected",
-]
+    "committed", "left_download", "left_training", "left_upload", "left_exchange", "deadline", "stale", "unfinished",
+    "not_selected", "rejected",
+]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 ClosedBy = Literal["quorum", "everyone", "deadline", "traffic_end"]
 

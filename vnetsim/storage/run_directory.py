@@ -11,7 +11,7 @@ Its files, which ``vnetsim.storage.folder`` writes and checks::
     model.safetensors    final model of the single aggregator or the cloud; without either, models/ has one for each RSU
     checkpoint/          newest finished round: progress.json, the state it names, one file for each silo with state,
                          and results of earlier rounds, rounds-000000.json and so on
-    checksums.sha256     SHA-256 of all these files: vnetsim.storage.checksums
+    checksums.sha256     SHA-256 of all these files: vnetsim.storage.folder
     report.html figures/ made by the analysis
 """
 
@@ -33,10 +33,8 @@ import polars as pl
 from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.process import refuse_forked
-from vnetsim.standard_streams import quiet
-from vnetsim.storage.checksums import sha256
 from vnetsim.storage.disk import Content
-from vnetsim.storage.folder import Folder, json_bytes
+from vnetsim.storage.folder import Folder, json_bytes, sha256
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
 from vnetsim.storage.structure import build_record, read_toml
 from vnetsim.storage.tables import TABLES, Rows, arrow_schema, to_parquet
@@ -74,13 +72,10 @@ def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[Non
     """
     refuse_forked()
     try:
-        with quiet(pl.exceptions.PanicException):
-            yield
+        yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: {words}: {(str(error) or 'damaged').splitlines()[0]}.") from error
-    except (
-        pl.exceptions.PanicException
-    ) as error:  # raised by Rust, not an Exception; Ctrl-C inside Polars raises it too
+    except pl.exceptions.PanicException as error:  # no Exception; Ctrl-C inside Polars raises it too
         if "KeyboardInterrupt" in str(error):
             raise
         raise InputError(f"{path}: {words}: the file is damaged.") from error

@@ -10,23 +10,7 @@ from typing import get_args, get_type_hints
 import polars as pl
 from arro3.core import Schema, Table
 
-from vnetsim.storage.rows import (
-    BackhaulRecord,
-    DifferenceRecord,
-    ExchangeRecord,
-    HandoverRecord,
-    HostileRecord,
-    LaneRecord,
-    MeasureRecord,
-    MergeRecord,
-    MetricRecord,
-    ParticipationRecord,
-    RoundRecord,
-    SiloRecord,
-    TargetRecord,
-    ValueRecord,
-    WindowRecord,
-)
+from vnetsim.storage import rows
 
 
 @dataclass(frozen=True)
@@ -58,11 +42,11 @@ def _columns(row: type) -> tuple[Column, ...]:
 
 CUT_ENTRY, CUT_EXIT = ("begin", "gap"), ("end", "gap")
 """Causes of entry and exit of windows that are cut off: the true dwell time is unknown."""
-WINDOWS = _columns(WindowRecord)
-COMPARISON = _columns(ValueRecord)
-COMPARISON_TARGETS = _columns(TargetRecord)
-COMPARISON_DIFFERENCES = _columns(DifferenceRecord)
-COMPARISON_MEASURES = _columns(MeasureRecord)
+WINDOWS = _columns(rows.WindowRecord)
+COMPARISON = _columns(rows.ValueRecord)
+COMPARISON_TARGETS = _columns(rows.TargetRecord)
+COMPARISON_DIFFERENCES = _columns(rows.DifferenceRecord)
+COMPARISON_MEASURES = _columns(rows.MeasureRecord)
 
 COMPARISON_TABLES = {
     "comparison": COMPARISON,
@@ -74,27 +58,27 @@ COMPARISON_TABLES = {
 
 TABLES = {
     "windows": WINDOWS,
-    "participations": _columns(ParticipationRecord),
-    "exchanges": _columns(ExchangeRecord),
-    "handovers": _columns(HandoverRecord),
-    "rounds": _columns(RoundRecord),
-    "merges": _columns(MergeRecord),
-    "backhaul": _columns(BackhaulRecord),
-    "hostile": _columns(HostileRecord),
-    "metrics": _columns(MetricRecord),
-    "silos": _columns(SiloRecord),
-    "map": _columns(LaneRecord),
+    "participations": _columns(rows.ParticipationRecord),
+    "exchanges": _columns(rows.ExchangeRecord),
+    "handovers": _columns(rows.HandoverRecord),
+    "rounds": _columns(rows.RoundRecord),
+    "merges": _columns(rows.MergeRecord),
+    "backhaul": _columns(rows.BackhaulRecord),
+    "hostile": _columns(rows.HostileRecord),
+    "metrics": _columns(rows.MetricRecord),
+    "silos": _columns(rows.SiloRecord),
+    "map": _columns(rows.LaneRecord),
 }
 
 
-def frame(columns: Sequence[Column], rows: Sequence[tuple[object, ...]] = ()) -> pl.DataFrame:
+def frame(columns: Sequence[Column], values: Sequence[tuple[object, ...]] = ()) -> pl.DataFrame:
     """Return rows as a data frame with the given columns."""
-    return pl.DataFrame(rows, schema={column.name: column.dtype for column in columns}, orient="row")
+    return pl.DataFrame(values, schema={column.name: column.dtype for column in columns}, orient="row")
 
 
-def to_parquet(name: str, rows: Rows) -> bytes:
+def to_parquet(name: str, table: Rows) -> bytes:
     """Return the table called ``name`` in ``TABLES`` as a Parquet file; see ``parquet``."""
-    return parquet(TABLES[name], rows)
+    return parquet(TABLES[name], table)
 
 
 def arrow_schema(columns: Sequence[Column]) -> Schema:
@@ -105,12 +89,12 @@ def arrow_schema(columns: Sequence[Column]) -> Schema:
     )
 
 
-def parquet(columns: Sequence[Column], rows: Rows) -> bytes:
+def parquet(columns: Sequence[Column], table: Rows) -> bytes:
     """Return rows as a Parquet file, with only the table's columns, their types, and units and meanings as metadata."""
-    if isinstance(rows, pl.DataFrame):
-        table = rows.select([pl.col(c.name).cast(c.dtype) for c in columns])
+    if isinstance(table, pl.DataFrame):
+        found = table.select([pl.col(c.name).cast(c.dtype) for c in columns])
     else:
-        table = frame(columns, rows)
+        found = frame(columns, table)
     buffer = io.BytesIO()
-    table.write_parquet(buffer, arrow_schema=arrow_schema(columns))
+    found.write_parquet(buffer, arrow_schema=arrow_schema(columns))
     return buffer.getvalue()
