@@ -164,7 +164,7 @@ def test_a_broken_law_is_one_line_with_call_answer_and_cure(
     [
         ("gone.py:Mine", "gone.py: no such file."),
         ("mine.py", "name the class as well, as mine.py:CLASS."),
-        ("mine.py:Other", "unknown class 'Other'. Available: Mine, function."),
+        ("mine.py:Other", "unknown plug-in class 'Other'. Available: Mine, function."),
         ("mine.py:function", "not a class"),
         ("mine.py:Mine", "no plug-in; the nearest kind is selection policy, and it lacks select"),
         ("nothing", "unknown plug-in 'nothing'"),

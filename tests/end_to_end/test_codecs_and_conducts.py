@@ -86,15 +86,6 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     assert {name for name in first if first[name] != again[name]} == set()
 
 
-@pytest.mark.all_only  # the quick suite has tests/learners/test_codecs.py
-def test_float32_by_name_changes_no_bit(cli: Cli, scenarios: Path, tmp_path: Path) -> None:
-    for name, more in (("plain", ()), ("named", ("--set", "codec.name=float32", "--set", "conduct.name=honest"))):
-        command = ("run", scenarios / "gaussian.toml", *LEARNER, "--rounds", "2", *more)
-        assert cli(*command, "--out", tmp_path / name).status == 0
-    for file in ("model.safetensors", "participations.parquet", "metrics.parquet"):
-        assert (tmp_path / "plain" / file).read_bytes() == (tmp_path / "named" / file).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

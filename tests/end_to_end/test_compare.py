@@ -13,7 +13,6 @@ import pytest
 from small_runs import install, interrupted_at
 
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.study import traffic
 
 SHORT = ("--rounds", "3", "--device", "cpu", "--set", "traffic.end_s=120")
 TABLES = ("comparison.parquet", "comparison.csv")
@@ -102,23 +101,6 @@ def test_a_second_call_runs_what_is_missing(toys, cli, monkeypatch, tmp_path):
     assert shown.status == 0
     assert "distance" in shown.out.lower()
     assert (tmp_path / "all" / "comparison.html").is_file()
-
-
-@pytest.mark.all_only  # the quick suite has the folder that is moved in between, below
-@pytest.mark.parametrize(("name", "call"), [("record", 0), ("evaluate", 7)])
-def test_ctrl_c_and_the_same_command_again(toys, name, call, cli, tmp_path):
-    assert cli(*command(tmp_path / "whole", seeds="0:3")).status == 0
-    folder = tmp_path / "broken"
-    target, attribute = (traffic, "record_mobility") if name == "record" else (toys, name)
-    with interrupted_at(target, attribute, call):
-        stopped = cli(*command(folder, seeds="0:3"))
-    assert stopped.status == 130
-    assert stopped.err.count("\n") == 1
-    assert "Go on with the same command: vnetsim" in stopped.err
-    if name != "record":
-        assert " of 6 (shifted, seed " in stopped.err
-    assert cli(*command(folder, seeds="0:3")).status == 0
-    assert tables_of(folder) == tables_of(tmp_path / "whole")
 
 
 def test_a_failed_cell_is_told_and_the_rest_goes_on(toys, cli, tmp_path):

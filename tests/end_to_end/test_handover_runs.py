@@ -88,15 +88,3 @@ def test_a_killed_run_resumes_to_the_bits_and_without_training_everyone_does_the
     same = pl.col("round") < pl.col("round_last")  # the last one ends who is in flight
     columns = ("aggregator", "vehicle_id", "start_s", "end_s", "outcome", "download_bytes", "upload_bytes")
     assert trained.filter(same).select(columns).equals(played.filter(same).select(columns))
-
-
-@pytest.mark.slow  # the quick suite has the resumed run above, and replays of one RSU in test_replay.py
-@pytest.mark.parametrize("policy", ["mix", "multi"])
-def test_a_replay_gives_the_handovers_of_the_live_run(policy, cli, scenarios, results_of, tmp_path):
-    span = ("--set", "traffic.end_s=240", "--set", "traffic.warmup_s=150")
-    live, again = tmp_path / "live", tmp_path / "again"
-    cli("run", scenarios / "corridor.sumocfg", *options(policy, "per-rsu"), *FEW, *span, "--out", live, status=0)
-    assert cli("run", live, "--out", again).status == 0
-    first, second = results_of(live), results_of(again)
-    assert {name for name in first if first[name] != second[name]} == {"experiment.toml"}
-    assert policy == "multi" or RunDirectory(again).read("handovers").height > 0

@@ -250,30 +250,6 @@ def test_a_finished_run_in_a_folder_that_may_not_be_written_has_nothing_to_do(cl
     assert "Vehicles in coverage" in done.out
 
 
-MINE = "what the user had\n"
-
-
-@pytest.mark.all_only  # the quick suite has tests/traffic/test_sumo_outputs.py, and a run with SUMO that goes on
-def test_run_resume_and_replay(cli, small, scenarios, tmp_path):
-    shutil.copytree(scenarios / "intersection", tmp_path / "scenario" / "intersection")
-    config = tmp_path / "scenario" / "intersection.sumocfg"
-    mine = tmp_path / "tripinfos.xml"
-    mine.write_text(MINE)
-    text = (scenarios / config.name).read_text()
-    config.write_text(text.replace("<time>", f'<output><tripinfo-output value="{mine}"/></output><time>'))
-    assert config.read_text() != text
-    options, out = (*small, "--set", "rounds=1", "--end", 150), tmp_path / "run"
-    with interrupted_at(FLSimCo, "train", 0):
-        stopped = cli("run", config, *options, "--out", out)
-    assert stopped.status == 130
-    assert f"go to {out / 'sumo'}" in stopped.err
-    for command in (("resume", out), ("run", out, *options, "--out", tmp_path / "replayed")):
-        cli(*command, status=0)
-        assert mine.read_text() == MINE
-    assert b"</tripinfos>" in (out / "sumo" / "tripinfos.xml").read_bytes()
-    assert not (tmp_path / "replayed" / "sumo").exists()
-
-
 @pytest.mark.all_only
 def test_a_run_of_a_length_of_time_goes_on_to_the_same_bits(toy, cli, results_of, tmp_path):
     options = ("--learner", "toy", "--time", "15", "--set", "round.quorum=1", "--set", "compute.spread=0")

@@ -18,7 +18,7 @@ from analysis.report.headline import headline
 from analysis.report.possible import needed, survival_panel, vehicles
 from analysis.style import styled
 from vnetsim.errors import InputError
-from vnetsim.runs.timing import Untrained
+from vnetsim.runs.round_handler import Untrained
 
 ROUNDS = 3
 LEARNED = ("weight", "loss")

@@ -11,6 +11,7 @@ import pytest
 
 import vnetsim
 from vnetsim.errors import InputError
+from vnetsim.runs.round_handler import Untrained
 
 SEEDS = 6
 STUDY = f"""
@@ -35,13 +36,11 @@ ARM, NEAR, FAR = "fedavg-classification", "range_m=100", "range_m=250"
 @pytest.fixture(scope="module")
 def compared(cli, tmp_path_factory) -> tuple[vnetsim.Study, str]:
     """Two ranges, six seeds; stopped in the second cell, and gone on with."""
-    from vnetsim.runs import timing  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("timing")
     (folder / "study.toml").write_text(STUDY)
-    close_round, learners = timing.Untrained.close_round, []
+    close_round, learners = Untrained.close_round, []
 
-    def interrupted(self: timing.Untrained, *arguments: Any) -> Any:
+    def interrupted(self: Untrained, *arguments: Any) -> Any:
         learners.extend([self] * (self not in learners))
         if len(learners) == 2:
             raise KeyboardInterrupt
@@ -49,7 +48,7 @@ def compared(cli, tmp_path_factory) -> tuple[vnetsim.Study, str]:
 
     command = ("compare", folder / "study.toml", "--timing-only", "--out", folder / "made")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing.Untrained, "close_round", interrupted)
+        patch.setattr(Untrained, "close_round", interrupted)
         stopped = cli(*command)
     assert stopped.status == 130
     assert "Go on with the same command" in stopped.err

@@ -12,11 +12,9 @@ import tomli_w
 from small_runs import interrupted_at
 
 from learners.federated import FederatedLearner
-from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.plugins import Kind
-from vnetsim.runs.runner import resume_run
 from vnetsim.scenario.settings_file import load_experiment, read_experiment, to_tables
 from vnetsim.scenario.trust import asks_for_trust, check_resumed
 from vnetsim.storage.run_directory import RunDirectory
@@ -166,14 +164,6 @@ def test_a_comparison_that_goes_on_takes_no_other_learner_from_a_cell(small, cli
     assert cli(*command, "--out", "out").status == 0
     assert not trace.exists()
     assert before == {path: path.read_bytes() for path in tmp_path.glob("out/cells/*/experiment.toml")}
-
-
-def test_a_caller_of_the_library_is_asked_as_well(received):
-    received.unfinish()
-    received.change(learner="evil.py:FedProx")
-    with progress_display() as progress, pytest.raises(InputError, match="the folder wants the code"):
-        resume_run(received.path, command=["test"], progress=progress)
-    assert not received.trace.exists()
 
 
 @pytest.mark.parametrize("key", PLUGIN_KEYS)

@@ -395,8 +395,9 @@ def display_of(progress: Show) -> Iterator[ProgressDisplay]:
 
 def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list[tuple[tuple[str, ...], Any]]:
     """Return settings as pairs of path and value, ``rsu`` as ``traffic.rsu``; those that are None are left out."""
-    placed = [rsu] if isinstance(rsu, str) else rsu
-    return overrides_of(settings, traffic__rsu=placed, **given)
+    if rsu is not None:
+        given["traffic__rsu"] = [rsu] if isinstance(rsu, str) else rsu
+    return overrides_of(settings, **given)
 
 
 def _deadline(time_limit_s: float | None) -> float:

@@ -15,7 +15,7 @@ from vnetsim.api.plots import Plots
 from vnetsim.errors import InputError
 from vnetsim.learning.model_record import model_files
 from vnetsim.own_packages import claim
-from vnetsim.runs.timing import schedule
+from vnetsim.runs.tables import schedule
 from vnetsim.storage.records import ManifestRecord
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import TABLES, Column, frame

@@ -208,16 +208,9 @@ def experiment_of(
 ) -> tuple[Settings, type[Learner] | None]:
     """Return the experiment for a caller's arguments, and the class of its learner.
 
-    Args:
-        scenario: as for ``Experiment``; or an experiment, to which ``overrides`` are applied.
-        overrides: paths and values.
-        learns: whether to load the learner and its defaults; the class is None if not, or if ``scenario`` is an
-            experiment.
-        trust: see ``Experiment``.
-        scale: see ``vnetsim.run``.
-
-    Raises:
-        InputError: as for ``Experiment``; or ``scenario`` is an experiment and another learner or a scale was given.
+    The class is None if ``scenario`` is an experiment, to which ``overrides`` are applied, or without ``learns``, which
+    loads the learner and its defaults. InputError as for ``Experiment``, or if an experiment was given with another
+    learner or a scale.
     """
     if not isinstance(scenario, Settings):
         text = path_of(scenario)

@@ -13,9 +13,22 @@ from cyclopts import App, Group, Parameter
 
 import vnetsim
 from vnetsim.cli.bench import bench
-from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import check, cite, docs, init, learners, new, plugins, settings
-from vnetsim.cli.options import OUTPUT, Gui, OutputPath, TrafficOptions, Trust, settings_of, typed
+from vnetsim.cli.options import (
+    OUTPUT,
+    Gui,
+    LearningFlag,
+    LearningText,
+    OutputPath,
+    Set,
+    TimeLimit,
+    TrafficOptions,
+    TrainingOptions,
+    Trust,
+    settings_of,
+    typed,
+)
+from vnetsim.cli.terminal import print_headline, print_results, status_of
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
@@ -38,9 +51,8 @@ app["--help"].group = app["--version"].group = app["--install-completion"].group
 
 DEBUG = "--debug"
 """Option of every command: show the tracebacks of errors."""
-LEARNING = Group("Learning")
 WORKERS = Group("Workers")
-NO_TRAFFIC_OPTIONS = TrafficOptions()
+NO_TRAFFIC_OPTIONS, NO_TRAINING_OPTIONS = TrafficOptions(), TrainingOptions()
 
 Scenario = Annotated[
     str,
@@ -49,45 +61,12 @@ Scenario = Annotated[
         "a run directory whose traffic is replayed, or a traffic source as path/to/file.py:CLASS."
     ),
 ]
-LearningText = Annotated[str | None, Parameter(group=LEARNING)]
-LearningFlag = Annotated[bool, Parameter(group=LEARNING, negative="")]
-"""Types of options whose help text is in the docstring of the command."""
-
-Time = Annotated[
-    float | None,
-    Parameter(
-        name="--time", group=LEARNING, help="Simulated time to run (s); default 600, or until --rounds are done."
-    ),
-]
-Rounds = Annotated[int | None, Parameter(group=LEARNING, help="Rounds to run; default as many as the time allows.")]
-Scale = Annotated[
-    str,
-    Parameter(
-        group=LEARNING,
-        help="What is trained: laptop, small networks in minutes, or paper, the published network, batch and steps, "
-        "which want a GPU. What is timed stays.",
-    ),
-]
-Device = Annotated[str | None, Parameter(group=LEARNING, help="auto, cpu, cuda or cuda:N (default auto).")]
 Out = Annotated[Path | None, Parameter(group=OUTPUT, help="Run directory to make; default: a new folder below runs/.")]
-Set = Annotated[
-    tuple[str, ...],
-    Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
-]
-TimeLimit = Annotated[
-    float | None,
-    Parameter(
-        name="--time-limit",
-        help="Stop at the end of a round after so many seconds (exit status 75); the same command continues.",
-    ),
-]
 Seed = Annotated[int | None, Parameter(help="Seed of every random stream (default 0).")]
 
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
     """Print warnings, then tables, notes and path; without tables a headline, notes, and ``last`` or the path."""
-    from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
-
     for line in page.warnings:
         tell(line)
     if page.tables:
@@ -115,20 +94,13 @@ def run(
     /,
     *,
     learner: LearningText = None,
-    time_s: Time = None,
-    rounds: Rounds = None,
-    scale: Scale = "laptop",
-    device: Device = None,
+    training: TrainingOptions = NO_TRAINING_OPTIONS,
     data: LearningText = None,
     data_root: LearningText = None,
     data_download: LearningFlag = False,
     seed: Seed = None,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
     gui: Gui = False,
-    set_: Set = (),
-    timing_only: LearningFlag = False,
-    trust: Trust = False,
-    time_limit_s: TimeLimit = None,
     out: Out = None,
 ) -> int:
     """Simulate traffic, train a learner over the vehicles that commit, and report.
@@ -138,24 +110,16 @@ def run(
         data: Data set, one of vnetsim plugins data_sets, or of a file as path/to/file.py:CLASS; default: the learner's.
         data_root: Folder or file that contains the data.
         data_download: Fetch missing data into --data-root.
-        timing_only: Train nobody: play the rounds over all of the traffic and report who could take part, and when.
     """
     made = vnetsim.run(
         scenario,
         learner=learner,
-        time_s=time_s,
-        rounds=rounds,
-        scale=scale,
-        device=device,
         seed=seed,
         data__name=data,
         data__root=data_root,
         data__download=data_download or None,
         **traffic.settings(gui=gui),
-        settings=settings_of(set_),
-        timing_only=timing_only,
-        trust=trust,
-        time_limit_s=time_limit_s,
+        **training.arguments(),
         out=out,
         command=typed(),
     )
@@ -217,17 +181,13 @@ def place(
         out: Folder of the results and of the recorded traffic; a second call with it does not record again. Default:
             runs/SCENARIO-place.
     """
-    from vnetsim.cli.terminal import print_results  # noqa: PLC0415 - keeps --help quick
-
-    given = traffic.settings()
-    given["traffic__rsu"] = given.pop("rsu")
     found = vnetsim.place(
         scenario,
         budget=budget,
         candidates=candidates,
         by=by,
         seed=seed,
-        **given,
+        **traffic.settings(),
         settings=settings_of(set_),
         out=out,
         command=typed(),
@@ -248,15 +208,8 @@ def compare(
     size: str | None = None,
     equal_schedule: LearningText = None,
     sharp_control: LearningFlag = False,
-    time_s: Time = None,
-    rounds: Rounds = None,
-    scale: Scale = "laptop",
-    device: Device = None,
+    training: TrainingOptions = NO_TRAINING_OPTIONS,
     traffic: TrafficOptions = NO_TRAFFIC_OPTIONS,
-    set_: Set = (),
-    timing_only: LearningFlag = False,
-    trust: Trust = False,
-    time_limit_s: TimeLimit = None,
     part: Annotated[str | None, Parameter(group=WORKERS)] = None,
     workers: Annotated[int | None, Parameter(group=WORKERS)] = None,
     engine: Annotated[Literal["local", "ray"], Parameter(group=WORKERS)] = "local",
@@ -280,7 +233,6 @@ def compare(
             (8 GiB each) and the cores allow.
         engine: Where cells run: here, or on a Ray cluster.
         address: Address of the Ray cluster; default: a cluster of this machine.
-        timing_only: Train nobody: compare who could take part over all of the traffic; one learner is enough.
         out: Folder of the comparison; an earlier call of it is continued. Default: runs/SCENARIO-compare, or
             runs/STUDY-SIZE.
         yes: Allow any number of runs.
@@ -295,20 +247,13 @@ def compare(
             size=size,
             equal_schedule=equal_schedule,
             sharp_control=sharp_control,
-            time_s=time_s,
-            rounds=rounds,
-            scale=scale,
-            device=device,
             **traffic.settings(),
-            settings=settings_of(set_),
-            trust=trust,
+            **training.arguments(),
             workers=workers,
             engine=engine,
             address=address,
             out=out,
             yes=yes,
-            timing_only=timing_only,
-            time_limit_s=time_limit_s,
             part=part,
             command=typed(),
         )

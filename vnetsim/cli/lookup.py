@@ -6,12 +6,14 @@ import difflib
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from vnetsim.cli.options import settings_of
+from vnetsim.cli.terminal import print_plugin, print_plugins, print_settings
 from vnetsim.errors import InputError, RunError, unknown_name
+from vnetsim.plugins import Kind
 from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
 
@@ -19,9 +21,6 @@ Set = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative="", help="A setting that it needs, as source.file=counts.csv. Repeatable."),
 ]
-
-if TYPE_CHECKING:
-    from vnetsim.plugins import Kind
 
 
 def kinds() -> tuple[Kind, ...]:
@@ -72,8 +71,6 @@ def plugins(kind: str | None = None, name: str | None = None, /) -> int:
             traffic_sources.
         name: Explain this plug-in, installed or of a file as path/to/file.py:CLASS.
     """
-    from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
-
     wanted = [one for one in kinds() if kind in (None, word(one))]
     if not wanted:
         assert kind is not None
@@ -119,7 +116,6 @@ def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(nega
             such as selection or learning, those of all that are installed.
         basic: Only the settings that most studies begin with.
     """
-    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
     from vnetsim.experiment import PLUGIN_TABLES  # noqa: PLC0415
 
     faults: list[str] = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-TRAFFIC, OUTPUT = Group("Traffic"), Group("Output")
+TRAFFIC, LEARNING, OUTPUT = Group("Traffic"), Group("Learning"), Group("Output")
 
 
 def typed() -> list[str]:
@@ -51,8 +51,23 @@ Trust = Annotated[
         negative="", help="Let a run directory name code that is run, fetch data, and start SUMO on a scenario in it."
     ),
 ]
+Set = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", negative="", help="Any setting as table.key=value, e.g. round.quorum=10. Repeatable."),
+]
+TimeLimit = Annotated[
+    float | None,
+    Parameter(
+        name="--time-limit",
+        help="Stop at the end of a round after so many seconds (exit status 75); the same command continues.",
+    ),
+]
+LearningText = Annotated[str | None, Parameter(group=LEARNING)]
+LearningFlag = Annotated[bool, Parameter(group=LEARNING, negative="")]
+"""Types of options whose help text is in the docstring of the command."""
 
-
+_KEYS = {"rsu_spacing": "rsu_spacing_m", "begin": "begin_s", "end": "end_s", "warmup": "warmup_s"}
+"""Settings of ``traffic`` by the names of their options, where these differ."""
 TrafficText = Annotated[str | None, Parameter(group=TRAFFIC)]
 TrafficNumber = Annotated[float | None, Parameter(group=TRAFFIC)]
 
@@ -97,18 +112,37 @@ class TrafficOptions:
     speed_unit: TrafficText = None
 
     def settings(self, *, gui: bool = False) -> dict[str, Any]:
-        """Return the options as arguments of ``vnetsim.run``, None for those that were not given."""
-        return {
-            "rsu": self.rsu or None,
-            "traffic__rsu_spacing_m": self.rsu_spacing,
-            "traffic__gui": gui or None,
-            "traffic__net": self.net,
-            "traffic__begin_s": self.begin,
-            "traffic__end_s": self.end,
-            "traffic__warmup_s": self.warmup,
-            "traffic__vehicle_types": self.vehicle_types or None,
-            "traffic__columns": self.columns or None,
-            "traffic__time_unit": self.time_unit,
-            "traffic__length_unit": self.length_unit,
-            "traffic__speed_unit": self.speed_unit,
-        }
+        """Return the options that were given as arguments of ``vnetsim.run``."""
+        own = {name: value for name, value in vars(self).items() if value not in (None, (), {})}
+        given = {f"traffic__{_KEYS.get(name, name)}": value for name, value in own.items()}
+        return {**given, "traffic__gui": True} if gui else given
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The options that ``run`` and ``compare`` share.
+
+    Args:
+        time_s: Simulated time to run (s); default 600, or until --rounds are done.
+        rounds: Rounds to run; default as many as the time allows.
+        scale: What is trained: laptop, small networks in minutes, or paper, the published network, batch and steps,
+            which want a GPU. What is timed stays.
+        device: auto, cpu, cuda or cuda:N (default auto).
+        timing_only: Train nobody: play the rounds over all of the traffic, and report or compare who could take part,
+            and when.
+    """
+
+    time_s: Annotated[float | None, Parameter(name="--time", group=LEARNING)] = None
+    rounds: Annotated[int | None, Parameter(group=LEARNING)] = None
+    scale: Annotated[str, Parameter(group=LEARNING)] = "laptop"
+    device: LearningText = None
+    timing_only: LearningFlag = False
+    set_: Set = ()
+    trust: Trust = False
+    time_limit_s: TimeLimit = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as arguments of ``vnetsim.run``."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "set_"}
+        return {**given, "settings": settings_of(self.set_)}

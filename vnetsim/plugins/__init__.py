@@ -159,17 +159,10 @@ class Kind:
             return _GIVEN[self.name, name]
         if self.package:
             claim(self.package)
-        path, where = code_file(name), name
+        where = name
         wrong: type[VnetsimError] = InputError
-        if path is not None:
-            module = module_of_file(path, self.name)
-            name = short_name(name)
-            if not hasattr(module, name):
-                own = [
-                    key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-                ]
-                raise unknown_name(f"{self.name} class", name, own, where=str(path))
-            found = getattr(module, name)
+        if code_file(name) is not None:
+            found = object_of_file(name, self.name)
         else:
             entry = next((entry for entry in self.entries() if entry.name == name), None)
             if entry is None and name.endswith(".py"):
@@ -304,6 +297,16 @@ def at_folder(name: str, folder: Path) -> str:
     """Return ``name`` with the path of its file, if it has one, absolute; a relative path starts from ``folder``."""
     path = code_file(name)
     return name if path is None else f"{resolve_path(folder / path)}:{short_name(name)}"
+
+
+def object_of_file(name: str, kind: str) -> Any:
+    """Return what ``path/to/file.py:NAME`` names; raises like ``module_of_file``, or InputError without such a name."""
+    path, name = Path(name.rpartition(":")[0]), short_name(name)
+    module = module_of_file(path, kind)
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        raise unknown_name(f"{kind} class", name, own, where=str(path))
+    return getattr(module, name)
 
 
 def module_of_file(path: Path, kind: str) -> ModuleType:

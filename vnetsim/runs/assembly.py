@@ -65,6 +65,23 @@ class Assembly:
         learners = [self.learner] if self.schedule is None else [self.learner, self.schedule]
         return errors_of_plugins(*((LEARNERS, one.found) for one in learners), *self.simulation.by_kind)
 
+    def refuse_losses(self, *, trains: bool) -> None:
+        """Refuse (InputError) a selection by losses or updates if nobody trains, or epsilon does not count them."""
+        selection, dp = self.simulation.selection, self.experiment.learning.get("dp") or {}
+        if not getattr(selection, "uses_losses", False):
+            return
+        if not trains:
+            what = "updates" if getattr(selection, "figure", "") else "training losses"
+            raise InputError(
+                f"selection.name: '{selection.name}' chooses vehicles by their {what}; without training there "
+                "are none. Choose another, or train."
+            )
+        if dp.get("clip"):
+            raise InputError(
+                f"learning.dp: '{selection.name}' chooses vehicles by what they trained, which epsilon does not count; "
+                "take another selection.name, or leave learning.dp out."
+            )
+
     @property
     def streams(self) -> Streams:
         """The random streams."""

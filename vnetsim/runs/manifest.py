@@ -1,10 +1,13 @@
-"""Writes ``manifest.json``: versions, machine, hashes of inputs, traffic, learner, results of a run."""
+"""Writes ``manifest.json``: versions, machine, hashes of inputs, traffic, learner, results, wall time of a run."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -109,17 +112,41 @@ def radio_record(links: RateUse, sidelinks: RateUse) -> dict[str, Any]:
     """Return the manifest's entry on data rates: the cap (bit/s), and how many rates reached it; {} without a cap."""
     if links.cap_bps is None:
         return {}
-
-    def counts(use: RateUse) -> dict[str, Any]:
-        """Return how many rates were looked up, reached the cap, and were of links in each state."""
-        return {"looked_up": use.looked_up, "capped": use.capped, "states": dict(use.states.most_common())}
-
-    return {
-        "cap_bps": links.cap_bps,
-        "notes": list(links.notes),
-        "links": counts(links),
-        "sidelinks": counts(sidelinks),
+    counts = {
+        kind: {"looked_up": use.looked_up, "capped": use.capped, "states": dict(use.states.most_common())}
+        for kind, use in (("links", links), ("sidelinks", sidelinks))
     }
+    return {"cap_bps": links.cap_bps, "notes": list(links.notes), **counts}
+
+
+class Clock:
+    """Wall time by stage (s): successive stages, and parts inside them that are counted separately."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, float] = defaultdict(float)
+        self._last = time.perf_counter()
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The time of each stage so far (s), rounded to milliseconds."""
+        return {stage: round(seconds, 3) for stage, seconds in self._stages.items()}
+
+    def mark(self, stage: str) -> None:
+        """End a stage that began at the previous mark; its parts are not included."""
+        now = time.perf_counter()
+        self._stages[stage] += now - self._last
+        self._last = now
+
+    @contextmanager
+    def part(self, stage: str) -> Iterator[None]:
+        """Count the time of a block as a separate stage; times of a stage add up. Parts must not be nested."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - begin
+            self._stages[stage] += seconds
+            self._last += seconds
 
 
 class Manifest:
@@ -177,7 +204,6 @@ class Manifest:
 
         ``facts`` replace those of the learner from the start of the run. For ``outcomes`` see ``traffic_outcomes``.
         """
-        # the traffic's entry may have changed while it was read
         ending: dict[str, Any] = {
             "status": status,
             "finished": _now(),
@@ -185,14 +211,15 @@ class Manifest:
             "wall_s": dict(wall_s),
             "ended_by": ended_by,
             "radio": dict(radio or {}),
+            "peak_memory_bytes": peak_memory(),
+            # it may have changed while it was read
+            "traffic": traffic_record(self._traffic.info, self._equipped),
         }
-        ending["peak_memory_bytes"] = peak_memory()
-        learner = {"learner": {**self._record["learner"], "facts": dict(facts)}} if facts else {}
+        if facts:
+            ending["learner"] = {**self._record["learner"], "facts": dict(facts)}
         if outcomes:
             ending["traffic_outcomes"] = dict(outcomes)
-        traffic = traffic_record(self._traffic.info, self._equipped)
-        record = {**self._record, "traffic": traffic, **learner, **ending}
-        self._run.write_json("manifest.json", record)
+        self._run.write_json("manifest.json", {**self._record, **ending})
         self._run.settle()
 
 

@@ -2,6 +2,9 @@
 
 In a resumed run, rounds that were finished before return the recorded results without training; from the first
 unfinished round on, the learner continues from its saved state.
+
+The times of participations depend on traffic, radio, computers, payload and work, never on weights. So all rounds can
+be simulated in seconds without training (``Untrained``), and trained later (``docs/how-to/timing.md``).
 """
 
 from __future__ import annotations
@@ -14,14 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vnetsim.errors import InputError, one_line
 from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning import Cost, Learner, Participant
-from vnetsim.learning.faults import aggregate_checked, finite_metrics, model_shapes, train_checked
+from vnetsim.learning.faults import aggregate_checked, cost_of, finite_metrics, model_shapes, train_checked
 from vnetsim.learning.global_generators import seeded
 from vnetsim.random_streams import Streams
 from vnetsim.runs.checkpoint import Checkpoint, FinishedRound, TrainingHistory, copy_state, digest
-from vnetsim.runs.clock import Clock
-from vnetsim.runs.manifest import SPREAD
+from vnetsim.runs.manifest import SPREAD, Clock
 from vnetsim.runs.tables import MetricRow
-from vnetsim.runs.timing import Costs
 from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
 
 if TYPE_CHECKING:
@@ -37,21 +38,47 @@ class _Newest(NamedTuple):
     final: bool
 
 
+class Costs:
+    """Payload and work of a participation by silo: ``costs`` if there are any, otherwise the learner's own."""
+
+    def __init__(self, learner: Learner, costs: Mapping[int, Cost]) -> None:
+        self._learner = learner
+        self._costs = dict(costs)
+
+    def cost(self, silo: int) -> Cost:
+        """Return payload and work of a participation with the data of ``silo``; the learner is called once per silo."""
+        if silo not in self._costs:
+            self._costs[silo] = cost_of(self._learner, silo)
+        return self._costs[silo]
+
+
+class Untrained(Costs):
+    """A ``RoundHandler`` that trains and measures nothing; ``costs`` by silo, empty for the learner's own."""
+
+    metric_rows: Sequence[MetricRow] = ()
+    finished = 0
+    replaying = False
+
+    def close_round(self, _: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
+        """Return a result without weights and losses."""
+        self.finished += 1
+        return RoundResult(weights=[None] * len(participants), losses=[None] * len(participants))
+
+    def mix(self, _: Mixing) -> None:
+        """Average nothing."""
+
+    def save(self) -> None:
+        """Save nothing."""
+
+
 class Training(Costs):
     """A ``RoundHandler`` around a learner, whose state is loaded from ``checkpoint`` if that exists.
 
-    Otherwise the untrained model is evaluated and saved at once.
+    Otherwise the untrained model is evaluated and saved at once, at simulated time ``begin_s`` (s).
 
-    Args:
-        learner: a new learner.
-        checkpoint: read once, then written by ``save``.
-        evaluate_every: rounds between evaluations.
-        begin_s: simulated time of the untrained model's evaluation (s).
-        costs: payload and work by silo if they are not the learner's own; else empty.
-        clock: measures the time of training, evaluation and checkpoints.
-        aggregators: names of all aggregators with a model.
-        streams: seed the global random generators of the CPU and ``device`` before each training and evaluation.
-        device: see ``streams``.
+    ``checkpoint`` is read once, then written by ``save``; ``evaluate_every`` counts rounds; ``costs`` by silo are empty
+    if they are the learner's own; ``aggregators`` are the names of all that have a model; ``streams`` seed the global
+    random generators of the CPU and ``device`` before each training and evaluation.
 
     Attributes:
         metric_rows: rows of the table ``metrics`` so far.

@@ -21,13 +21,12 @@ from vnetsim.plugins.results import require_type
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly, assemble, plugin_files, with_relative_paths
 from vnetsim.runs.checkpoint import Checkpoint
-from vnetsim.runs.clock import Clock
 from vnetsim.runs.drives import record_drives
 from vnetsim.runs.effect import facts_of, find_idle, refuse_idle
-from vnetsim.runs.manifest import Manifest, changed_inputs, input_hashes, learner_record, settings_file
+from vnetsim.runs.manifest import Clock, Manifest, changed_inputs, input_hashes, learner_record, settings_file
+from vnetsim.runs.round_handler import Untrained
 from vnetsim.runs.session import OnRound, Session
 from vnetsim.runs.tables import images_of, silo_rows
-from vnetsim.runs.timing import Untrained, refuse_losses, refuse_losses_in_private
 from vnetsim.runs.traffic_recording import open_run_traffic, record_mobility, saved_on_failure
 from vnetsim.runs.writer import lock_directory
 from vnetsim.scenario.settings_file import load_experiment
@@ -54,19 +53,12 @@ def start_run(
     timing_only: bool = False,
     deadline_s: float = math.inf,
 ) -> None:
-    """Simulate and train, from the beginning or, with ``began``, from the last checkpoint; see also ``vnetsim.run``.
+    """Simulate and train, from the beginning or from the last checkpoint; see also ``vnetsim.run``.
 
-    Args:
-        assembly: plug-ins and settings.
-        folder: must be empty or missing, unless the run is resumed.
-        command: for the manifest.
-        progress: shows progress.
-        portable: whether to record paths of replayed traffic and plug-ins relative to ``folder``, to move all together.
-        began: when resuming, the entries of the old manifest to keep.
-        fetch: whether downloads are allowed.
-        on_round: see ``vnetsim.run``.
-        timing_only: see ``vnetsim.run``.
-        deadline_s: ``time.monotonic()`` at which the run stops after a new round; ignored with ``timing_only``.
+    ``folder`` must be empty or missing, unless the run is resumed: ``began`` are then the old manifest's entries to
+    keep. ``portable`` records paths of replayed traffic and plug-ins relative to ``folder``, to move all together;
+    ``fetch`` allows downloads; ``deadline_s`` is the ``time.monotonic()`` at which the run stops after a new round,
+    ignored with ``timing_only``.
 
     Raises:
         InputError: the input is wrong; nothing was written, unless a round had already finished.
@@ -77,9 +69,7 @@ def start_run(
     clock, run = Clock(), RunDirectory(folder)
     progress.stage("loading")
     experiment = assembly.experiment  # with all defaults
-    if timing_only:
-        refuse_losses(assembly)
-    refuse_losses_in_private(assembly)
+    assembly.refuse_losses(trains=not timing_only)
     _refuse_idle(assembly, timing_only=timing_only)
     device = resolve_device("cpu" if timing_only else experiment.device)
     clock.mark("imports")
@@ -144,7 +134,7 @@ def start_run(
             training=handler,
             aggregators=names,
             device=device,
-            deadline_s=deadline_s,
+            deadline_s=math.inf if timing_only else deadline_s,
         )
         with saved_on_failure(run, experiment, session.close, session.how_far), assembly.plugin_errors():
             session.play(images_of(description))
@@ -198,16 +188,10 @@ def resume_run(
 ) -> None:
     """Continue a stopped run or recording of traffic; of a finished one only remove leftover temporary files.
 
-    Args:
-        folder: the run directory.
-        command: see ``start_run``.
-        progress: see ``start_run``.
-        learner: the learner that the user names, whose code may then run; see ``vnetsim.scenario.trust``.
-        trust: allow code and SUMO scenarios that the folder names, and downloads.
-        accept_changed_plugin: allow changed files of plug-ins; the manifest then lists them.
-        experiment: settings to use instead of those in the folder.
-        on_round: see ``vnetsim.run``.
-        deadline_s: see ``start_run``.
+    ``learner`` is the one that the user names, whose code may then run (see ``vnetsim.scenario.trust``); ``trust``
+    allows code and SUMO scenarios that the folder names, and downloads; ``accept_changed_plugin`` allows changed files
+    of plug-ins, which the manifest then lists; ``experiment`` replaces the settings in the folder. The other arguments
+    are those of ``start_run``.
 
     Raises:
         InputError: nothing to resume, another version's run, changed inputs, or an unreadable checkpoint.

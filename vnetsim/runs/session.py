@@ -16,17 +16,15 @@ from vnetsim.learning import Cost, Learner
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import Assembly
 from vnetsim.runs.checkpoint import Checkpoint
-from vnetsim.runs.clock import Clock
-from vnetsim.runs.manifest import Manifest, radio_record
-from vnetsim.runs.tables import RunTables, backhaul_rows
-from vnetsim.runs.timing import SCHEDULE, Untrained, schedule
+from vnetsim.runs.manifest import Clock, Manifest, radio_record
+from vnetsim.runs.round_handler import Training, Untrained
+from vnetsim.runs.tables import SCHEDULE, RunTables, backhaul_rows, schedule
 from vnetsim.runs.traffic_recording import SAFE_EVERY_S, show
 from vnetsim.runs.writer import write_models, write_samples
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.storage.tables import to_parquet
 
 if TYPE_CHECKING:
-    from vnetsim.runs.round_handler import Training
     from vnetsim.simulation.log import SimulationLog
     from vnetsim.simulation.loop import SimulationResult
 
@@ -64,10 +62,7 @@ class Session:
 
     def how_far(self) -> str:
         """Return in words how many rounds have finished, as "after 3 of 10 rounds"."""
-        if isinstance(self.training, Untrained):
-            finished = 0 if self.log is None else len(self.log.rounds)
-        else:
-            finished = 0 if self.training is None else self.training.finished
+        finished = 0 if self.training is None else self.training.finished
         if self.rounds is None or isinstance(self.training, Untrained):
             return f"after {finished} round{'s' * (finished != 1)}"
         return f"after {finished} of {self.rounds} rounds"
@@ -88,8 +83,7 @@ class Session:
 
     def play(self, images: Mapping[int, int]) -> None:
         """Simulate and train to the end, and write all files; ``images`` is the number of images by silo."""
-        from vnetsim.runs.round_handler import Training  # noqa: PLC0415
-        from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - loaded when needed, like Training
+        from vnetsim.simulation.loop import simulate  # noqa: PLC0415 - loaded when needed
 
         experiment, progress = self.assembly.experiment, self.progress
         if self.training is None:
@@ -107,8 +101,7 @@ class Session:
             )
             self.clock.mark("first evaluation")
         training = self.training
-        resumed = 0 if isinstance(training, Untrained) else training.finished
-        seen, safe_s = len(training.metric_rows), time.monotonic()
+        resumed, seen, safe_s = training.finished, len(training.metric_rows), time.monotonic()
         progress.stage("running")
 
         def on_round(log: SimulationLog) -> bool:
@@ -117,8 +110,7 @@ class Session:
             self.log = log
             now_s = time.monotonic()
             # at least one new round in each call, or a short limit would never end the run; none after the last
-            new = not isinstance(training, Untrained) and training.finished > resumed
-            stops = new and now_s >= self.deadline_s and len(log.rounds) != self.rounds
+            stops = training.finished > resumed and now_s >= self.deadline_s and len(log.rounds) != self.rounds
             if stops or now_s - safe_s >= SAFE_EVERY_S:
                 self._save(log, training)
                 safe_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Writes the tables of a run from the simulation's log into the run directory."""
+"""Writes the tables of a run from the simulation's log into the run directory; makes the schedule."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ MetricRow = tuple[int, float, str, float, str]
 """Row of the table ``metrics``: round, time (s), name, value, aggregator."""
 WHERE_ANY = ("exchanges", "handovers", "merges")
 """Tables that are written only if they have rows."""
+SCHEDULE = "schedule.csv"
+COLUMNS = (
+    "round", "base_round", "vehicle_id", "rsu_id", "silo", "images", "weight", "start_s", "end_s", "download_s",
+    "train_s", "upload_s", "work_share", "speed_mps", "level_px", "aggregator", "base_aggregator",
+)  # fmt: skip
+"""Columns of the schedule: those of the table ``participations``, and the silo's number of images. Without training,
+the weight is that of FedAvg: the silo's share of the round's images."""
 
 
 class RunTables:
@@ -142,3 +149,20 @@ def silo_rows(description: Description) -> list[tuple[object, ...]]:
         for silo in range(counts.shape[0])
         for label, name in enumerate(description.class_names)
     ]
+
+
+def schedule(participations: pl.DataFrame, rounds: pl.DataFrame, images: Mapping[int, int]) -> pl.DataFrame:
+    """Return the committed participations, columns ``COLUMNS``, in the order of rows of ``rounds``, then by number.
+
+    A recorded weight stays. A missing one is the share of its silo in the images of the round's commits; if ``images``
+    (number by silo) is empty, it is 1 / their number.
+    """
+    order = rounds.select("aggregator", "round", closed=pl.int_range(pl.len()))
+    committed = (
+        participations.filter(outcome="committed")
+        .join(order, on=("aggregator", "round"))
+        .sort("closed", "participation")
+    )
+    counts = pl.col("silo").replace_strict(dict(images), default=None, return_dtype=pl.Int64)
+    share = counts / counts.sum().over("closed") if images else 1 / pl.len().over("closed")
+    return committed.with_columns(images=counts, weight=pl.coalesce("weight", share)).select(COLUMNS)

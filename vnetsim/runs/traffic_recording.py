@@ -14,8 +14,7 @@ from vnetsim.errors import NotFiniteError, RunError, UnfinishedError, VnetsimErr
 from vnetsim.experiment import Experiment
 from vnetsim.progress import ProgressDisplay
 from vnetsim.runs.assembly import with_absolute_paths
-from vnetsim.runs.clock import Clock
-from vnetsim.runs.manifest import Manifest
+from vnetsim.runs.manifest import Clock, Manifest
 from vnetsim.runs.tables import window_pieces
 from vnetsim.runs.writer import SUMO, lock_directory
 from vnetsim.scenario.plugins import ResolvedPlugin

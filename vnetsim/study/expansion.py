@@ -20,7 +20,6 @@ from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import short_name
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import find_idle, idle_everywhere, idle_in_file, refuse_idle
-from vnetsim.runs.timing import refuse_losses
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES, kind_of, names_source, unknown_kind
 from vnetsim.scenario.plugins import resolve_plugin
 from vnetsim.scenario.settings_file import (
@@ -345,7 +344,7 @@ class Expansion:
         """Return an experiment with its plug-ins' defaults; refuse a selection by losses if nobody is trained."""
         made = assemble(experiment, learner)
         if self._timing_only:
-            refuse_losses(made)
+            made.refuse_losses(trains=False)
         return made.experiment
 
     def _base(self, condition: Level) -> Experiment:

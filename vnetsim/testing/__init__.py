@@ -12,11 +12,11 @@ from vnetsim.api.settings import KINDS
 from vnetsim.errors import InputError, VnetsimError, unknown_name
 from vnetsim.experiment import Experiment
 from vnetsim.learning.kinds import LEARNERS
-from vnetsim.plugins import Kind, code_file, module_of_file, place_in_file, reason_of, short_name
+from vnetsim.plugins import Kind, code_file, object_of_file, place_in_file, reason_of
 from vnetsim.scenario.kinds import TRAFFIC_SOURCES
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.scenario.settings_file import Override, read_experiment
-from vnetsim.testing.calls import BrokenLaw
+from vnetsim.testing.calls import expect
 
 __all__ = ["Conformance", "check_plugin", "conformance"]
 
@@ -105,12 +105,10 @@ def conformance(plugin: str | type, settings: Mapping[str, Any] | None = None) -
     try:
         with report.law("name and source or paper say in words what it is"):
             for part in (one for one in ("name", "source", "task", "paper") if one in kind.parts):
-                if not getattr(found, part):
-                    raise BrokenLaw(f"its {part} is empty; give it one.")
+                expect(bool(getattr(found, part)), f"its {part} is empty; give it one.")
         with report.law("its settings survive pickling, as worker processes need"):
             copy = pickle.loads(pickle.dumps(resolved.settings))  # noqa: S301 - pickled just now
-            if copy != resolved.settings:
-                raise BrokenLaw("pickle returned other settings; leave eq of the dataclass as it is.")
+            expect(copy == resolved.settings, "pickle returned other settings; leave eq of the dataclass as it is.")
         laws.OF_KIND[kind.name](report, experiment, resolved)
     except _Stop:
         pass
@@ -131,13 +129,7 @@ def _find(plugin: str | type) -> tuple[Kind, type[Any]]:
         return kind, kind.find(plugin)
     found: Any = plugin
     if isinstance(plugin, str):
-        file = code_file(plugin)
-        assert file is not None
-        module = module_of_file(file, "plug-in")
-        classes = {name: one for name, one in vars(module).items() if getattr(one, "__module__", "") == module.__name__}
-        if short_name(plugin) not in classes:
-            raise unknown_name("class", short_name(plugin), classes, where=str(file))
-        found = classes[short_name(plugin)]
+        found = object_of_file(plugin, "plug-in")
     where = plugin if isinstance(plugin, str) else getattr(plugin, "__name__", repr(plugin))
     if not isinstance(found, type):
         raise InputError(f"{where}: not a class; name the class of a plug-in.")
@@ -166,10 +158,5 @@ def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[E
     if kind is TRAFFIC_SOURCES and "end_s" not in getattr(found, "traffic_settings", ()):
         small = [(path, value) for path, value in small if path[0] != "traffic"]
     experiment, _ = read_experiment(scenario, [*small, *named, *overrides])
-    values: dict[str, Any] = {
-        "learning": experiment.learning, "selection": experiment.selection, "pace": experiment.pace,
-        "aggregation": experiment.aggregation, "radio": experiment.radio, "source": experiment.source,
-        "data": experiment.data.own, "encoder": experiment.encoder, "codec": experiment.codec,
-        "conduct": experiment.conduct,
-    }  # fmt: skip
-    return experiment, resolve_plugin(kind, values[kind.table], name, found=found)
+    values = experiment.data.own if kind.table == "data" else getattr(experiment, kind.table)
+    return experiment, resolve_plugin(kind, values, name, found=found)

@@ -26,6 +26,17 @@ class BrokenLaw(VnetsimError):  # noqa: N818 - no error of the checker
     exit_code = 2
 
 
+def expect(holds: bool, fault: str) -> None:
+    """Raise ``BrokenLaw(fault)`` unless a law holds."""
+    if not holds:
+        raise BrokenLaw(fault)
+
+
+def expect_equal(one: Any, other: Any, fault: str) -> None:
+    """Raise ``BrokenLaw(fault)`` unless two values are equal to the bit; see ``bits``."""
+    expect(bits(one) == bits(other), fault)
+
+
 class StrictPlugin:
     """A plug-in (or its class) whose ``calls`` of each method are counted; it must not change what it is given.
 
@@ -71,13 +82,11 @@ class StrictPlugin:
 
             before = self._bits_of(part, given)
             found = answer()
-            if part in self._pure and bits(answer()) != bits(found):
-                raise BrokenLaw(
-                    f"{words} returned one answer, and another one when it was called again with the same arguments; "
-                    f"let it depend on its arguments only.{place_of(method)}"
-                )
-            if self._bits_of(part, given) != before:
-                raise BrokenLaw(f"{words} changed an argument; change a copy of it.{place_of(method)}")
+            if part in self._pure:
+                fault = f"{words} returned one answer, and another one when it was called again with the same arguments"
+                expect_equal(answer(), found, f"{fault}; let it depend on its arguments only.{place_of(method)}")
+            fault = f"{words} changed an argument; change a copy of it.{place_of(method)}"
+            expect(self._bits_of(part, given) == before, fault)
             return found
 
         return call
