@@ -106,6 +106,14 @@ def test_windows_say_how_long_they_last(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: vnetsim.run("gaussian", rounds="ten"), r"^rounds: expected a whole number, got 'ten'\.$"),
+        (lambda: vnetsim.Experiment(evaluate_evry=3), "unknown key 'evaluate_evry'. Did you mean 'evaluate_every'"),
+        (lambda: vnetsim.run("gaussian", radio={"efficiency": {}}), "radio.efficiency: expected a number"),
+        (lambda: vnetsim.Experiment(nonsense={}), "unknown key 'nonsense'"),
+        (lambda: vnetsim.run("gaussian", settings=[("rounds", 3)]), "settings: expected a mapping"),
+        (lambda: vnetsim.Experiment(settings={3: 4}), "settings: expected a text, got"),
+        (lambda: vnetsim.Experiment(5), "scenario: expected a path or a name, got 5"),
+        (lambda: vnetsim.run("gaussian", learner="fedavg", out=5), "out: expected a path or a name, got 5"),
         (lambda: vnetsim.run("gaussian", lr=0.1), r"unknown setting 'lr'\. Did you mean learning__lr\?"),
         (lambda: vnetsim.run("gaussian", quorum=3), r"unknown setting 'quorum'\. Did you mean round__quorum\?"),
         (lambda: vnetsim.run("gaussian", warmup=60), r"unknown setting 'warmup'\. Did you mean traffic__warmup_s\?"),
@@ -128,10 +136,12 @@ def test_windows_say_how_long_they_last(tmp_path):
         (lambda: vnetsim.compare("gaussian", learners=["cdl", "dsgd"], size=3), "size: expected a text, got 3"),
     ],
 )
-def test_a_mistake_is_one_line(call, message):
+def test_a_mistake_is_one_line_and_writes_nothing(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(vnetsim.InputError, match=message) as told:
         call()
     assert "\n" not in str(told.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_of_other_tensors_computes_the_same(tmp_path):

@@ -151,29 +151,6 @@ def test_a_fleet_takes_the_place_of_another(tmp_path):
         assert vnetsim.Experiment(file, settings={"compute": {"fleet": fleet}}).compute.fleet == fleet
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"rounds": "ten"}, r"^rounds: expected a whole number, got 'ten'\.$"),
-        ({"evaluate_evry": 3}, "unknown key 'evaluate_evry'. Did you mean 'evaluate_every'"),
-        ({"radio": {"efficiency": {}}}, "radio.efficiency: expected a number"),
-        ({"nonsense": {}}, "unknown key 'nonsense'"),
-        ({"settings": [("rounds", 3)]}, "settings: expected a mapping"),
-        ({"settings": {3: 4}}, "settings: expected a text, got"),
-        ({"scenario": 5}, "scenario: expected a path or a name, got 5"),
-        ({"out": 5, "learner": "fedavg"}, "out: expected a path or a name, got 5"),
-    ],
-)
-def test_wrong_input_is_one_line_before_anything_is_written(given, message, tmp_path):
-    given = {"scenario": "gaussian", **given}
-    if "out" not in given:
-        with pytest.raises(vnetsim.InputError, match=message):
-            vnetsim.Experiment(**given)
-    with pytest.raises(vnetsim.InputError, match=message):
-        vnetsim.run(**given, progress=False)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_experiment_is_run_as_it_is(toy, results_of):
     experiment = vnetsim.Experiment(learner=toy.name, rounds=2, traffic__end_s=60, device="cpu")
     first = vnetsim.run(experiment, out="a")

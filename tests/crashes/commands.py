@@ -23,14 +23,6 @@ TRAFFIC = Experiment(
     source={"arrivals_per_s": 0.5},
     traffic=TrafficSettings(repeat=False, end_s=15.0),
 )
-CONTRASTIVE = {"bank": 12, "linear_probe": "never"}
-LEARNERS: dict[str, dict[str, object]] = {
-    "flsimco": CONTRASTIVE,
-    "fedco": {**CONTRASTIVE, "queue": 8},
-    "cdl": {},
-    "fedefm": {},
-}
-"""The learners, with what makes each of them small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,21 +80,14 @@ RUN = resumable(
 )
 
 
-def run_of(learner: str, data: Path) -> Command:
-    """Return a round of one of ``LEARNERS`` on tiny images; ``data`` is a folder to put them in."""
-    draw = np.random.default_rng(0)
-    if learner == "cdl":
-        name, file = "steering-npz", data / "angles.npz"
-        np.savez(
-            file, imgs=draw.integers(0, 255, (40, 8, 8)).astype(np.uint8), ground_truths=np.linspace(-1.0, 1.0, 40)
-        )
-    else:
-        name, file = "npz", data / "images.npz"
-        np.savez(file, images=draw.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8), labels=np.arange(60) % 3)
-    own = {"batch": 4, "steps": 1, "engine": "sequential", **LEARNERS[learner]}
+def run_of_fedco(data: Path) -> Command:
+    """Return a round of FedCo, which keeps state in silos, on tiny images; ``data`` is a folder to put them in."""
+    draw, file = np.random.default_rng(0), data / "images.npz"
+    np.savez(file, images=draw.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8), labels=np.arange(60) % 3)
+    own = {"batch": 4, "steps": 1, "engine": "sequential", "bank": 12, "linear_probe": "never", "queue": 8}
     sets: list[tuple[tuple[str, ...], Any]] = [(("learning", key), value) for key, value in own.items()]
     sets += [
-        (("learner",), learner), (("rounds",), 1), (("device",), "cpu"), (("data", "name"), name),
+        (("learner",), "fedco"), (("rounds",), 1), (("device",), "cpu"), (("data", "name"), "npz"),
         (("data", "root"), str(file)), (("data", "image_px"), 8), (("silos", "count"), 3), (("silos", "approaches"), 1),
         (("traffic", "end_s"), 15.0), (("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
         (("round", "deadline_s"), 10.0),

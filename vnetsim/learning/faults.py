@@ -34,17 +34,16 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     """Let the learner train, and return its checked updates; ``finite`` is False if a value or the loss is not finite.
 
     All updates must have the same tensors. Those that the model (``model``) has must have its shapes; others must agree
-    between updates in all but the first dimension. RunError names round and vehicle: if training several in one call
-    fails, other than for lack of memory, they are trained one at a time, to name the first that fails alone.
+    between updates in all but the first dimension. RunError names the round, and the vehicle if its update is wrong.
     """
     when = f"in train in round {participants[0].round}"
     try:
-        updates = _train(learner, participants)
+        with plugin_errors(LEARNERS.name, learner.name, when):
+            updates = list(learner.train(participants))
     except RunError as error:
-        if out_of_memory(error):  # training again to find the vehicle would not help
-            hint = "" if "learning.batch" in str(error) else " Lower learning.batch or take a smaller learning.encoder."
-            raise RunError(f"{error}{hint}") from error
-        raise _find_single_error(learner, participants, error) from error
+        if not out_of_memory(error) or "learning.batch" in str(error):
+            raise
+        raise RunError(f"{error} Lower learning.batch or take a smaller learning.encoder.") from error
     if len(updates) != len(participants):
         raise _fault(learner, when, f"train returned {len(updates)} updates for {len(participants)} participants")
     for update, participant in zip(updates, participants, strict=True):
@@ -56,23 +55,6 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
         update if fine and update.finite and math.isfinite(update.loss) else replace(update, finite=False)
         for update, fine in zip(updates, finite, strict=True)
     ]
-
-
-def _train(learner: Learner, participants: Sequence[Participant]) -> list[Update]:
-    """Return the learner's updates; RunError names the round, and the vehicle if it is alone."""
-    alone = f" at vehicle '{participants[0].vehicle_id}'" if len(participants) == 1 else ""
-    with plugin_errors(LEARNERS.name, learner.name, f"in train in round {participants[0].round}{alone}"):
-        return list(learner.train(participants))
-
-
-def _find_single_error(learner: Learner, participants: Sequence[Participant], error: RunError) -> RunError:
-    """Train one at a time; return the error of the first that fails alone, else (or if there is one only) ``error``."""
-    for participant in participants if len(participants) > 1 else ():
-        try:
-            _train(learner, [participant])
-        except RunError as alone:
-            return alone
-    return RunError(f"{error} None of the vehicles fails alone.") if len(participants) > 1 else error
 
 
 def _problem(update: Any, participant: Participant, first: Update, model: Shapes) -> str:
