@@ -106,16 +106,13 @@ class _CellLine(_Lines):
         self._shown = len(plain(line))
 
 
-class _Silent:
+class _Silent(_Lines):
     """Display that shows nothing."""
-
-    def stage(self, text: str) -> None:
-        pass
 
     def note(self, text: str) -> None:
         pass
 
-    def advance(self, *, time_s: float, done: float, total: float | None) -> None:
+    def _tell(self) -> None:
         pass
 
 

@@ -106,7 +106,8 @@ def _parts(kind: type) -> tuple[str, dict[str, str]]:
 def tables_of(kind: type) -> Mapping[str, type]:
     """Return the nested tables of a settings class: names of fields, and their classes."""
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if _is_table(hints[field.name])}
+    found = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {name: hint for name, hint in found.items() if isinstance(hint, type) and dataclasses.is_dataclass(hint)}
 
 
 def setting_texts(kind: type, table: str = "", defaults: Mapping[str, Any] | None = None) -> Iterator[SettingText]:
@@ -154,11 +155,6 @@ def _default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
         return as_toml(field.default)
     return MISSING if field.default_factory is dataclasses.MISSING else as_toml(field.default_factory())
-
-
-def _is_table(hint: Any) -> bool:
-    """Return whether an annotation is a nested settings class."""
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def _values(hint: Any) -> str:

@@ -77,24 +77,6 @@ def test_it_is_told_of_every_round_and_may_stop(tmp_path):
     assert "its caller ended it" in stopped.report().path.read_text()
 
 
-def test_overwrite_removes_a_run_alone(tmp_path):
-    out = tmp_path / "run"
-    first = run(out, learner=Mine, rounds=1)
-    first.report()
-    with pytest.raises(vnetsim.InputError, match="not empty"):
-        run(out, learner=Mine)
-    assert run(out, learner=Mine, overwrite=True).rounds.height == 2
-    (out / "notes.txt").write_text("mine")
-    with pytest.raises(vnetsim.InputError, match=r"contains notes\.txt, which vnetsim did not write"):
-        run(out, learner=Mine, overwrite=True)
-    assert vnetsim.load(out).status == "finished"
-    assert not (out / "report.html").exists()
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "a.png").touch()
-    with pytest.raises(vnetsim.InputError, match="not a run directory, it has no manifest"):
-        run(tmp_path / "photos", overwrite=True)
-
-
 def test_windows_say_how_long_they_last(tmp_path):
     traffic = vnetsim.mobility("gaussian", traffic__end_s=60, out=tmp_path / "traffic", progress=False)
     lasted = traffic.windows["exit_s"] - traffic.windows["enter_s"]

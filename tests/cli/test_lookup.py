@@ -11,7 +11,7 @@ from vnetsim.cli.commands import main
 from vnetsim.cli.lookup import kinds
 from vnetsim.experiment import DEFAULT_NAMES, PLUGIN_TABLES, Experiment
 from vnetsim.learning.kinds import LEARNERS
-from vnetsim.setting_texts import MOST_WANTED, setting_texts
+from vnetsim.setting_texts import setting_texts
 
 Captured = pytest.CaptureFixture[str]
 
@@ -97,12 +97,6 @@ def test_every_learners_paper_has_an_entry(name):
         assert entry.count("{") == entry.count("}")
         assert "  note = " not in entry
         assert "@VERSION@" not in entry
-
-
-def test_the_settings_to_begin_with(capsys):
-    lines = told(capsys, "settings", "--basic").splitlines()
-    listed = [line.partition(" = ")[0] for line in lines if line and not line.startswith(" ")]
-    assert listed == list(MOST_WANTED)
 
 
 def test_the_documentation_is_opened_where_there_is_one(tmp_path, capsys, monkeypatch):

@@ -65,22 +65,6 @@ def test_the_documents_commands_run(cli, small, tmp_path, monkeypatch):
         assert words in told.out
 
 
-@pytest.mark.slow
-def test_mu_0_is_fedavg_bit_for_bit_and_a_large_mu_stays_near_the_start(cli, small, small_run, scenarios, tmp_path):
-    fedavg = small_run("gaussian.toml", "--learner", "fedavg", "--set", "learning.steps=2")[0]
-    for mu in (0, 3):
-        options = ("--learner", FEDPROX, "--set", f"learning.mu={mu}", "--set", "learning.steps=2")
-        assert cli("run", scenarios / "gaussian.toml", *small, *options, "--out", tmp_path / f"{mu}").status == 0
-    tables = ("participations", "metrics", "rounds")
-    expected, same, other = (
-        [RunDirectory(run).read(name) for name in tables] for run in (fedavg, tmp_path / "0", tmp_path / "3")
-    )
-    assert all(a.equals(b) for a, b in zip(expected, same, strict=True))
-    assert not expected[1].equals(other[1])
-    assert (fedavg / "model.safetensors").read_bytes() == (tmp_path / "0" / "model.safetensors").read_bytes()
-    assert (fedavg / "model.safetensors").read_bytes() != (tmp_path / "3" / "model.safetensors").read_bytes()
-
-
 @pytest.fixture
 def mine(tmp_path) -> Path:
     """A learner's file in a folder of its own, beside an experiment that names it."""

@@ -9,25 +9,12 @@ import vnetsim
 from vnetsim.errors import InputError
 from vnetsim.learning.kinds import LEARNERS
 
-LEARNT = ("weight", "loss")
-TRAINED: dict[str, dict[str, Any]] = {
-    "fedco": {"learning.encoder": "small", "learning.linear_probe": "never", "data.train_images": 80},
-    "cdl": {"data.train_images": 60, "data.image_px": 64},
-}
-
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("scale") / "traffic"
     vnetsim.mobility("gaussian", traffic__end_s=60.0, out=folder, progress=False)
     return folder
-
-
-def both(recording: Path, learner: str, folder: Path, **given: Any) -> tuple[vnetsim.Run, vnetsim.Run]:
-    def run(scale: str) -> vnetsim.Run:
-        return vnetsim.run(recording, learner=learner, scale=scale, out=folder / scale, progress=False, **given)
-
-    return run("laptop"), run("paper")
 
 
 @pytest.mark.parametrize(
@@ -39,21 +26,11 @@ def both(recording: Path, learner: str, folder: Path, **given: Any) -> tuple[vne
 )
 def test_timing_is_the_same_at_both_scales(learner, recording, tmp_path):
     few = {"silos.count": 10, "data.train_images": 400, "data.test_images": 20}
-    laptop, paper = both(recording, learner, tmp_path, timing_only=True, settings=few)
+    given: dict[str, Any] = {"learner": learner, "timing_only": True, "settings": few, "progress": False}
+    laptop, paper = (vnetsim.run(recording, scale=to, out=tmp_path / to, **given) for to in ("laptop", "paper"))
     assert laptop.settings["learning"] != paper.settings["learning"]
     assert laptop.participations.filter(outcome="committed").height > 0
     assert laptop.participations.equals(paper.participations)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("learner", sorted(TRAINED))
-def test_training_at_both_scales_has_the_same_participations(learner, recording, tmp_path):
-    few = {"silos.count": 4, "data.test_images": 20, "device": "cpu", **TRAINED[learner]}
-    laptop, paper = both(recording, learner, tmp_path, rounds=2, settings=few)
-    committed = laptop.participations.filter(outcome="committed")
-    assert committed["loss"].is_not_null().any()
-    assert laptop.participations.drop(LEARNT).equals(paper.participations.drop(LEARNT))
-    assert not laptop.participations["loss"].equals(paper.participations["loss"])
 
 
 @pytest.mark.all_only

@@ -20,7 +20,6 @@ from vnetsim.api.settings import (
     learners_of,
     overrides_of,
     path_of,
-    refuse_given_classes,
     seeds_of,
     text_of,
 )
@@ -37,7 +36,7 @@ from vnetsim.runs.effect import with_given
 from vnetsim.runs.runner import resume_run, start_or_resume, start_run
 from vnetsim.runs.session import OnRound
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.runs.writer import choose_folder, folder_to_make
+from vnetsim.runs.writer import choose_folder
 from vnetsim.scenario.settings_file import LAPTOP
 from vnetsim.storage.records import COMPARISON
 from vnetsim.storage.run_directory import RunDirectory
@@ -62,7 +61,6 @@ def run(
     device: str | None = None,
     rsu: Rsus = None,
     out: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
     settings: SettingTree | None = None,
     progress: Show = None,
     on_round: OnRound | None = None,
@@ -90,7 +88,6 @@ def run(
         rsu: where to place RSUs: a junction or ``"x,y"``, each with ``":range_m"`` if wanted; or several;
             default the scenario's, see ``TrafficSettings.rsu``.
         out: folder to make; default a new one below ``runs/``.
-        overwrite: replace an existing run directory and its reports; refused if it contains other files.
         settings: any other setting, by dotted key, ``{"round.quorum": 10}``, or as tables.
         progress: True shows progress, False does not; None shows it in a notebook and on a terminal. Or an object with
             the methods of ``vnetsim.progress.ProgressDisplay``.
@@ -134,8 +131,6 @@ def run(
             )
         if out is None:
             raise InputError("--time-limit: name the folder with --out, so that the same command continues there.")
-        if overwrite:
-            raise InputError("overwrite: would remove what a call with time_limit_s continues.")
     with display_of(progress) as display:
         display.stage("loading")
         ends = {"time_s": time_s, "rounds": rounds}
@@ -147,7 +142,7 @@ def run(
         assembly = assemble(*experiment_of(scenario, named, trust=trust, scale=text_of(scale, "scale")))
         assembly = with_given(assembly, None if isinstance(scenario, Settings) else path_of(scenario), given)
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
-        folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(assembly.experiment, name)
+        folder = folder_of(out) or choose_folder(assembly.experiment, name)
         if time_limit_s is None:
             start_run(assembly, folder, command=command, progress=display, on_round=on_round, timing_only=timing_only)
         else:
@@ -162,7 +157,6 @@ def mobility(
     seed: int | None = None,
     rsu: Rsus = None,
     out: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
     settings: SettingTree | None = None,
     progress: Show = None,
     command: Sequence[str] | None = None,
@@ -183,7 +177,7 @@ def mobility(
         named = _overrides(settings, rsu, seed=seed, **keys)
         experiment, _ = experiment_of(scenario, named, learns=False)
         command = command or _call("mobility", scenario, out, named)
-        folder = folder_to_make(folder_of(out), overwrite=overwrite) or choose_folder(experiment, "mobility")
+        folder = folder_of(out) or choose_folder(experiment, "mobility")
         return Traffic(record_mobility(experiment, folder, command=command, progress=display))
 
 
@@ -285,11 +279,15 @@ def compare(
             trust=trust,
             timing_only=timing_only,
         )
-        experiments = [cell.experiment for cell in plan.cells]
-        if workers is None and any(given_classes(experiments)):
+        of_process = next(given_classes(cell.experiment for cell in plan.cells), None)
+        if of_process and workers is None:
             workers = 1
-        if workers not in {None, 1} or engine != "local":
-            refuse_given_classes(experiments)
+        if of_process and (workers != 1 or engine != "local"):
+            key, given = of_process
+            raise InputError(
+                f"{key}: {short_name(given)} is a class of this process, which its workers do not have; put it in a "
+                "file and name it as path/to/file.py:CLASS, or leave workers at 1."
+            )
         folder = folder_of(out) or Path("runs") / name
         faults = run_comparison(
             plan,

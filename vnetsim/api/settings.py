@@ -17,7 +17,7 @@ from vnetsim.learning.aggregation import AGGREGATIONS
 from vnetsim.learning.codecs import CODECS
 from vnetsim.learning.conduct import CONDUCTS
 from vnetsim.learning.kinds import DATA_SETS, ENCODERS, LEARNERS
-from vnetsim.plugins import is_given, short_name
+from vnetsim.plugins import is_given
 from vnetsim.radio import RADIO_MODELS
 from vnetsim.runs.assembly import assemble
 from vnetsim.runs.effect import with_given
@@ -225,19 +225,6 @@ def experiment_of(
         if path == ("learner",) and value != scenario.learner:
             raise InputError(f"learner: the experiment has {scenario.learner}; make another Experiment for {value}.")
     return with_overrides(scenario, overrides), None
-
-
-def refuse_given_classes(experiments: Iterable[Settings]) -> None:
-    """Refuse plug-ins that are classes of this process, because worker processes do not have them.
-
-    Raises:
-        InputError: names the first one.
-    """
-    for key, name in given_classes(experiments):
-        raise InputError(
-            f"{key}: {short_name(name)} is a class of this process, which its workers do not have; put it in a "
-            "file and name it as path/to/file.py:CLASS, or leave workers at 1."
-        )
 
 
 def given_classes(experiments: Iterable[Settings]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from vnetsim.cli.options import settings_of
 from vnetsim.cli.terminal import print_plugin, print_plugins, print_settings
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.plugins import Kind
-from vnetsim.setting_texts import MOST_WANTED, SettingText, as_toml, description, meanings, setting_texts, tables_of
+from vnetsim.setting_texts import SettingText, as_toml, description, meanings, setting_texts, tables_of
 from vnetsim.standard_streams import plain, tell
 
 Set = Annotated[
@@ -108,24 +108,21 @@ Section = tuple[str, str, list[SettingText]]
 """A table of settings: heading, description, and settings."""
 
 
-def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(negative="")] = False) -> int:
+def settings(key: str | None = None, /) -> int:
     """Explain every setting of an experiment: meaning, unit, default, bounds; with KEY one, or those of one table.
 
     Args:
         key: A setting, such as round.quorum, or a table of them, such as round; of a table that belongs to plug-ins,
             such as selection or learning, those of all that are installed.
-        basic: Only the settings that most studies begin with.
     """
     from vnetsim.experiment import PLUGIN_TABLES  # noqa: PLC0415
 
     faults: list[str] = []
     table = (key or "").partition(".")[0]
     of_plugins = table in (*PLUGIN_TABLES, "learning")
-    sections = _sections_of_plugins(table, faults) if of_plugins else _sections(learner=basic)
+    sections = _sections_of_plugins(table, faults) if of_plugins else _sections()
     known = {text.key: text for _, _, texts in sections for text in texts}
-    if basic:
-        sections = [("", "", [known[wanted] for wanted in MOST_WANTED if wanted in known])]
-    elif (of_plugins and key != table) or key in known:
+    if (of_plugins and key != table) or key in known:
         only = [(head, about, [text for text in texts if text.key == key]) for head, about, texts in sections]
         sections = [section for section in only if section[2]]
     elif key is not None and not of_plugins:
@@ -136,8 +133,8 @@ def settings(key: str | None = None, /, *, basic: Annotated[bool, Parameter(nega
     return _print_faults(faults)
 
 
-def _sections(*, learner: bool) -> list[Section]:
-    """Return all settings by table; of plug-ins the default one's, of the default learner only if ``learner``."""
+def _sections() -> list[Section]:
+    """Return all settings by table, of plug-ins the default one's; none of learners."""
     # plug-ins that need torch are left out, which takes seconds to import
     from vnetsim.experiment import Experiment  # noqa: PLC0415 - keeps --help quick
 
@@ -146,14 +143,10 @@ def _sections(*, learner: bool) -> list[Section]:
     found: list[Section] = [("", "", outermost)]
     for table, general in tables_of(Experiment).items():
         found.append((f"[{table}]", description(general).split("\n\n")[0], list(setting_texts(general, table))))
-    for kind in kinds():
-        quick = kind.default and kind.built_in[kind.default].startswith("vnetsim.")
+    for kind in (kind for kind in kinds() if kind.default):
+        quick = kind.built_in[kind.default].startswith("vnetsim.")
         own = list(setting_texts(kind.find(kind.default), kind.table)) if quick else []
-        if kind.table in named:
-            found.append((f"[{kind.table}]", "", [named[kind.table], *own]))
-        elif learner and kind.table == "learning":
-            settings_of = kind.settings_of(kind.find(Experiment.learner))
-            found.append((f"[{kind.table}]", "", list(setting_texts(settings_of, kind.table))))
+        found.append((f"[{kind.table}]", "", [named[kind.table], *own]))
     return found
 
 

@@ -118,7 +118,7 @@ class TrafficOptions:
         return {**given, "traffic__gui": True} if gui else given
 
 
-@Parameter(name="*")
+@Parameter(name="*", help="What is trained, and for how long.")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """The options that ``run`` and ``compare`` share.

@@ -264,16 +264,12 @@ def _digest(given: type) -> str:
     parts = [given.__name__]
     for name, value in sorted(vars(given).items()):
         code = getattr(getattr(value, "__func__", value), "__code__", None)
+        plain = isinstance(value, bool | int | float | str | tuple)  # its repr is the same in every process
         try:
-            parts.append(inspect.getsource(code) if code is not None else f"{name}={value!r:.200}" * _is_plain(value))
+            parts.append(inspect.getsource(code) if code is not None else f"{name}={value!r:.200}" * plain)
         except (OSError, TypeError):  # typed at a prompt
             parts.append(f"{name}={marshal.dumps(code, 2).hex()}")
     return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:8]
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether a value is a number, text or tuple, whose ``repr`` is the same in every process."""
-    return isinstance(value, bool | int | float | str | tuple)
 
 
 def code_file(name: str) -> Path | None:

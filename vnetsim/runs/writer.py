@@ -196,22 +196,3 @@ def write_models(run: RunDirectory, learner: Learner, rounds: Mapping[str, int])
             raise RunError(f"learner '{learner.name}' keeps no tensors under '{prefix}'; nothing to save as its model.")
         record = model_record(learner.describe(), rounds[aggregator])
         run.put({file: save(model, metadata={MODEL_ENTRY: json.dumps(dataclasses.asdict(record))})})
-
-
-PAGES = ("report.html", "beside.html", "figures")
-"""Pages and figures, which are made from a run's files and not recorded."""
-
-
-def folder_to_make(folder: Path | None, *, overwrite: bool) -> Path | None:
-    """Return ``folder``; with ``overwrite`` remove the run in it first, or raise InputError if it has other files."""
-    if not overwrite or folder is None or not folder.is_dir() or Folder(folder).has_not_begun():
-        return folder
-    run = RunDirectory(folder)
-    run.manifest_record()
-    for name in run.others(PAGES):
-        raise InputError(f"{folder}: contains {name}, which vnetsim did not write; move it elsewhere first.")
-    with lock_directory(run, fresh=False):
-        for name in PAGES:
-            run.remove(name)
-        run.clear()
-    return folder

@@ -333,9 +333,9 @@ class Folder:
         self.remove(RECORD)
         self._own = self._read = None
 
-    def others(self, made: Iterable[str] = ()) -> list[str]:
-        """Return the sorted names in the folder, except recorded and ``made`` ones and folders without files."""
-        ours = {LOCK, RECORD, *_BESIDE, *made, *(name.partition("/")[0] for name in self._load_record().files)}
+    def others(self) -> list[str]:
+        """Return the sorted names in the folder, except recorded ones and folders without files."""
+        ours = {LOCK, RECORD, *_BESIDE, *(name.partition("/")[0] for name in self._load_record().files)}
         names = sorted(os.listdir(self.path))  # noqa: PTH208
         return [name for name in names if name not in ours and not is_leftover(name) and _holds_files(self.path / name)]
 
