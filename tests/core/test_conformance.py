@@ -18,9 +18,7 @@ from vnetsim.testing import check_plugin
 
 __all__ = ["own_frames"]
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-NEEDS_DATA = {
-    *("access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "table", "flower"),
-}
+NEEDS_DATA = {*("access-log", "cifar10", "driving-log", "folder", "gtsrb", "npz", "steering-npz", "table", "flower")}
 """What needs files, or a package that is not installed everywhere."""
 BUILT_IN = [(kind, name) for kind in kinds() for name in kind.names() if name != "resnet18"]  # it takes a minute
 SLOW = {
@@ -137,10 +135,7 @@ FORGETFUL = (SCENARIOS / "plugins" / "rotation.py").read_text() + (
         (PACE.format("return 0"), "no round closed with an update"),
         (PACE.format("return random.random() > 0.5"), "another one when it was called again with the same arguments"),
         (PACE.format("state.invited += 1; return 1"), "changed an argument; change a copy of it"),
-        (
-            RADIO.format("None", *["return 1e9 / one_m[0]"] * 3),
-            r"downlink_bps\(Rsu, \(0.0, 0.0\), None\): Z",
-        ),
+        (RADIO.format("None", *["return 1e9 / one_m[0]"] * 3), r"downlink_bps\(Rsu, \(0.0, 0.0\), None\): Z"),
         (RADIO.format("None", *["return -5.0"] * 3), r"returned -5.0, expected a finite number between"),
         (FORGETFUL, "round 1 after load_state_dict has other bits than without"),
         (RADIO.format("-1", *["return 1e6"] * 3), "update_s is -1"),

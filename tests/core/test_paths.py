@@ -73,10 +73,7 @@ def refusal(arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixt
         (("mobility", "loop", "--out", "out"), "loop"),
         (("mobility", "loop.csv", "--rsu", "0,0:5", "--out", "out"), "loop.csv"),
         (("mobility", "gaussian", "--no-report", "--out", "loop"), "loop"),
-        (
-            ("run", "gaussian", "--data", "folder", "--data-root", "loop", "--out", "out"),
-            "loop",
-        ),
+        (("run", "gaussian", "--data", "folder", "--data-root", "loop", "--out", "out"), "loop"),
     ],
 )
 def test_no_command_fails_by_them_or_leaves_a_file(arguments, words, tmp_path, monkeypatch, capsys):

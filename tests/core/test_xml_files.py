@@ -37,11 +37,7 @@ FAULTS: dict[str, tuple[str, bytes | None, str]] = {
     "empty": ("x.xml", b"", r"x\.xml:1: not well-formed XML: no element found"),
     "wrong": ("x.xml", b"<a>\n<b></a>", r"x\.xml:2: not well-formed XML: mismatched tag\.$"),
     "cut off": ("x.xml", b"<a>\n", r"x\.xml:2: .* \(the file seems cut off\)\.$"),
-    "gzip cut off": (
-        "x.gz",
-        gzip.compress(TEXT.encode())[:-9],
-        r"x\.gz: damaged or cut off in the mi",
-    ),
+    "gzip cut off": ("x.gz", gzip.compress(TEXT.encode())[:-9], r"x\.gz: damaged or cut off in the mi"),
     "no gzip": ("x.gz", TEXT.encode(), r"x\.gz: damaged or cut off in the middle"),
     "encoding": ("x.xml", b'<?xml version="1.0" encoding="ETF-8"?><a/>', "ETF-8; write the file in UTF-8"),
     "entity": ("x.xml", b'<!DOCTYPE a\n[<!ENTITY e "x">]><a/>', r"x\.xml:2: the file declares XML entit"),

@@ -19,9 +19,7 @@ from vnetsim.study.runner import compare
 
 WALK = f"{Path(__file__).parents[1] / 'end_to_end' / 'walk_learners.py'}:Walk"
 TRAFFIC = Experiment(
-    scenario="gaussian",
-    source={"arrivals_per_s": 0.5},
-    traffic=TrafficSettings(repeat=False, end_s=15.0),
+    scenario="gaussian", source={"arrivals_per_s": 0.5}, traffic=TrafficSettings(repeat=False, end_s=15.0)
 )
 
 

@@ -47,13 +47,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 def test_cells_share_a_gpu_as_memory_and_cores_allow(
-    free: list[int],
-    device: str,
-    cores: int,
-    jobs: int,
-    expected: int,
-    gpus: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    free: list[int], device: str, cores: int, jobs: int, expected: int, gpus: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus.extend(gib * 2**30 for gib in free)
     monkeypatch.setenv("VNETSIM_CORES", str(cores))
@@ -78,11 +72,7 @@ def test_a_mixed_study_and_a_failing_gpu_get_one(gpus: list[int], monkeypatch: p
 
 @pytest.mark.parametrize(("given", "workers"), [((), [2]), (("--workers", "1"), []), (("--workers", "3"), [3])])
 def test_a_comparison_names_how_many_share_the_gpu(
-    given: tuple[str, ...],
-    workers: list[int],
-    cli: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[str, ...], workers: list[int], cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU that counts as a GPU where the number is chosen."""
     seen = []

@@ -19,10 +19,7 @@ def recording(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     "learner",
-    [
-        "fedefm",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted({*LEARNERS.names()} - {"fedefm"})),
-    ],
+    ["fedefm", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted({*LEARNERS.names()} - {"fedefm"}))],
 )
 def test_timing_is_the_same_at_both_scales(learner, recording, tmp_path):
     few = {"silos.count": 10, "data.train_images": 400, "data.test_images": 20}

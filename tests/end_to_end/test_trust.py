@@ -47,10 +47,7 @@ def received(small_run, tmp_path, monkeypatch) -> Received:
     return Received(small_run("gaussian.toml")[0], tmp_path)
 
 
-COMMANDS = [
-    ("run", "received"),
-    ("compare", "received", "--learners", "fedavg,flsimco", "--seeds", "0,1"),
-]
+COMMANDS = [("run", "received"), ("compare", "received", "--learners", "fedavg,flsimco", "--seeds", "0,1")]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

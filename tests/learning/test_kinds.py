@@ -80,10 +80,7 @@ def replaced(old: str, new: str) -> str:
         (replaced("'a paper', MineSettings", "'a paper', MineSettings()"), r"its Settings must be a dataclass"),
         (replaced("frozen=True, ", ""), r"its Settings must be a dataclass, frozen"),
         (replaced("batch: int", "batch: Nowhere"), r"its settings cannot be read: NameError: name 'Nowhere' is not"),
-        (
-            replaced("def train(self, *_, **__)", "def train(self)"),
-            r"Mine: its method train cannot be called with ",
-        ),
+        (replaced("def train(self, *_, **__)", "def train(self)"), r"Mine: its method train cannot be called with "),
         (f"{MINE}    defaults = ['rounds']\n", r"mine\.py:Mine: its defaults must be a mapping"),
     ],
 )

@@ -30,10 +30,7 @@ def test_many_rounds_are_written_once_and_come_back(tmp_path):
     assert len(list((tmp_path / "checkpoint").glob("rounds-*.json"))) == 2
     assert Checkpoint(Folder(tmp_path)).load()[0].rounds == tuple(rounds)
     block = tmp_path / "checkpoint" / "rounds-000064.json"
-    for content, words in (
-        (b'{"rounds": [{"participants": "a", "weights": 3}]}', "rounds.0.weights: "),
-        (b"", ""),
-    ):
+    for content, words in ((b'{"rounds": [{"participants": "a", "weights": 3}]}', "rounds.0.weights: "), (b"", "")):
         Folder(tmp_path).put({"checkpoint/rounds-000064.json": content})
         with pytest.raises(InputError, match=rf"rounds-000064\.json: .*{words}"):
             Checkpoint(Folder(tmp_path)).load()

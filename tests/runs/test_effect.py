@@ -47,37 +47,19 @@ def test_what_a_setting_needs_is_a_setting_or_a_known_fact():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"topology__edge_rounds": 1},
-            "topology.edge_rounds: means nothing with topology.kind = 'single'; it",
-        ),
+        ({"topology__edge_rounds": 1}, "topology.edge_rounds: means nothing with topology.kind = 'single'; it"),
         ({"topology__cloud_deadline_s": 9}, "it acts with topology.kind = 'hierarchical'. Leave it out"),
         ({"topology__kind": "per-rsu", "topology__reset": "in-flight"}, "topology.reset: means nothing with topology"),
-        (
-            {"topology__kind": "peers", "topology__range_m": 9},
-            "topology.range_m: means nothing with topology.peers",
-        ),
+        ({"topology__kind": "peers", "topology__range_m": 9}, "topology.range_m: means nothing with topology.peers"),
         ({"association__trigger_s": 1}, "association.trigger_s: means nothing with association.rule = 'first'"),
         ({"handover__longest_gap_s": 1}, "handover.longest_gap_s: means nothing with handover.policy = 'drop'"),
-        (
-            {"radio__state": "los", "radio__truck_share": 0.1},
-            "radio.truck_share: means nothing with radio.state",
-        ),
+        ({"radio__state": "los", "radio__truck_share": 0.1}, "radio.truck_share: means nothing with radio.state"),
         ({"data__alpha": 0.1}, "data.alpha: means nothing with data.partition = 'iid'"),
         ({"data": {"image_px": 24}}, "data.image_px: means nothing here; it acts with a data set that"),
-        (
-            {"settings": {"silos": {"replaced_share": 0.2}}},
-            "silos.replaced_share: means nothing with silos.by",
-        ),
+        ({"settings": {"silos": {"replaced_share": 0.2}}}, "silos.replaced_share: means nothing with silos.by"),
         ({"pace": "coverage", "round__quorum": 3}, "round.quorum: means nothing here; it acts with a pace that needs"),
-        (
-            {"pace": "coverage", "selection": "age"},
-            "selection.name: means nothing here; it acts with a pace",
-        ),
-        (
-            {"compute__fleet": {"ecu": 1.0}, "compute__preset": "ecu"},
-            "compute.preset: means nothing with compute",
-        ),
+        ({"pace": "coverage", "selection": "age"}, "selection.name: means nothing here; it acts with a pace"),
+        ({"compute__fleet": {"ecu": 1.0}, "compute__preset": "ecu"}, "compute.preset: means nothing with compute"),
         ({"learner": "cdl", "learning__beta": 0.3}, "learning.beta: means nothing with learning.coupling = 'unit'"),
         ({"learning__trim": 0.2}, "learning.trim: means nothing with learning.aggregation = 'mean'"),
         ({"scenario": "x.csv", "source__sd_kmh": 3}, "source.sd_kmh: means nothing here; it acts with a scenario that"),
@@ -97,16 +79,10 @@ def test_a_setting_without_effect_is_refused(given, message):
     [
         ({"handover__policy": "forward"}, "handover.policy: means nothing here; it acts with two RSUs or more, or"),
         ({"handover__policy": "forward", "handover__longest_gap_s": 2}, ""),
-        (
-            {"radio__interference": "co-channel"},
-            "radio.interference: means nothing here; it acts with two RSUs",
-        ),
+        ({"radio__interference": "co-channel"}, "radio.interference: means nothing here; it acts with two RSUs"),
         ({"exchange__range_m": 9}, "exchange.range_m: means nothing here; it acts with a learner whose vehicles exch"),
         ({"learner": "dsgd", "exchange__topology": "star"}, ""),
-        (
-            {"learning__lr": 0.1, "timing_only": True},
-            "learning.lr: means nothing here; it acts with training, which",
-        ),
+        ({"learning__lr": 0.1, "timing_only": True}, "learning.lr: means nothing here; it acts with training, which"),
         ({"evaluate_every": 2, "timing_only": True}, "evaluate_every: means nothing here; it acts with training"),
         ({"learning__steps": 3, "timing_only": True}, ""),
     ],
@@ -140,16 +116,8 @@ def test_a_file_is_refused_too_unless_the_call_took_the_effect_away_or_it_is_a_r
         ("settings.data.alpha = 0.3\ngrid.data.partition = ['iid', 'dirichlet']", [], ""),
         ("", [(("data", "alpha"), 0.3)], "data.alpha: means nothing with data.partition = 'iid'"),
         ("grid.data.partition = ['iid', 'dirichlet']", [(("data", "alpha"), 0.3)], ""),
-        (
-            "settings.round.invited = 9\n[sizes.a]\nnotes = []\n[sizes.b.settings]\npace.name = 'coverage'",
-            [],
-            "",
-        ),
-        (
-            "[sizes.b.settings]\nround.invited = 9\npace.name = 'coverage'",
-            [],
-            "toml (size b): round.invited: means",
-        ),
+        ("settings.round.invited = 9\n[sizes.a]\nnotes = []\n[sizes.b.settings]\npace.name = 'coverage'", [], ""),
+        ("[sizes.b.settings]\nround.invited = 9\npace.name = 'coverage'", [], "toml (size b): round.invited: means"),
     ],
 )
 def test_a_study_is_refused_what_acts_in_none_of_its_cells(study, options, message, tmp_path):

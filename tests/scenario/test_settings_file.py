@@ -31,10 +31,7 @@ def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path):
     file.write_text('scenario = "gaussian"\nrounds = 3\n[round]\nquorum = 2\ninvited = 8\n')
     experiment = load_experiment(str(file), [(("round", "quorum"), 4), (("round", "quorum"), 5)])
     assert (experiment.rounds, experiment.round.quorum) == (3, 5)
-    for table, expected in (
-        ({}, (2, 8)),
-        ({"quorum": 1}, (1, 3)),
-    ):
+    for table, expected in (({}, (2, 8)), ({"quorum": 1}, (1, 3))):
         found = load_experiment(str(file), [(("round",), table)]).round
         assert (found.quorum, found.invited) == expected
 

@@ -31,7 +31,25 @@ from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError, UnfinishedError
 
 __all__ = [
-    "BenchCheck", "BenchRow", "Experiment", "InputError", "Placement", "Run", "RunError", "Study", "Traffic",
-    "UnfinishedError", "bench", "bench_check", "bench_table", "bench_traces", "compare", "export", "load", "mobility",
-    "place", "resume", "run",
-]  # fmt: skip
+    "BenchCheck",
+    "BenchRow",
+    "Experiment",
+    "InputError",
+    "Placement",
+    "Run",
+    "RunError",
+    "Study",
+    "Traffic",
+    "UnfinishedError",
+    "bench",
+    "bench_check",
+    "bench_table",
+    "bench_traces",
+    "compare",
+    "export",
+    "load",
+    "mobility",
+    "place",
+    "resume",
+    "run",
+]

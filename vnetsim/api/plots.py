@@ -13,8 +13,6 @@ from vnetsim.own_packages import claim
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from analysis.loading import RunData
-
 
 @dataclass(frozen=True)
 class Plots:
@@ -34,58 +32,41 @@ class Plots:
 
     def accuracy(self, ax: Axes | None = None) -> Axes:
         """Draw, by round, the accuracies (%) that the page shows at its top; InputError if the run has none."""
-
-        def draw(ax: Axes, run: RunData) -> None:
-            from analysis.plots.learning import draw_accuracy  # noqa: PLC0415 - matplotlib only for figures
-
-            if not draw_accuracy(ax, run):
-                known = ", ".join(dict.fromkeys(run.metrics["name"])) or "none"
-                raise InputError(f"{self.path}: has no accuracy to draw; its metrics: {known}.")
-
-        return self._draw(draw, ax, (5.0, 3.4))
+        return self._draw("accuracy", ax, (5.0, 3.4))
 
     def dwell(self, ax: Axes | None = None) -> Axes:
         """Draw a histogram of the coverage windows by dwell time (s)."""
-
-        def draw(ax: Axes, run: RunData) -> None:
-            from analysis.plots.traffic import draw_dwell  # noqa: PLC0415
-
-            if run.windows.is_empty():
-                raise InputError(f"{self.path}: no vehicle was in coverage; there is no dwell time to draw.")
-            draw_dwell(ax, run)
-
-        return self._draw(draw, ax, (5.0, 3.4))
+        return self._draw("dwell", ax, (5.0, 3.4))
 
     def map(self, ax: Axes | None = None) -> Axes:
         """Draw streets, RSUs with their ranges (m), and the mean speed of vehicles in coverage by place (km/h)."""
+        return self._draw("map", ax, (6.4, 5.4))
 
-        def draw(ax: Axes, run: RunData) -> None:
-            from analysis.plots.place import draw_map  # noqa: PLC0415
-
-            draw_map(ax, run)
-
-        return self._draw(draw, ax, (6.4, 5.4))
-
-    def _draw(self, draw: Callable[[Axes, RunData], None], ax: Axes | None, size_in: tuple[float, float]) -> Axes:
-        """Call ``draw`` with ``ax``, or with axes of a new figure, which is closed if ``draw`` raises."""
+    def _draw(self, what: str, ax: Axes | None, size_in: tuple[float, float]) -> Axes:
+        """Draw a figure on ``ax``, or on axes of a new figure, which is closed if there is nothing to draw."""
         claim("analysis")
-        import matplotlib.pyplot as plt  # noqa: PLC0415
+        import matplotlib.pyplot as plt  # noqa: PLC0415 - matplotlib only for figures
         from matplotlib.axes import Axes as MatplotlibAxes  # noqa: PLC0415
 
         from analysis.loading import load  # noqa: PLC0415
+        from analysis.plots.learning import draw_accuracy  # noqa: PLC0415
+        from analysis.plots.place import draw_map  # noqa: PLC0415
+        from analysis.plots.traffic import draw_dwell  # noqa: PLC0415
         from analysis.style import styled  # noqa: PLC0415
 
         if not (ax is None or isinstance(ax, MatplotlibAxes)):
             raise InputError(f"ax: expected matplotlib axes, such as plt.gca(), got {type(ax).__name__}.")
         run = load(self.path)
+        if what == "dwell" and run.windows.is_empty():
+            raise InputError(f"{self.path}: no vehicle was in coverage; there is no dwell time to draw.")
+        draws: dict[str, Callable[..., object]] = {"accuracy": draw_accuracy, "dwell": draw_dwell, "map": draw_map}
         with styled():
-            if ax is not None:
-                draw(ax, run)
-                return ax
-            figure, ax = plt.subplots(figsize=size_in, layout="constrained", facecolor="white")
-            try:
-                draw(ax, run)
-            except InputError:
-                plt.close(figure)
-                raise
+            figure = None
+            if ax is None:
+                figure, ax = plt.subplots(figsize=size_in, layout="constrained", facecolor="white")
+            if draws[what](ax, run) is False:
+                if figure is not None:
+                    plt.close(figure)
+                known = ", ".join(dict.fromkeys(run.metrics["name"])) or "none"
+                raise InputError(f"{self.path}: has no accuracy to draw; its metrics: {known}.")
             return ax
