@@ -114,53 +114,28 @@ if __name__ == "__main__":
 """
 
 
-class Check:
-    """The check with parts of a test in place of its own.
-
-    Args:
-        folder: for the check.
-        group: of all parts.
-        parts: the most that each may take (s), by the name of its function in ``PARTS``.
-    """
-
-    def __init__(self, folder: Path, group: str = "", **parts: float) -> None:
-        self.out, self._script = folder / "out", folder / "check.py"
-        self._script.write_text(PARTS.format(tests=str(CHECK.parent), parts=parts, group=group))
-
-    def run(self, *more: str) -> tuple[int, str]:
-        """Return the exit status, and what the summary says to be left and failed."""
-        command = [
-            sys.executable,
-            str(self._script),
-            "--device",
-            "cpu",
-            "--out",
-            str(self.out),
-            "--seconds",
-            "900",
-            *more,
-        ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        return done.returncode, done.stdout.partition("gpu_check.md: ")[2].splitlines()[0]
-
-    def kept(self) -> dict[str, tuple[str, str]]:
-        parts = json.loads((self.out / "gpu_check.json").read_text())["parts"]
-        return {name: (part["status"], part["why"]) for name, part in parts.items() if part["status"] != "running"}
-
-
 @pytest.mark.parametrize("group", ["", "together"])
 def test_what_fails_leaves_the_others_to_run(group, tmp_path):
     """An error, a crash or its limit; a part is begun where its limit is left, and what has failed is not repeated."""
-    check = Check(tmp_path, group, crashed=300, endless=1, fine=5000, wrong=300)
-    assert check.run() == (1, "left: fine; failed: crashed, endless, wrong")
+    script, limits_s = tmp_path / "check.py", {"crashed": 300, "endless": 1, "fine": 5000, "wrong": 300}
+    script.write_text(PARTS.format(tests=str(CHECK.parent), parts=limits_s, group=group))
+
+    def check(seconds: int) -> tuple[int, str, dict[str, tuple[str, str]]]:
+        """Return the exit status, what the summary says to be left and failed, and what is on record."""
+        command = [sys.executable, script, "--device", "cpu", "--out", tmp_path / "out", "--seconds", str(seconds)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        parts = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["parts"]
+        ended = {name: (part["status"], part["why"]) for name, part in parts.items() if part["status"] != "running"}
+        return done.returncode, done.stdout.partition("gpu_check.md: ")[2].splitlines()[0], ended
+
     failed = {
         "crashed": ("failed", "its process ended with status -11"),
         "endless": ("failed", "took longer than its limit of 1 s"),
         "wrong": ("failed", "ZeroDivisionError: division by zero"),
     }
-    assert check.kept() == failed
-    assert check.run("--seconds", "6000") == (1, "left: nothing; failed: crashed, endless, wrong")
-    assert check.kept() == failed | {"fine": ("finished", "")}
+    assert check(900) == (1, "left: fine; failed: crashed, endless, wrong", failed)
+    ended = failed | {"fine": ("finished", "")}
+    assert check(6000) == (1, "left: nothing; failed: crashed, endless, wrong", ended)
 
 
 def test_a_device_that_is_not_there_is_said(tmp_path):

@@ -13,14 +13,14 @@ from typing import Any, Literal
 from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import (
     SettingTree,
+    as_option,
     chosen_by_name,
     experiment_of,
     folder_of,
     given_classes,
-    learners_of,
+    learner_name,
     overrides_of,
     path_of,
-    seeds_of,
     text_of,
 )
 from vnetsim.api.studies import CellsFailedError, Study
@@ -269,8 +269,8 @@ def compare(
         plan, name = plan_of(
             path_of(scenario),
             named,
-            learners=learners_of(learners),
-            seeds=seeds_of(seeds),
+            learners=as_option(learners, learner_name),
+            seeds=as_option(seeds, str),
             size=None if size is None else text_of(size, "size"),
             sharp_control=sharp_control,
             scale=text_of(scale, "scale"),

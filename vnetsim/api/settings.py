@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,25 +75,16 @@ def folder_of(out: object) -> Path | None:
     return None if out is None else Path(path_of(out, "out"))
 
 
-def learners_of(learners: str | Iterable[str | type] | None) -> str | None:
-    """Return names and classes as the option ``--learners`` has them, None for None; InputError for other values."""
-    if learners is None or isinstance(learners, str):
-        return learners
-    if not isinstance(learners, Iterable):
-        raise InputError(f"learners: expected names such as ['flsimco', 'fedavg'], got {learners!r}.")
-    names = [LEARNERS.name_of(one) if isinstance(one, type) else text_of(one, "learners") for one in learners]
-    return ",".join(names)
+def as_option(values: Any, word: Callable[[Any], str]) -> str | None:
+    """Return one value or several as an option of the command line has them, ``word`` of each; text and None stay."""
+    if values is None or isinstance(values, str):
+        return values
+    return ",".join(map(word, values if isinstance(values, Iterable) else [values]))
 
 
-def seeds_of(seeds: str | int | Iterable[int] | None) -> str | None:
-    """Return seeds as text for the option ``--seeds``, which checks it; None for None, InputError for other types."""
-    if seeds is None or isinstance(seeds, str):
-        return seeds
-    if isinstance(seeds, int):
-        return str(seeds)
-    if isinstance(seeds, Iterable):
-        return ",".join(str(seed) for seed in seeds)
-    raise InputError(f"seeds: expected numbers such as range(8), got {seeds!r}.")
+def learner_name(learner: object) -> str:
+    """Return the name of a learner given by name or as a class; InputError for other values."""
+    return LEARNERS.name_of(learner) if isinstance(learner, type) else text_of(learner, "learners")
 
 
 def overrides_of(settings: SettingTree | None, **given: object) -> list[Override]:
