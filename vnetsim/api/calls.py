@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from vnetsim.api.results import Run, Traffic
 from vnetsim.api.settings import (
+    Rsus,
+    Scenario,
     SettingTree,
     as_option,
+    call_of,
     chosen_by_name,
+    deadline_of,
     experiment_of,
     folder_of,
     given_classes,
@@ -44,9 +46,7 @@ from vnetsim.study.parts import part_of
 from vnetsim.study.request import plan_of
 from vnetsim.study.runner import compare as run_comparison
 
-Scenario = str | os.PathLike[str] | Settings
 Show = bool | ProgressDisplay | None
-Rsus = str | Sequence[str] | None
 Engine = Literal["local", "ray"]
 
 
@@ -123,7 +123,7 @@ def run(
         >>> run.metrics.filter(name="accuracy")["unit"].unique().to_list()
         ['%']
     """
-    deadline_s = _deadline(time_limit_s)
+    deadline_s = deadline_of(time_limit_s)
     if time_limit_s is not None:
         if timing_only:
             raise InputError(
@@ -134,11 +134,11 @@ def run(
     with display_of(progress) as display:
         display.stage("loading")
         ends = {"time_s": time_s, "rounds": rounds}
-        named = _overrides(settings, rsu, learner=learner, **ends, device=device, seed=seed, **keys)
+        named = overrides_of(settings, rsu=rsu, learner=learner, **ends, device=device, seed=seed, **keys)
         given = chosen_by_name(named, keys)
         if timing_only:
             named = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False), *named]
-        command = command or _call("run", scenario, out, named)
+        command = command or call_of("run", scenario, out, named)
         assembly = assemble(*experiment_of(scenario, named, trust=trust, scale=text_of(scale, "scale")))
         assembly = with_given(assembly, None if isinstance(scenario, Settings) else path_of(scenario), given)
         name = f"{short_name(assembly.experiment.learner)}{'-timing' * timing_only}"
@@ -174,9 +174,9 @@ def mobility(
         ('finished', ['window', 'vehicle_id', 'vehicle_type', 'rsu_id'])
     """
     with display_of(progress) as display:
-        named = _overrides(settings, rsu, seed=seed, **keys)
+        named = overrides_of(settings, rsu=rsu, seed=seed, **keys)
         experiment, _ = experiment_of(scenario, named, learns=False)
-        command = command or _call("mobility", scenario, out, named)
+        command = command or call_of("mobility", scenario, out, named)
         folder = folder_of(out) or choose_folder(experiment, "mobility")
         return Traffic(record_mobility(experiment, folder, command=command, progress=display))
 
@@ -260,12 +260,12 @@ def compare(
         >>> study.differences.select("first", "second", "metric", "seeds").row(0)
         ('flsimco', 'fedavg', 'knn_accuracy', 2)
     """
-    deadline_s = _deadline(time_limit_s)
+    deadline_s = deadline_of(time_limit_s)
     if isinstance(workers, bool) or not isinstance(workers, int | None):
         raise InputError(f"workers: expected a whole number, got {workers!r}.")
     with display_of(progress) as display:
         display.stage("loading")
-        named = _overrides(settings, rsu, time_s=time_s, rounds=rounds, device=device, **keys)
+        named = overrides_of(settings, rsu=rsu, time_s=time_s, rounds=rounds, device=device, **keys)
         plan, name = plan_of(
             path_of(scenario),
             named,
@@ -292,7 +292,7 @@ def compare(
         faults = run_comparison(
             plan,
             folder,
-            command=command or _call("compare", scenario, folder, named),
+            command=command or call_of("compare", scenario, folder, named),
             progress=display,
             workers=workers,
             engine=engine,
@@ -341,7 +341,7 @@ def resume(
         >>> vnetsim.resume(traffic.path).status
         'finished'
     """
-    deadline_s = _deadline(time_limit_s)
+    deadline_s = deadline_of(time_limit_s)
     folder = Path(path_of(path, "path"))
     learner = LEARNERS.name_of(learner) if isinstance(learner, type) else learner
     with display_of(progress) as display:
@@ -389,28 +389,3 @@ def display_of(progress: Show) -> Iterator[ProgressDisplay]:
         yield progress
     else:
         raise InputError(f"progress: expected True, False or a ProgressDisplay, got {progress!r}.")
-
-
-def _overrides(settings: SettingTree | None, rsu: Rsus, **given: object) -> list[tuple[tuple[str, ...], Any]]:
-    """Return settings as pairs of path and value, ``rsu`` as ``traffic.rsu``; those that are None are left out."""
-    if rsu is not None:
-        given["traffic__rsu"] = [rsu] if isinstance(rsu, str) else rsu
-    return overrides_of(settings, **given)
-
-
-def _deadline(time_limit_s: float | None) -> float:
-    """Return ``time.monotonic()`` at the end of a time limit (s), infinity for None; InputError unless above 0."""
-    if time_limit_s is None:
-        return math.inf
-    number = isinstance(time_limit_s, int | float) and not isinstance(time_limit_s, bool)
-    if not (number and time_limit_s > 0):
-        raise InputError(f"--time-limit: expected a number of seconds above 0, got {time_limit_s!r}.")
-    return time.monotonic() + time_limit_s
-
-
-def _call(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
-    """Return the call as the only element of a list, for the manifest's command."""
-    what = scenario.scenario if isinstance(scenario, Settings) else str(scenario)
-    settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
-    where = "" if out is None else f", out={str(out)!r}"
-    return [f"vnetsim.{name}({what!r}{where}, settings={dict(settings)!r})"]

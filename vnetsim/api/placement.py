@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from vnetsim.api.calls import Scenario, Show, display_of
+from vnetsim.api.calls import Show, display_of
 from vnetsim.api.results import Page
-from vnetsim.api.settings import SettingTree, experiment_of, folder_of, overrides_of, text_of
+from vnetsim.api.settings import Scenario, SettingTree, experiment_of, folder_of, overrides_of, text_of
 from vnetsim.errors import InputError, unknown_name
 from vnetsim.errors.paths import path_name, resolve_path
 from vnetsim.own_packages import claim

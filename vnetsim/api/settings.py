@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,8 @@ _OTHER_WORDS = {
 }
 """For hints: settings by their names in PyTorch and on the command line, except names that only lack a unit."""
 
+Scenario = str | os.PathLike[str] | Settings
+Rsus = str | Sequence[str] | None
 SettingTree = Mapping[str, Any]
 """Settings by dotted key, ``{"round.quorum": 10}``, or as tables, ``{"round": {"quorum": 10}}``."""
 
@@ -87,13 +91,16 @@ def learner_name(learner: object) -> str:
     return LEARNERS.name_of(learner) if isinstance(learner, type) else text_of(learner, "learners")
 
 
-def overrides_of(settings: SettingTree | None, **given: object) -> list[Override]:
+def overrides_of(settings: SettingTree | None, *, rsu: Rsus = None, **given: object) -> list[Override]:
     """Return settings as pairs of path and value: first those of ``settings``, then keywords that are not None.
 
-    A keyword joins table and key with a dot or two underscores. InputError for no mapping, or a key that is not text.
+    ``rsu`` is ``traffic.rsu``; a single one may be a text. A keyword joins table and key with a dot or two underscores.
+    InputError for no mapping, or a key that is not text.
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"settings: expected a mapping such as {{'round.quorum': 10}}, got {settings!r}.")
+    if rsu is not None:
+        given["traffic.rsu"] = [rsu] if isinstance(rsu, str) else rsu
     named = {key.replace("__", "."): value for key, value in given.items() if value is not None}
     of_tree = [_with_full_path(path, value, ".") for path, value in leaves(_plain(settings or {})).items()]
     return of_tree + [_with_full_path(path, value, "__") for path, value in leaves(_plain(named)).items()]
@@ -222,3 +229,21 @@ def given_classes(experiments: Iterable[Settings]) -> Iterator[tuple[str, str]]:
     """Yield setting and name of each plug-in that is a class of this process."""
     for experiment in experiments:
         yield from ((key, name) for key, name in experiment.plugins().items() if is_given(name))
+
+
+def deadline_of(time_limit_s: float | None) -> float:
+    """Return ``time.monotonic()`` at the end of a time limit (s), infinity for None; InputError unless above 0."""
+    if time_limit_s is None:
+        return math.inf
+    number = isinstance(time_limit_s, int | float) and not isinstance(time_limit_s, bool)
+    if not (number and time_limit_s > 0):
+        raise InputError(f"--time-limit: expected a number of seconds above 0, got {time_limit_s!r}.")
+    return time.monotonic() + time_limit_s
+
+
+def call_of(name: str, scenario: Scenario, out: object, named: Sequence[tuple[tuple[str, ...], Any]]) -> list[str]:
+    """Return the call as the only element of a list, for the manifest's command."""
+    what = scenario.scenario if isinstance(scenario, Settings) else str(scenario)
+    settings: Mapping[str, Any] = {".".join(path): value for path, value in named}
+    where = "" if out is None else f", out={str(out)!r}"
+    return [f"vnetsim.{name}({what!r}{where}, settings={dict(settings)!r})"]
