@@ -18,8 +18,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -225,8 +225,7 @@ class Folder:
             return
         if self._own is not None and not (self.path / RECORD).is_file():
             raise RunError(f"{self.path}: removed while it was written to; what it held is gone.")
-        new: Prepared = {}
-        try:
+        with _new_files() as new:
             for name, content in files.items():
                 self._prepare(name, content, new)
             digests = {name: digest for name, (_, digest) in new.items()}
@@ -238,9 +237,6 @@ class Folder:
             names = list(files)
             self._place(names[:-1], new)
             self._place(names[-1:], new)
-        except (Exception, KeyboardInterrupt):
-            _forget(new)
-            raise
         for name in gone:
             self._change(name, disk.unlink)
         self._sync(gone)
@@ -261,13 +257,9 @@ class Folder:
             InputError: the path leads outside, or a folder on the way is a symbolic link.
             RunError: the disk is full or the folder not writable; the file is then unchanged.
         """
-        new: Prepared = {}
-        try:
+        with _new_files() as new:
             self._prepare(name, content, new)
             self._place([name], new)
-        except (Exception, KeyboardInterrupt):
-            _forget(new)
-            raise
 
     def make(self) -> None:
         """Make the folder and its parents, as far as they are missing.
@@ -421,11 +413,17 @@ def _holds_files(path: Path) -> bool:
     return path.is_symlink() or not path.is_dir() or any(not one.is_dir() for one in path.rglob("*"))
 
 
-def _forget(new: Prepared) -> None:
-    """Remove temporary files after an error, as far as possible; ``remove_leftovers`` removes the others later."""
-    for path, _ in new.values():
-        with suppress(OSError):
-            disk.unlink(path)
+@contextmanager
+def _new_files() -> Iterator[Prepared]:
+    """Collect temporary files in the block; after an error remove them, and leave others to ``remove_leftovers``."""
+    new: Prepared = {}
+    try:
+        yield new
+    except (Exception, KeyboardInterrupt):
+        for path, _ in new.values():
+            with suppress(OSError):
+                disk.unlink(path)
+        raise
 
 
 def is_own(name: str) -> bool:
