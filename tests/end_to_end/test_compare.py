@@ -1,7 +1,6 @@
 """Learners compared over seeds, from the command line: whole, interrupted, extended, failed, refused."""
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -314,26 +313,6 @@ def test_a_full_disk_stops_the_comparison(cli, tmp_path):
         assert "Go on with the same command: vnetsim" in done.err
         assert cli(*command(folder, seeds="0:2")).status == 0
         assert tables_of(folder) == tables_of(tmp_path / "whole")
-
-
-@pytest.mark.usefixtures("toys")
-def test_two_at_once(refused, tmp_path):
-    with (tmp_path / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert "another vnetsim process is writing there" in refused(*command(tmp_path))
-
-
-@pytest.mark.usefixtures("toys")
-@pytest.mark.parametrize(
-    ("scenario", "learners", "message"),
-    [
-        ("gaussian", "toy,flsimco", "learners of different tasks cannot be compared (toy: random walk; flsimco"),
-        ("nowhere.sumocfg", "toy,shifted", "nowhere.sumocfg: no such file"),
-    ],
-)
-def test_wrong_input_leaves_nothing(scenario, learners, message, refused, tmp_path):
-    assert message in refused("compare", scenario, "--learners", learners, "--out", tmp_path / "all")
-    assert not (tmp_path / "all").exists()
 
 
 @pytest.mark.usefixtures("toys")

@@ -1,7 +1,6 @@
 """A learner from outside: the documented example, and a run whose learner is a file."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,13 @@ from vnetsim.storage.run_directory import RunDirectory
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
 EXAMPLE = FOLDER / "fedprox.py"
 SCAFFOLD = FOLDER / "scaffold.py"
-FEDPROX = f"{EXAMPLE}:FedProx"
-
-
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```$", (FOLDER / "own_learner.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
 def test_the_document_quotes_the_first_example_as_it_is_and_links_the_second():
-    text = EXAMPLE.read_text()
-    assert blocks("python")[0] == text[text.index("@dataclass") :]
-    assert "In 60 lines: [scaffold.py](scaffold.py)." in (FOLDER / "own_learner.md").read_text()
+    text, page = EXAMPLE.read_text(), (FOLDER / "own_learner.md").read_text()
+    (quoted, *_) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert quoted == text[text.index("@dataclass") :]
+    assert "In 60 lines: [scaffold.py](scaffold.py)." in page
     assert all(file.read_text().count("\n") <= 60 for file in (EXAMPLE, SCAFFOLD))
 
 
@@ -41,28 +36,6 @@ def test_a_new_learner_runs_and_is_scaffold(cli, refused, tmp_path, monkeypatch)
         found.append([RunDirectory(Path(folder)).read(name) for name in ("participations", "metrics", "rounds")])
     assert all(mine.equals(built_in) for mine, built_in in zip(*found, strict=True))
     assert "without_state" in found[0][1]["name"].to_list()
-
-
-@pytest.mark.slow
-def test_the_documents_commands_run(cli, small, tmp_path, monkeypatch):
-    monkeypatch.chdir(FOLDER.parent)
-    run, explain = (shlex.split(line) for line in blocks("sh")[0].splitlines())
-    done = cli(*run[1:], *small, "--out", tmp_path / "run")
-    assert (done.status, done.err) == (0, "")
-    assert "FedProx on gaussian" in done.out
-    manifest = RunDirectory(tmp_path / "run").manifest()
-    assert (manifest["learner"]["name"], manifest["learner"]["settings"]["mu"]) == ("fedprox", 0.1)
-    assert (tmp_path / "run" / "report.html").is_file()
-    told = cli(*explain[1:])
-    assert told.status == 0
-    for words in (
-        "fedprox: learner",
-        "FedAvg with a proximal term",
-        "mu / 2 |theta - theta^r|^2",
-        "0.01",
-        "1812.06127",
-    ):
-        assert words in told.out
 
 
 @pytest.fixture

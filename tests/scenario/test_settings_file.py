@@ -1,7 +1,6 @@
 """Settings: TOML and overrides in, one validated tree out, one line for every fault."""
 
 import json
-import shutil
 from dataclasses import fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from received import reseal
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment
 from vnetsim.scenario.settings_file import load_experiment, parse_override, read_experiment, to_toml
-from vnetsim.scenario.shipped import copy_scenarios
 
 
 def load(*overrides: str) -> Experiment:
@@ -264,12 +262,3 @@ def test_every_default_can_be_set_by_its_own_name():
 def test_a_mark_of_utf_8_is_no_part_of_a_file(tmp_path):
     (tmp_path / "a.toml").write_bytes(b'\xef\xbb\xbfscenario = "gaussian"\n')
     assert load_experiment(str(tmp_path / "a.toml")).scenario == "gaussian"
-
-
-def test_scenarios_that_find_no_room_are_one_line(tmp_path, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'"), ("c", "d", "again")])
-
-    monkeypatch.setattr(shutil, "copytree", full)
-    with pytest.raises(RunError, match=r"copy the scenarios there: \[Errno 28\] No space left on device: 'b'\.$"):
-        copy_scenarios(tmp_path / "new")
