@@ -65,7 +65,6 @@ ALL_ONLY = (
     "learners/engines/test_other_device.py",
     "scenarios/test_studies.py",
     "study/test_faults_of_studies.py",
-    "traffic/test_game_scenarios.py",
 )
 """What `make test` leaves out: long tests whose promise a shorter one holds as well, and damage of every kind."""
 

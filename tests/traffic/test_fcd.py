@@ -11,12 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 
-WindowsOf = Callable[..., list[Window]]
 RSU = ("0,0:50",)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +15,6 @@ from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.fcd import readers, tables
 
-WindowsOf = Callable[..., list[Window]]
 RSU = ("0,0:150",)
 NAMES = ["timestep_time", "vehicle_id", "vehicle_x", "vehicle_y", "vehicle_speed"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
-from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 
-WindowsOf = Callable[..., list[Window]]
 PLACED = (
     '<location netOffset="-680000.00,-4928000.00" convBoundary="0.00,0.00,600.00,600.00" origBoundary="11,44,12,45" '
     'projParameter="+proj=utm +zone=32 +ellps=WGS84 +datum=WGS84 +units=m +no_defs"/>'

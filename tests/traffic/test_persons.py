@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from vnetsim.coverage.windows import Window
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 
-WindowsOf = Callable[..., list[Window]]
 RSU = ("300,300:60",)
 FORMATS = ("xml", "xml.gz", "csv", "csv.gz", "parquet")
 

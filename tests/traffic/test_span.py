@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from vnetsim.coverage.windows import Window
@@ -13,7 +11,6 @@ from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
 
-WindowsOf = Callable[..., list[Window]]
 RSU = ("B1:120",)
 
 

@@ -7,7 +7,6 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -20,7 +19,6 @@ from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.net import shared_place
 
-WindowsOf = Callable[..., list[Window]]
 RSUS = ("B1:120", "A1:60", "310,505:90.5")
 
 

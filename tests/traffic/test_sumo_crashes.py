@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.source import SumoTraffic
 
-WindowsOf = Callable[..., list[Window]]
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.traffic import open_traffic
-
-WindowsOf = Callable[..., list[Window]]
 
 
 def _write(name: str, text: str) -> Callable[[Path], None]:

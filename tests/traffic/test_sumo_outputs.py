@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from vnetsim.coverage.windows import Window
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
 
-WindowsOf = Callable[..., list[Window]]
 MINE = "what the user had\n"
 
 ADDITIONAL = """<additional>

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 import vnetsim
 from analysis.report.page import build_report
-from vnetsim.coverage.windows import Window
-
-WindowsOf = Callable[..., list[Window]]
 
 # Both wait behind the blocker for 20 s, and are moved 35.5 m on within one step.
 ROUTES = """<routes><vType id="car" sigma="0"/>

@@ -17,7 +17,6 @@ from vnetsim.runs.traffic_recording import record_mobility
 from vnetsim.traffic import open_traffic
 from vnetsim.traffic.vehicle_types import CAR_M, CLASSES, HEIGHTS_M, class_of_name
 
-WindowsOf = Callable[..., list[Window]]
 RSU = ("300,300:60",)
 
 

@@ -14,16 +14,14 @@ from typing import Literal
 
 from vnetsim.learning import ModelKey
 from vnetsim.plugins.results import FINITE, number_of, wrong_result
-from vnetsim.simulation.in_flight import InFlight
+from vnetsim.simulation.exchange import RoundExchange
 from vnetsim.simulation.invitations import Invitations
 from vnetsim.simulation.log import LEFT, RoundHandler, RoundSummary
 from vnetsim.simulation.open_round import OpenRound, Outbox, make_participant
 from vnetsim.simulation.pace import LENGTH, PACES, Pace, RoundState
 from vnetsim.simulation.pace.quorum import CoveragePace, QuorumPace
-from vnetsim.simulation.participation import Invitation, Participation
+from vnetsim.simulation.participation import Coverage, InFlight, Invitation, Participation
 from vnetsim.simulation.recorder import Recorder
-from vnetsim.simulation.round_exchange import RoundExchange
-from vnetsim.simulation.stages import Coverage
 from vnetsim.simulation.tasks import Activity, Deadline, Task
 from vnetsim.simulation.topology import is_mixed
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
@@ -57,7 +55,7 @@ class Aggregator:
         self._full: tuple[int, int] | None = None  # in flight and committed when a steady pace had no place
         self._open = OpenRound(index=-1, open_s=self.world.env.now)
         self.in_flight = InFlight(self.name)
-        self._exchange = RoundExchange(world=self.world, recorder=self.recorder)
+        self._exchange = RoundExchange(world=self.world, record=self.recorder.record_exchange)
 
     @property
     def round(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import simpy
 
 from vnetsim.coverage.windows import VehiclePath, crossings, position_m
-from vnetsim.learning import Exchange
+from vnetsim.learning import ModelKey
 from vnetsim.radio.channel import Channel
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.tasks import Activity, Deadline, Interrupt, Signal, Task
@@ -62,14 +62,14 @@ class ExchangePhase:
     """The exchanges of one round."""
 
     world: World
-    plan: Exchange  # bytes and work of each exchange, from the learner
     members: Sequence[Participation]  # the vehicles, in order of arrival; all are inside coverage now
-    round_index: int  # the round; part of the names of the pairs' random streams
-    on_ended: Callable[[DirectedExchange], None]  # called with every exchange that has ended, in order of end
-    # called with a member when its last exchange has ended, and with its peers; not for members that left
-    on_done: Callable[[Participation, Peers], None]
+    model: ModelKey  # with which the round began; its version is part of the names of the pairs' random streams
+    record: Callable[[DirectedExchange, ModelKey], None]  # called with every exchange that has ended, in order of end
 
     def __post_init__(self) -> None:
+        plan = self.members[0].invitation.cost.exchange
+        assert plan is not None
+        self._plan = plan  # bytes and work of each exchange, from the learner
         self._settings = self.world.experiment.exchange
         self._present = dict.fromkeys(self.members)
         self._computers = {member: simpy.Resource(self.world.env) for member in self.members}
@@ -95,13 +95,13 @@ class ExchangePhase:
             self._settle(member)
 
     def leave(self, member: Participation) -> Peers:
-        """Cut the exchanges of a member that leaves coverage, and return its peers; ``on_done`` is not called."""
+        """Cut the exchanges of a member that leaves coverage, and return its peers; it does not go on by itself."""
         del self._present[member]
         self._cut(self._of(member))
         return self.peers(member)
 
     def stop(self) -> None:
-        """Cut the exchanges that are still under way, without calling ``on_done``."""
+        """Cut the exchanges that are still under way; their vehicles do not go on by themselves."""
         self._present.clear()
         self._cut(self._exchanges)
 
@@ -109,15 +109,15 @@ class ExchangePhase:
         """Return the peers of a member so far, in the order of ``members``: those whose model has arrived at it.
 
         If receivers compute or send something back, a peer is a member that has returned a result to it. With
-        ``plan.mutual`` the exchanges in both directions must be complete.
+        ``Exchange.mutual`` the exchanges in both directions must be complete.
         """
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}
-        returns = self.plan.return_bytes > 0 or self.plan.work_flop > 0
+        returns = self._plan.return_bytes > 0 or self._plan.work_flop > 0
 
         def counts(other: Participation) -> bool:
             """Return whether a member is a peer."""
             to, back = (member, other) in done, (other, member) in done
-            return (to and back) if self.plan.mutual else to if returns else back
+            return (to and back) if self._plan.mutual else to if returns else back
 
         return tuple(other for other in self.members if counts(other))
 
@@ -131,7 +131,7 @@ class ExchangePhase:
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
             pairs = dict.fromkeys(zip(members, following, strict=False))
-            if self.plan.mutual:
+            if self._plan.mutual:
                 pairs.update(dict.fromkeys((receiver, sender) for sender, receiver in tuple(pairs)))
             return list(pairs)
         everybody = itertools.permutations(members, 2)
@@ -155,7 +155,7 @@ class ExchangePhase:
 
     def _carry_out(self, exchange: DirectedExchange) -> Activity:
         """Wait for contact, send the model, let the receiver work, send the result back; report the end or the cut."""
-        plan, sender, receiver = self.plan, exchange.sender, exchange.receiver
+        plan, sender, receiver = self._plan, exchange.sender, exchange.receiver
         try:
             while not (via := self._via(sender, receiver)):
                 yield exchange.look_again
@@ -173,7 +173,7 @@ class ExchangePhase:
         exchange.end_s = self.world.env.now
         exchange.contact_s = self._contact_s(exchange)
         sender.exchange_bytes += exchange.moved_bytes
-        self.on_ended(exchange)
+        self.record(exchange, self.model)
         for member in (sender, receiver):
             self._under_way[member] -= 1
             self._settle(member)
@@ -182,7 +182,7 @@ class ExchangePhase:
         """Compute on a receiver's computer; the time is added to its ``worked_s`` even if the exchange is cut."""
         begin_s = self.world.env.now
         try:
-            yield self.world.env.timeout(self.plan.work_flop / self.world.computer(host.window).flops)
+            yield self.world.env.timeout(self._plan.work_flop / self.world.computer(host.window).flops)
         finally:
             host.worked_s += self.world.env.now - begin_s
 
@@ -222,10 +222,10 @@ class ExchangePhase:
                 exchange.task.interrupt(_Cut())
 
     def _settle(self, member: Participation) -> None:
-        """Call ``on_done`` for a member that is still present and has no exchange under way, once."""
+        """Let a member go on that is still present and has no exchange under way, once."""
         if member in self._present and not self._under_way[member]:
             del self._present[member]
-            self.on_done(member, self.peers(member))
+            member.proceed(self.peers(member))
 
     def _in_contact(self, exchange: DirectedExchange) -> bool:
         """Return whether an exchange can go on: the vehicles are in range now, or it goes through the RSU."""
@@ -257,8 +257,66 @@ class ExchangePhase:
         one, other = source.window, target.window
         pair = frozenset((one.vehicle.id, other.vehicle.id))
         if pair not in self._pair_states:
-            self._pair_states[pair] = self.world.radio.pair_state(self.round_index, one.path, other.path)
+            self._pair_states[pair] = self.world.radio.pair_state(self.model.version, one.path, other.path)
         return self.world.radio.sidelink_bps(one.rsu, one.path, other.path, time_s, self._pair_states[pair])
+
+
+@dataclass(kw_only=True)
+class RoundExchange:
+    """The exchange of the open round; ``gathered`` are the participations that wait for it, in order of arrival."""
+
+    world: World
+    record: Callable[[DirectedExchange, ModelKey], None]  # called with every exchange that has ended, and the model
+    gathered: dict[Participation, None] = field(default_factory=dict)  # an ordered set
+    _members: dict[Participation, None] = field(default_factory=dict)  # those in flight
+    _phase: ExchangePhase | None = None
+    _opened_by: Literal["quorum", "deadline"] = "quorum"
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the round's exchange has begun."""
+        return self._phase is not None
+
+    @property
+    def closed_by(self) -> Literal["quorum", "deadline"] | None:
+        """What began the exchange, once all participations in it have ended; None before."""
+        return None if self._phase is None or self._members else self._opened_by
+
+    def begin(self, model: ModelKey, opened_by: Literal["quorum", "deadline"]) -> None:
+        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``."""
+        self._opened_by = opened_by
+        self._members, self.gathered = self.gathered, {}
+        members = tuple(self._members)
+        self._phase = ExchangePhase(world=self.world, members=members, model=model, record=self.record)
+        for participation in self._members:
+            participation.begin_exchange(self._phase.neighbours(participation))
+        self._phase.begin()
+
+    def leave(self, participation: Participation) -> bool:
+        """Cut the exchanges of a member that leaves coverage; return whether it goes on, needing no coverage."""
+        assert self._phase is not None
+        peers = self._phase.leave(participation)
+        if participation.needs_coverage:
+            return False
+        participation.proceed(peers)  # it has nothing left to send
+        return True
+
+    def remove(self, participation: Participation) -> None:
+        """Forget a participation that has ended, whether it waited or was a member, or neither."""
+        self.gathered.pop(participation, None)
+        self._members.pop(participation, None)
+
+    def stop(self) -> Callable[[Participation], None] | None:
+        """End the exchange as the round closes.
+
+        Returns:
+            a function that lets a member go on that was still in the exchange; None if no exchange was under way.
+        """
+        phase, self._phase = self._phase, None
+        if phase is None:
+            return None
+        phase.stop()
+        return lambda participation: participation.proceed(phase.peers(participation))
 
 
 def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s: float, end_s: float) -> float:

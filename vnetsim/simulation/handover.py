@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vnetsim.simulation.aggregator import Aggregator
-from vnetsim.simulation.participation import Participation
-from vnetsim.simulation.stages import HandoverStep
+from vnetsim.simulation.participation import HandoverStep, Participation
 from vnetsim.simulation.tasks import Activity, Task
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.simulation.world import World

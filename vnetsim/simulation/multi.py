@@ -12,8 +12,7 @@ from typing import ClassVar
 from vnetsim.learning import HandoverEffects, ModelKey
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.handover import Handover
-from vnetsim.simulation.participation import Participation
-from vnetsim.simulation.stages import Work
+from vnetsim.simulation.participation import Participation, Work
 from vnetsim.simulation.tasks import Activity, Signal, until
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import Stage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -11,10 +11,70 @@ import simpy
 
 from vnetsim.learning import Cost, HandoverEffects, ModelKey
 from vnetsim.radio.channel import Channel, Transfer
-from vnetsim.simulation.stages import Coverage, HandoverStep, Segment, Work
+from vnetsim.simulation.backhaul import Backhaul
+from vnetsim.simulation.links import Link
 from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task, until
-from vnetsim.simulation.vehicle import OpenWindow
+from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import Stage
+
+
+class HandoverStep(NamedTuple):
+    """A handover of a participation."""
+
+    time_s: float  # when ``from_rsu_id`` ended to serve the vehicle (s)
+    from_rsu_id: str
+    to_rsu_id: str
+    stage: Stage  # what the participation was doing before
+    moved_bytes: float | None  # what the interrupted stage had moved (B); None if the handover ends the participation
+    gap_s: float  # how long no RSU served the vehicle (s)
+    policy: str  # the ``handover.policy`` that was applied: ``forward`` where another one could not be
+
+
+class Segment(NamedTuple):
+    """A finished or cut stage of a participation."""
+
+    stage: Stage
+    rsu_id: str  # the RSU that served it when the segment began; empty outside coverage
+    begin_s: float
+    seconds: float
+    # received in a download, sent in an upload, or sent to other vehicles in an exchange (B); of a cut transfer, what
+    # arrived
+    moved_bytes: float
+
+
+class Coverage(NamedTuple):
+    """Where a vehicle is served: its window, the RSU's channel and backhaul, and the radio link."""
+
+    window: OpenWindow
+    channel: Channel
+    backhaul: Backhaul
+    link: Link
+    from_s: float  # when it may begin to send and receive there (s), after the interruption of a handover
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A vehicle's training on board, which can be interrupted; several participations may share it."""
+
+    planned_share: float | None = None  # share of the whole training to be done; None before it begins
+    total_s: float = 0.0  # how long that takes (s)
+    trained_s: float = 0.0  # how long the vehicle has trained (s), without a stretch of training under way
+    _done_s: float = 0.0
+    _begin_s: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Share that is done, in [0, 1]; 1 if there is nothing to do."""
+        return self._done_s / self.total_s if self.total_s > 0 else 1.0
+
+    def start(self, now_s: float) -> float:
+        """Continue the training now (s), and return how long the rest takes (s)."""
+        self._begin_s = now_s
+        return self.total_s - self._done_s
+
+    def stop(self, now_s: float) -> None:
+        """Interrupt the training now (s); only after ``start``."""
+        self._done_s = min(self.total_s, self._done_s + now_s - self._begin_s)
 
 
 class Predicted(NamedTuple):
@@ -311,3 +371,52 @@ class Participation:
             )
         )
         return moved_bytes
+
+
+class InFlight:
+    """The participations of an aggregator that are under way, one for each vehicle; ``len`` counts those in coverage.
+
+    Iteration yields all, in order of beginning or takeover; they may be removed meanwhile.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._by_vehicle: dict[Vehicle, Participation] = {}
+        self._outside = 0
+
+    def __len__(self) -> int:
+        return len(self._by_vehicle) - self._outside
+
+    def __iter__(self) -> Iterator[Participation]:
+        return iter(tuple(self._by_vehicle.values()))
+
+    def of(self, vehicle: Vehicle) -> Participation:
+        """Return a vehicle's participation; KeyError if it has none."""
+        return self._by_vehicle[vehicle]
+
+    def add(self, participation: Participation) -> None:
+        """Add a participation inside coverage, and enter the aggregator in its vehicle's ``served_by``."""
+        vehicle = participation.window.vehicle
+        self._by_vehicle[vehicle] = participation
+        vehicle.served_by.append(self._name)
+
+    def remove(self, participation: Participation) -> None:
+        """Remove a participation that has ended or that another aggregator takes over."""
+        vehicle = participation.window.vehicle
+        del self._by_vehicle[vehicle]
+        self._outside -= participation.coverage is None
+        vehicle.served_by.remove(self._name)
+
+    def move(
+        self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None
+    ) -> None:
+        """Let a participation go on at another RSU, or outside coverage with None; see ``Participation.move``."""
+        self._outside += (coverage is None) - (participation.coverage is None)
+        participation.move(coverage, keep=keep, model=model)
+
+    def models(self) -> Iterator[ModelKey]:
+        """Yield the models that are needed to train the participations; a model may come more than once."""
+        for participation in self._by_vehicle.values():
+            yield from (*participation.bases(), *(model for _, model in participation.handover.mixed))
+            if participation.arriving is not None:
+                yield participation.arriving

@@ -13,8 +13,7 @@ from vnetsim.learning import ModelKey
 from vnetsim.simulation.compute import energy
 from vnetsim.simulation.exchange import DirectedExchange
 from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, SimulationLog
-from vnetsim.simulation.participation import Participation
-from vnetsim.simulation.stages import Segment
+from vnetsim.simulation.participation import Participation, Segment
 from vnetsim.simulation.vehicle import OpenWindow
 from vnetsim.storage.rows import ExchangeRecord, HandoverRecord, Outcome, ParticipationRecord, RoundRecord, Stage
 

@@ -15,7 +15,7 @@ from vnetsim.random_streams import Streams
 from vnetsim.simulation.backhaul import Backhaul
 from vnetsim.simulation.compute import vehicle_computer
 from vnetsim.simulation.links import Link, Radio
-from vnetsim.simulation.stages import Coverage
+from vnetsim.simulation.participation import Coverage
 from vnetsim.simulation.vehicle import OpenWindow
 
 
