@@ -1,9 +1,18 @@
-"""What holds for the coverage events of any traffic, and paths by hand."""
+"""What holds for the coverage events of any traffic, traffic to play, and paths by hand."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from vnetsim.coverage.windows import CoverageEvent, Entered, VehiclePath
+from vnetsim.coverage.windows import CoverageEvent, Entered, TrafficStream, VehiclePath
+from vnetsim.experiment import Experiment, TrafficSettings
+from vnetsim.traffic import open_traffic
+
+
+def open_scenario(scenario: Path | str, *, outputs: Path | None = None, **settings: Any) -> TrafficStream:
+    """Open traffic with some settings of ``traffic``; it is played once unless ``repeat`` says otherwise."""
+    given = TrafficSettings(**{"repeat": False, **settings})
+    return open_traffic(Experiment(scenario=str(scenario), traffic=given), outputs=outputs)
 
 
 def path_of(points: Sequence[Sequence[float]], **others: Any) -> VehiclePath:

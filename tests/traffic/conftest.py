@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 import sumo
-from coverage_laws import check_events
+from coverage_laws import check_events, open_scenario
 
 from vnetsim.coverage.windows import CoverageEvent, Left
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 HOME = Path(sumo.SUMO_HOME)
 
@@ -122,8 +120,7 @@ def mixed_scenario(tmp_path_factory):
 
 def play(scenario: Path | str, **settings: object) -> list[CoverageEvent]:
     """Return all events of a scenario, after checking what holds for any traffic."""
-    settings = {"repeat": False, **settings}
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(**settings)))  # type: ignore[arg-type]
+    traffic = open_scenario(scenario, **settings)
     try:
         events = []
         for event in traffic.events():

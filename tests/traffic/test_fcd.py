@@ -10,10 +10,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 RSU = ("0,0:50",)
 
@@ -192,8 +191,7 @@ def test_rsus_must_be_named(tmp_path, grid_net, windows_of):
 
 
 def test_the_net_gives_junctions_and_lanes(tmp_path, grid_net):
-    settings = TrafficSettings(rsu=("B1:50",), net=str(grid_net))
-    traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
+    traffic = open_scenario(write(tmp_path / "v.xml", PASSING), rsu=("B1:50",), net=str(grid_net))
     assert (traffic.rsus[0].x_m, traffic.rsus[0].y_m) == (500.0, 500.0)
     assert traffic.info.lanes
     assert traffic.info.step_s == 1.0
@@ -211,13 +209,13 @@ def test_lanes_of_a_net_with_heights_in_the_frame_of_the_map(tmp_path, monkeypat
     net.write_text(
         "<net>" + "".join(f'<lane id="{name}" shape="{shape}"/>' for name, shape in lanes.items()) + "</net>"
     )
-    settings = TrafficSettings(rsu=("0,0:50", "5000,0:50", "60,0:50"), net=str(net))
-    traffic = open_traffic(Experiment(scenario=str(write(tmp_path / "v.xml", PASSING)), traffic=settings))
+    near_these = {"rsu": ("0,0:50", "5000,0:50", "60,0:50"), "net": str(net)}
+    traffic = open_scenario(write(tmp_path / "v.xml", PASSING), **near_these)
     near = [[[0, 0], [900, 0]], [[-9000, 60], [9000, 60]]]
     assert [lane.tolist() for lane in traffic.info.lanes] == [*near, [[2500, 500], [2500, 600]]]
     traffic.close()
     monkeypatch.setattr("vnetsim.coverage.rsu._MOST_LANES", 2)
-    traffic = open_traffic(Experiment(scenario=str(tmp_path / "v.xml"), traffic=settings))
+    traffic = open_scenario(tmp_path / "v.xml", **near_these)
     assert [lane.tolist() for lane in traffic.info.lanes] == near
     assert "Maps show only the streets near an RSU: there are 3 lanes in the frame." in traffic.info.notes
     traffic.close()
@@ -270,7 +268,7 @@ def test_a_column_of_neither_numbers_nor_text_is_named(column, kind, tmp_path):
     path = write(tmp_path / "trace.parquet", PASSING)
     pl.read_parquet(path).with_columns(kind.alias(column)).write_parquet(path)
     with pytest.raises(InputError, match=rf"trace\.parquet: column '{column}' holds .*; write numbers or text"):
-        list(open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU, repeat=False))).events())
+        list(open_scenario(path, rsu=RSU).events())
 
 
 def test_a_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path, windows_of):
@@ -283,4 +281,4 @@ def test_a_mark_of_utf_8_is_no_part_of_the_first_column(tmp_path, windows_of):
 def test_an_encoding_that_is_not_read_byte_by_byte_is_one_line(tmp_path):
     (tmp_path / "trace.xml").write_text('<?xml version="1.0" encoding="utf-7"?>\n<fcd-export/>')
     with pytest.raises(InputError, match=r"trace\.xml: multi-byte encodings are not supported; write"):
-        open_traffic(Experiment(scenario=str(tmp_path / "trace.xml"), traffic=TrafficSettings(rsu=RSU)))
+        open_scenario(tmp_path / "trace.xml", rsu=RSU)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from coverage_laws import open_scenario
 
 import vnetsim
 from analysis.loading import load
 from analysis.report.notices import notices
 from vnetsim.coverage.windows import Left, TrafficInfo, Window
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 Row = tuple[float, str, float, str]
 """Time (s), id, x (m), type."""
@@ -38,8 +37,7 @@ def record(path: Path, rows: list[Row], speed_mps: float = 20.0) -> Path:
 
 
 def read(path: Path, **settings: object) -> tuple[list[Window], TrafficInfo]:
-    made = TrafficSettings(**{"rsu": ("0,0:100",), **settings})  # type: ignore[arg-type]
-    traffic = open_traffic(Experiment(scenario=str(path), traffic=made), repeat=False)
+    traffic = open_scenario(path, **{"rsu": ("0,0:100",), **settings})
     windows = [event.window for event in traffic.events() if isinstance(event, Left)]
     return windows, traffic.info
 

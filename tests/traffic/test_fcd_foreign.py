@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import InputError
@@ -57,7 +58,7 @@ def test_units_that_disagree_are_refused_with_what_mends_them(tmp_path, windows_
 
 
 def notes_of(path: Path, **settings: object) -> str:
-    traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU, **settings)))  # type: ignore[arg-type]
+    traffic = open_scenario(path, rsu=RSU, **settings)
     list(traffic.events())
     return " ".join(traffic.info.notes)
 
@@ -83,12 +84,11 @@ def test_sumo_s_own_are_not_doubted(windows_of, scenario, grid_net, sumo_tool, t
     options = ("--fcd-output", path, "--device.fcd.period", period_s, *attributes)
     sumo_tool("sumo", "-c", scenario, *options, "--step-length", 1, cwd=tmp_path)
     assert windows_of(path, rsu=("B1:120",), net=str(grid_net))
-    traffic = TrafficSettings(rsu=("B1:120",), net=str(grid_net))
-    opened = open_traffic(Experiment(scenario=str(path), traffic=traffic))
-    list(opened.events())
-    told = [note for note in opened.info.notes if note != readers.COMPUTED]
+    traffic = open_scenario(path, rsu=("B1:120",), net=str(grid_net))
+    list(traffic.events())
+    told = [note for note in traffic.info.notes if note != readers.COMPUTED]
     assert not [note for note in told if "paths" in note or "lanes" in note]
-    assert (readers.COMPUTED in opened.info.notes) is not speeds_recorded
+    assert (readers.COMPUTED in traffic.info.notes) is not speeds_recorded
 
 
 def test_a_net_of_another_offset_is_refused(windows_of, scenario, grid_net, sumo_tool, tmp_path):

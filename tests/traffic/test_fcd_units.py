@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 PLACED = (
     '<location netOffset="-680000.00,-4928000.00" convBoundary="0.00,0.00,600.00,600.00" origBoundary="11,44,12,45" '
@@ -41,8 +40,7 @@ def test_a_live_rsu_in_degrees(mixed_scenario, tmp_path):
         (tmp_path / f"{name}.net.xml").write_text(re.sub(r"<location [^>]*>", location, net) if location else net)
         config = mixed_scenario.read_text().replace("mixed.net.xml", f"{name}.net.xml")
         (tmp_path / f"{name}.sumocfg").write_text(config.replace("mixed.rou", f"{mixed_scenario.parent}/mixed.rou"))
-        settings = TrafficSettings(rsu=(f"{place}:1",))
-        traffic = open_traffic(Experiment(scenario=str(tmp_path / f"{name}.sumocfg"), traffic=settings))
+        traffic = open_scenario(tmp_path / f"{name}.sumocfg", rsu=(f"{place}:1",))
         traffic.close()
         (rsu,), notes = traffic.rsus, " ".join(traffic.info.notes)
         if location:

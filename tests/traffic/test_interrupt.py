@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,31 +45,41 @@ def status(run: Path) -> str | None:
     return str(json.loads(manifest.read_text())["status"]) if manifest.exists() else None
 
 
-def interrupted(pressed: signal.Signals, after_s: float, traffic: Path, *options: str) -> None:
-    """Interrupt a recording of traffic in this folder, and check what is left.
-
-    ``after_s`` is processor time of SUMO since its network was loaded: it steps then, however busy the machine.
-    """
+@contextlib.contextmanager
+def started(traffic: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Yield a recording of traffic in a folder, once it runs, and the id of its SUMO; both are killed at the end."""
     command = [sys.executable, "-c", START, *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    sumo = 0
     try:
         while status(traffic) != "running":
             assert process.poll() is None
             time.sleep(0.02)
         (sumo,) = children(process.pid)
+        yield process, sumo
+    finally:
+        process.kill()
+        process.communicate()
+        if sumo and Path(f"/proc/{sumo}").exists():
+            os.kill(sumo, signal.SIGKILL)
+
+
+def interrupted(pressed: signal.Signals, after_s: float, traffic: Path, *options: str) -> None:
+    """Interrupt a recording of traffic in this folder, and check what is left.
+
+    ``after_s`` is processor time of SUMO since its network was loaded: it steps then, however busy the machine.
+    """
+    with started(traffic, *options) as (process, sumo):
         loaded_s = cpu_s(sumo)
         while cpu_s(sumo) < loaded_s + after_s:
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(pressed)
         told = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
-        process.communicate()
+        assert not Path(f"/proc/{sumo}").exists()
     assert process.returncode == 130
     go_on = re.escape(f"Go on with: vnetsim resume {shlex.quote(str(traffic))}")
     assert re.fullmatch(rf"vnetsim: interrupted at [0-9.]+ s of the traffic\. {go_on}\n", told)
-    assert not Path(f"/proc/{sumo}").exists()
     assert status(traffic) == "interrupted"
 
 
@@ -91,14 +103,8 @@ def test_a_signal_while_sumo_steps(pressed, after_s, tmp_path):
 def test_signals_while_sumo_does_not_answer(pressed, tmp_path):
     """A stopped SUMO sends nothing, and this process waits for it in one system call."""
     traffic = tmp_path / "traffic"
-    command = [sys.executable, "-c", START, "mobility", str(SCENARIOS / "intersection.sumocfg"), "--out", str(traffic)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    sumo = 0
-    try:
-        while status(traffic) != "running":
-            assert process.poll() is None
-            time.sleep(0.02)
-        (sumo,) = children(process.pid)
+    options = ("mobility", str(SCENARIOS / "intersection.sumocfg"), "--out", str(traffic))
+    with started(traffic, *options) as (process, sumo):
         os.kill(sumo, signal.SIGSTOP)
         worked_s = -1.0
         while cpu_s(process.pid) != worked_s:
@@ -108,10 +114,5 @@ def test_signals_while_sumo_does_not_answer(pressed, tmp_path):
             process.send_signal(one)
             time.sleep(0.1)
         told = process.communicate(timeout=30)[1]
-    finally:
-        process.kill()
-        process.communicate()
-        if sumo and Path(f"/proc/{sumo}").exists():
-            os.kill(sumo, signal.SIGKILL)
     assert process.returncode in {130, -signal.SIGTERM}  # the second may come when Python is about to end
     assert re.fullmatch(r"vnetsim: interrupted at [0-9.]+ s of the traffic\. Go on with: vnetsim resume .*\n", told)

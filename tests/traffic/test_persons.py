@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.coverage.windows import Window
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 RSU = ("300,300:60",)
 FORMATS = ("xml", "xml.gz", "csv", "csv.gz", "parquet")
@@ -46,6 +45,6 @@ def test_every_format_gives_the_windows_of_the_simulation(
     motor = [window for window in live if window.vehicle_type != "bike"]
     assert len(motor) < len(live)
     assert _rounded(windows_of(path, rsu=RSU)) == _rounded(motor)
-    traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=RSU)))
+    traffic = open_scenario(path, rsu=RSU)
     traffic.close()
     assert any("cannot be told" in note for note in traffic.info.notes) == (attributes == "x,y,speed,type")

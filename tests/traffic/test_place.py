@@ -7,13 +7,12 @@ from itertools import combinations
 
 import polars as pl
 import pytest
+from coverage_laws import open_scenario
 
 import vnetsim
 import vnetsim.study.place
 from vnetsim.cli.commands import main
 from vnetsim.coverage.windows import Window
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 RANGE_M = 30.0
 Windows = Callable[..., list[Window]]
@@ -59,7 +58,7 @@ def test_runs_and_sumo_read_the_file(made, scenario, make_scenario, tmp_path):
     own = make_scenario(tmp_path, more=f'<additional-files value="{made.file}"/>')
     expected = {(row["id"], row["x_m"], row["y_m"], RANGE_M) for row in made.rsus.iter_rows(named=True)}
     for config, rsu in ((scenario, (str(made.file),)), (own, ())):
-        traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(rsu=rsu)))
+        traffic = open_scenario(config, rsu=rsu)
         traffic.close()
         assert {(one.id, one.x_m, one.y_m, one.range_m) for one in traffic.rsus} == expected
     names = ", ".join(sorted(made.rsus["id"]))

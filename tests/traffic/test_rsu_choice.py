@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import sumo
+from coverage_laws import open_scenario
 
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.outputs import SumoOutputs
 
 GAME = Path(sumo.SUMO_HOME) / "tools" / "game"
@@ -27,8 +26,7 @@ def _empty_cache(tmp_path, monkeypatch):
 
 
 def placed(scenario: Path, **settings: object) -> tuple[tuple[Rsu, ...], tuple[str, ...]]:
-    chosen = TrafficSettings(repeat=False, **settings)  # type: ignore[arg-type]
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=chosen))
+    traffic = open_scenario(scenario, **settings)
     traffic.close()
     return traffic.rsus, traffic.info.notes
 

@@ -36,4 +36,4 @@ def fail() -> Any:
 def test_what_is_wrong_is_one_line_that_names_it(parts, use, words):
     stream: Any = SimpleNamespace(**{"rsus": (RSU,), **parts})
     with pytest.raises(VnetsimError, match=words):
-        use(OwnTraffic(stream, {"name": "mine"}, "gaussian", ()))
+        use(OwnTraffic(stream, {"name": "mine"}, "gaussian"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.coverage.windows import Window
 from vnetsim.display import progress_display
@@ -33,8 +34,7 @@ def test_windows_begin_after_the_warm_up(scenario, windows_of):
 
 
 def test_the_clock_of_rounds_begins_after_the_warm_up(scenario):
-    settings = TrafficSettings(rsu=RSU, begin_s=10.0, warmup_s=40.0, end_s=100.0, repeat=False)
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+    traffic = open_scenario(scenario, rsu=RSU, begin_s=10.0, warmup_s=40.0, end_s=100.0)
     traffic.close()
     assert (traffic.info.begin_s, traffic.info.end_s, traffic.time_s) == (50.0, 100.0, 50.0)
 
@@ -62,8 +62,7 @@ def test_a_recording_is_as_long_as_its_simulation(scenario, sumo_tool, tmp_path,
     path = tmp_path / "fcd.xml"
     sumo_tool("sumo", "-c", scenario, "--fcd-output", path, "--precision", 12, cwd=tmp_path)
     for source in (scenario, path):
-        settings = TrafficSettings(rsu=("500,500:120",), repeat=False, end_s=end_s)
-        traffic = open_traffic(Experiment(scenario=str(source), traffic=settings))
+        traffic = open_scenario(source, rsu=("500,500:120",), end_s=end_s)
         last_s = max(event.time_s for event in traffic.events())
         assert (last_s, traffic.time_s) == (took_s - 0.5, took_s), source
     assert traffic.info.end_s == took_s
@@ -103,7 +102,6 @@ def test_a_run_goes_on_to_the_configured_end_when_nobody_is_left(make_scenario, 
     """As the ``sumo`` program does, whose clock and outputs go on."""
     routes = '<routes><vehicle id="v" depart="0"><route edges="A1B1 B1C1"/></vehicle></routes>'
     config = make_scenario(tmp_path, routes=routes, end=300, step=1.0)
-    settings = TrafficSettings(rsu=("B1:150",), repeat=False)
-    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
+    traffic = open_scenario(config, rsu=("B1:150",))
     assert len([e for e in traffic.events() if hasattr(e, "window")]) == 1
     assert traffic.time_s == 300.0

@@ -12,11 +12,10 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.coverage.windows import Window
 from vnetsim.errors import RunError
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.net import shared_place
 
 RSUS = ("B1:120", "A1:60", "310,505:90.5")
@@ -94,7 +93,7 @@ def test_the_map_has_every_lane_of_its_frame_in_both_readers(scenario, grid_net,
             inside.add(tuple(points))
     for path in (scenario, tmp_path / "v.xml"):
         net = str(grid_net) if path.suffix == ".xml" else ""
-        traffic = open_traffic(Experiment(scenario=str(path), traffic=TrafficSettings(rsu=("B1:60",), net=net)))
+        traffic = open_scenario(path, rsu=("B1:60",), net=net)
         traffic.close()
         assert {tuple(map(tuple, lane.round(2).tolist())) for lane in traffic.info.lanes} == inside
 
@@ -163,8 +162,7 @@ def test_seed_of_the_settings_overrides_the_scenario(scenario, windows_of, live)
 @pytest.mark.parametrize("warmup_s", [pytest.param(0.0, marks=pytest.mark.all_only), 40.0])
 def test_repeat_plays_on_with_the_next_seed(scenario, windows_of, warmup_s):
     """Time runs on without a gap: of each pass of 150 s what follows the warm-up counts."""
-    settings = TrafficSettings(rsu=("B1:120",), seed=7, warmup_s=warmup_s)
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=settings))
+    traffic = open_scenario(scenario, rsu=("B1:120",), seed=7, warmup_s=warmup_s, repeat=True)
     assert traffic.info.end_s is None
     lasts_s, windows = 150 - warmup_s, []
     for event in traffic.events():
@@ -197,7 +195,7 @@ def test_a_port_of_the_users_own_keeps_nobody_waiting(scenario):
     assert port in file.read_text()
     found = []
     for config in (scenario, file):  # the busiest junction is counted by a SUMO that nobody speaks to
-        traffic = open_traffic(Experiment(scenario=str(config)))
+        traffic = open_scenario(config)
         found.append((traffic.rsus, next(iter(traffic.events())).time_s))
         traffic.close()
     assert found[0] == found[1]
@@ -209,7 +207,7 @@ def test_pois_of_type_rsu_are_the_rsus(make_scenario, tmp_path):
         '<poi id="r2" type="rsu" x="300" y="500"/><poi id="tree" type="tree" x="0" y="0"/></additional>'
     )
     config = make_scenario(tmp_path, more='<additional-files value="rsu.add.xml"/>')
-    traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(range_m=70, repeat=False)))
+    traffic = open_scenario(config, range_m=70)
     seen = Counter(event.path.rsu_id for event in traffic.events())
     assert [(rsu.id, rsu.range_m) for rsu in traffic.rsus] == [("r1", 80.0), ("r2", 70.0)]
     assert set(seen) == {"r2", "r1"}
@@ -222,9 +220,7 @@ def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(scenario, sumo_to
     text = text if end else re.sub("<end [^>]*>", "", text)
     config.write_text(text.replace("<time>", '<output><summary-output value="steps.xml"/></output><time>'))
     sumo_tool("sumo", "-c", config, cwd=tmp_path)
-    traffic = open_traffic(
-        Experiment(scenario=str(config), traffic=TrafficSettings(rsu=("B1:120",), repeat=False)), outputs=tmp_path / "o"
-    )
+    traffic = open_scenario(config, rsu=("B1:120",), outputs=tmp_path / "o")
     assert list(traffic.events())
     traffic.close()
     steps = [
@@ -234,7 +230,7 @@ def test_sumo_is_asked_for_the_steps_that_it_would_take_itself(scenario, sumo_to
 
 
 def test_closing_while_sumo_is_read_ends_the_reading(scenario):
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=RSUS)))
+    traffic = open_scenario(scenario, rsu=RSUS)
     events = traffic.events()
     next(events)
     before = threading.active_count()

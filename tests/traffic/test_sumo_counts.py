@@ -7,9 +7,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from coverage_laws import open_scenario
 
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo import counts
 
 CONFIG = """<configuration>
@@ -102,7 +101,7 @@ def test_without_a_cache_vehicles_are_counted(config, damage, monkeypatch, tmp_p
 def test_the_rsu_is_the_same_counted_and_read(make_scenario, tmp_path, monkeypatch):
     config, found = make_scenario(tmp_path, end=60), []
     for _ in range(2):
-        traffic = open_traffic(Experiment(scenario=str(config), traffic=TrafficSettings(repeat=False)))
+        traffic = open_scenario(config)
         traffic.close()
         found.append((traffic.rsus, traffic.info.notes))
         monkeypatch.setattr(counts, "_run", lambda *_: pytest.fail("SUMO ran again"))

@@ -8,10 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 from vnetsim.traffic.sumo.session import SumoSession
 from vnetsim.traffic.sumo.source import SumoTraffic
 
@@ -45,7 +44,7 @@ def test_a_net_that_sumo_refuses_itself(windows_of, tmp_path):
 
 
 def test_a_sumo_that_dies_while_running(scenario):
-    traffic = open_traffic(Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",))))
+    traffic = open_scenario(scenario, rsu=("B1:120",))
     events = traffic.events()
     next(events)
     traffic._session._process.send_signal(signal.SIGKILL)
@@ -55,9 +54,8 @@ def test_a_sumo_that_dies_while_running(scenario):
 
 
 def test_a_sumo_that_dies_before_its_first_step(scenario, monkeypatch):
-    asked = Experiment(scenario=str(scenario), traffic=TrafficSettings(rsu=("B1:120",)))
     expected = r"scenario\.sumocfg: SUMO failed while running: signal SIGKILL ended SUMO"
-    traffic = open_traffic(asked)
+    traffic = open_scenario(scenario, rsu=("B1:120",))
     traffic._session._process.kill()
     with pytest.raises(RunError, match=expected):
         next(traffic.events())
@@ -71,7 +69,7 @@ def test_a_sumo_that_dies_before_its_first_step(scenario, monkeypatch):
 
     monkeypatch.setattr(SumoTraffic, "_describe", kill)
     with pytest.raises(RunError, match=expected):
-        open_traffic(asked)
+        open_scenario(scenario, rsu=("B1:120",))
 
 
 def test_a_window_without_a_display(scenario, windows_of, monkeypatch):

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.errors import InputError, RunError
-from vnetsim.experiment import Experiment, TrafficSettings
-from vnetsim.traffic import open_traffic
 
 
 def _write(name: str, text: str) -> Callable[[Path], None]:
@@ -84,8 +83,7 @@ def test_what_was_read_before_a_failure_is_played(make_scenario, tmp_path, monke
         for k, edges in enumerate(("A1B1 B1C1", "A1B1 B1C1", "zz"))
     )
     config = make_scenario(tmp_path, routes=f"<routes>{late}</routes>", end=2000)
-    settings = TrafficSettings(rsu=("B1:100",), repeat=False)
-    traffic = open_traffic(Experiment(scenario=str(config), traffic=settings))
+    traffic = open_scenario(config, rsu=("B1:100",))
     events = traffic.events()
     seen = [next(events).path.vehicle_id, next(events).path.vehicle_id]
     assert seen == ["0", "0"], "one window, entered and left"
@@ -108,7 +106,7 @@ def test_a_mesoscopic_scenario_is_refused(make_scenario, tmp_path):
     text = config.read_text()
     config.write_text(text.replace("<processing>", '<mesoscopic><mesosim value="on"/></mesoscopic><processing>'))
     with pytest.raises(InputError, match=r"mesosim: SUMO's mesoscopic model .* set it to false"):
-        open_traffic(Experiment(scenario=str(config)))
+        open_scenario(config)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +119,5 @@ def test_a_mesoscopic_scenario_is_refused(make_scenario, tmp_path):
 def test_a_mesoscopic_recording_is_refused(suffix, says, make_scenario, sumo_tool, tmp_path):
     config, recording = make_scenario(tmp_path), tmp_path / f"fcd.{suffix}"
     sumo_tool("sumo", "-c", config, "--mesosim", "--fcd-output", recording, cwd=tmp_path)
-    settings = TrafficSettings(rsu=("300,200",))
     with pytest.raises(InputError, match=rf"fcd\.{suffix}{says}"):
-        list(open_traffic(Experiment(scenario=str(recording), traffic=settings)).events())
+        list(open_scenario(recording, rsu=("300,200",)).events())

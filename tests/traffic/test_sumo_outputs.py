@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from coverage_laws import open_scenario
 
 from vnetsim.display import progress_display
 from vnetsim.errors import InputError
 from vnetsim.experiment import Experiment, TrafficSettings
 from vnetsim.runs.traffic_recording import record_mobility
-from vnetsim.traffic import open_traffic
 
 MINE = "what the user had\n"
 
@@ -139,7 +139,7 @@ def test_a_link_among_the_outputs_is_not_followed(make_scenario, tmp_path):
 
     def refused(message: str) -> None:
         with pytest.raises(InputError, match=message):
-            open_traffic(Experiment(scenario=str(config)), outputs=folder)
+            open_scenario(config, outputs=folder)
 
     folder.symlink_to(mine.parent)
     refused(r"sumo: a symbolic link; .*\. Remove it\.")
@@ -160,8 +160,7 @@ def test_files_of_the_users_beside_the_outputs_stay(make_scenario, tmp_path):
     folder.mkdir()
     (folder / "notes.txt").write_text(MINE)
     (folder / "trips.xml").write_text("<half")
-    given = Experiment(scenario=str(config), traffic=TrafficSettings(rsu=("B1:120",), repeat=False))  # type: ignore[arg-type]
-    traffic = open_traffic(given, outputs=folder)
+    traffic = open_scenario(config, rsu=("B1:120",), outputs=folder)
     list(traffic.events())
     traffic.close()
     assert (folder / "notes.txt").read_text() == MINE

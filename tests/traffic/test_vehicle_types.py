@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sumo
 import traci
+from coverage_laws import open_scenario
 
 from vnetsim.coverage.windows import Left, Window
 from vnetsim.display import progress_display
@@ -56,8 +57,7 @@ def test_vehicles_of_a_saved_state(mixed_scenario, windows_of, sumo_tool, tmp_pa
 
 
 def test_who_was_left_out_is_said(mixed_scenario):
-    settings = TrafficSettings(rsu=RSU, repeat=False)  # type: ignore[arg-type]
-    traffic = open_traffic(Experiment(scenario=str(mixed_scenario), traffic=settings))
+    traffic = open_scenario(mixed_scenario, rsu=RSU)
     assert traffic.info.vehicles == "motor vehicles"
     assert not any("do not take part" in note for note in traffic.info.notes)
     left = {e.path.vehicle_id for e in traffic.events() if isinstance(e, Left)}

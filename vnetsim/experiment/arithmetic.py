@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -29,54 +29,46 @@ class Arithmetic:
     tf32: Annotated[bool, TRAINS] = False
     deterministic: Annotated[bool, TRAINS] = False
 
-    def set(self) -> Callable[[], None]:
-        """Set this arithmetic, default dtype and device for the whole process; return a function that restores them."""
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Set this arithmetic, default dtype and device in the whole process within the block, then restore them."""
         import torch  # noqa: PLC0415
 
         products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+        # benchmark finds the fastest algorithm by trial, which may be a different one each time
+        benchmark = convolutions.benchmark and not self.deterministic
         flags = [
-            (products, "allow_tf32"),
-            *((convolutions, name) for name in ("allow_tf32", "deterministic", "benchmark")),
-            (torch.utils.deterministic, "fill_uninitialized_memory"),
+            (products, "allow_tf32", self.tf32),
+            (convolutions, "allow_tf32", self.tf32),
+            (convolutions, "deterministic", self.deterministic),
+            (convolutions, "benchmark", benchmark),
+            # with deterministic algorithms torch fills all memory, for those who read before they write
+            (torch.utils.deterministic, "fill_uninitialized_memory", False),
         ]
-        before = [getattr(owner, name) for owner, name in flags]
+        before = [getattr(owner, name) for owner, name, _ in flags]
         enabled = torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
         workspace = os.environ.get(WORKSPACE)
         dtype, place = torch.get_default_dtype(), torch.get_default_device()
-
-        def restore() -> None:
-            torch.set_default_dtype(dtype)
-            if place.type != "cpu":
-                torch.set_default_device(place)
-            for (owner, name), value in zip(flags, before, strict=True):
-                setattr(owner, name, value)
-            _choose_algorithms(deterministic=enabled, warn_only=warns)
-            if workspace is None:
-                os.environ.pop(WORKSPACE, None)
-
         torch.set_default_dtype(torch.float32)  # learners rely on the defaults, which a notebook may have changed
         if place.type != "cpu":
             torch.set_default_device(None)
-        # benchmark finds the fastest algorithm by trial, which may be a different one each time
-        benchmark = convolutions.benchmark and not self.deterministic
-        # with deterministic algorithms torch fills all memory that it allocates, for those who read before they write
-        values = self.tf32, self.tf32, self.deterministic, benchmark, False
-        for (owner, name), value in zip(flags, values, strict=True):
+        for owner, name, value in flags:
             setattr(owner, name, value)
         _choose_algorithms(deterministic=self.deterministic, warn_only=False)
         if self.deterministic:
             os.environ.setdefault(WORKSPACE, ":4096:8")
-        return restore
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Set this arithmetic in the whole process (see ``set``) within the block, and restore it afterwards."""
-        restore = self.set()
         try:
             yield
         finally:
-            restore()
+            torch.set_default_dtype(dtype)
+            if place.type != "cpu":
+                torch.set_default_device(place)
+            for (owner, name, _), value in zip(flags, before, strict=True):
+                setattr(owner, name, value)
+            _choose_algorithms(deterministic=enabled, warn_only=warns)
+            if workspace is None:
+                os.environ.pop(WORKSPACE, None)
 
 
 def _choose_algorithms(*, deterministic: bool, warn_only: bool) -> None:

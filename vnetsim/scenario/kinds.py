@@ -46,8 +46,8 @@ class TrafficSource(Protocol):
     """Opens traffic: a frozen keyword-only dataclass whose fields are the table ``source`` of an experiment.
 
     Class attributes: ``name``, which the run's record gives as the kind of traffic; ``source``, a citation; optionally
-    ``traffic_settings``, the settings of ``traffic`` that it reads, such as ``("end_s", "range_m")``: the others are
-    then refused. A path in ``source.file`` is relative to the folder of the settings file.
+    ``traffic_settings``, the settings of ``traffic`` that it reads, such as ``("end_s", "range_m")``: others are
+    refused. A path in ``source.file`` is relative to the folder of the settings file.
     """
 
     name: ClassVar[str]
@@ -122,26 +122,20 @@ class TrafficKind:
     reads: Sequence[str] | None = None
 
 
-def unread_settings(experiment: Experiment, reads: Sequence[str]) -> list[str]:
-    """Return the dotted keys of settings of ``traffic`` that differ from their defaults and are not in ``reads``.
-
-    ``repeat``, ``equipped`` and ``vehicle_types = ["all"]`` are never returned: all traffic can obey them.
-    """
-    asked, default = experiment.traffic, TrafficSettings()
-    names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat", "equipped"}]
-    found = [f"traffic.{name}" for name in names if getattr(asked, name) != getattr(default, name)]
-    if asked.vehicle_types == ("all",) and "traffic.vehicle_types" in found:
-        found.remove("traffic.vehicle_types")
-    return found
-
-
 def refuse_unread(experiment: Experiment, name: str, reads: Sequence[str]) -> None:
     """Refuse changed settings of ``traffic`` that the traffic called ``name`` does not read.
+
+    ``repeat``, ``equipped`` and ``vehicle_types = ["all"]`` are not refused: all traffic can obey them.
 
     Raises:
         InputError: the message names them, and those that it reads.
     """
-    if unread := unread_settings(experiment, reads):
+    asked, default = experiment.traffic, TrafficSettings()
+    names = [field.name for field in fields(asked) if field.name not in {*reads, "repeat", "equipped"}]
+    unread = [f"traffic.{key}" for key in names if getattr(asked, key) != getattr(default, key)]
+    if asked.vehicle_types == ("all",) and "traffic.vehicle_types" in unread:
+        unread.remove("traffic.vehicle_types")
+    if unread:
         read = ", ".join(f"traffic.{key}" for key in reads) or "nothing"
         raise InputError(
             f"{name}: this traffic does not read {', '.join(unread)}: leave them out. Of the table traffic it reads "

@@ -212,7 +212,7 @@ class Aggregator:
     def receive_update(self, participation: Participation) -> None:
         """Count an update for the open round, end it as ``committed``, and close the round or fill its free places."""
         self.invitations.mark_round(participation.window.vehicle, self.round)
-        participant = make_participant(participation, self.round, self.world.experiment.camera, self.world.share_passed)
+        participant = make_participant(participation, self.round, self.world)
         row = self._end(participation, "committed", self.world.env.now)
         self._open.committed.append((row, participant))
         if self._exchange.under_way:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.coverage.windows import Left, VehiclePath
+from vnetsim.coverage.windows import Left, VehiclePath, cut_window
 from vnetsim.experiment import SiloSettings
 from vnetsim.simulation.aggregator import Aggregator
 from vnetsim.simulation.handover import Handover
@@ -100,11 +100,15 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def record_open_windows(self, time_s: float) -> None:
-        """Record and forget windows open at the run's end (s), and ``not_selected`` for those without invitation."""
+        """Record and forget windows open at the run's end (s), and ``not_selected`` for those without invitation.
+
+        Each window ends at its first path point after that time.
+        """
         for window in self._windows.values():
             if window.vehicle.equipped and not window.invited:
                 self.recorder.record_participation(
                     window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s
                 )
-        self.recorder.record_open_windows(self._windows.values(), time_s)
+        windows = [cut_window(path, time_s) for path in self._windows]
+        self.recorder.log.windows.extend(sorted(windows, key=lambda window: window.exit_s))
         self._windows.clear()

@@ -102,5 +102,4 @@ class Handover:
         yield self.world.env.timeout(self._settings.longest_gap_s)
         del self._gaps[participation]
         if participation.stage != "over":
-            assert isinstance(participation.owner, Aggregator)
             participation.owner.cut_short(participation, self.world.env.now)

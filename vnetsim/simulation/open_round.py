@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from vnetsim.learning import Participant, Peer
 from vnetsim.simulation.log import RoundResult, RoundSummary
 from vnetsim.simulation.participation import Participation
 from vnetsim.simulation.vehicle import Vehicle
+from vnetsim.simulation.world import World
 
 
 @dataclass(kw_only=True)
@@ -53,17 +53,9 @@ class OpenRound:
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
 
 
-def make_participant(
-    participation: Participation, round_index: int, camera: Camera, passed: Callable[[int, float], float]
-) -> Participant:
-    """Return what the learner receives of a committed participation.
-
-    Args:
-        participation: it must have finished its upload.
-        round_index: the round for which it counts.
-        camera: gives the blur levels.
-        passed: ``World.share_passed``.
-    """
+def make_participant(participation: Participation, round_index: int, world: World) -> Participant:
+    """Return what the learner receives of a participation that has finished its upload, in the round it counts for."""
+    camera = world.experiment.camera
     window, (seconds, _) = participation.window, participation.totals()
     last, work_share = participation.segments[-1], participation.work.planned_share
     base, handover = participation.trained_from()
@@ -81,7 +73,7 @@ def make_participant(
         work_share=1.0 if work_share is None else work_share,
         handover=handover,
         chance=window.chance,
-        passed=passed(base.version, participation.start_s),
+        passed=world.share_passed(base.version, participation.start_s),
     )
 
 

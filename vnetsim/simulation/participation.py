@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import simpy
 
@@ -16,6 +16,9 @@ from vnetsim.simulation.links import Link
 from vnetsim.simulation.tasks import Activity, Interrupt, Signal, Task, until
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import Stage
+
+if TYPE_CHECKING:
+    from vnetsim.simulation.aggregator import Aggregator
 
 
 class HandoverStep(NamedTuple):
@@ -94,24 +97,6 @@ class Invitation(NamedTuple):
     train_s: float  # how long the whole training takes on board (s)
 
 
-class Owner(Protocol):
-    """The aggregator for whose round a participation counts."""
-
-    name: str
-
-    def training_share(self, participation: Participation) -> float:
-        """Return the share of the training to be done, in (0, 1]; called when the training begins."""
-        ...
-
-    def wait_for_exchange(self, participation: Participation) -> None:
-        """Handle that the participation waits for the round's exchange from now on."""
-        ...
-
-    def receive_update(self, participation: Participation) -> None:
-        """Handle that the last byte of the update has arrived."""
-        ...
-
-
 class _Moved(Interrupt):
     """Another RSU serves the vehicle from now on, or none does; see ``Participation.move``."""
 
@@ -135,7 +120,7 @@ class Participation:
 
     env: simpy.Environment
     invitation: Invitation
-    owner: Owner  # the aggregator that invited it; another one may take it over
+    owner: Aggregator  # the aggregator that invited it; another one may take it over
     work: Work = field(default_factory=Work)  # its training; several participations of a vehicle may share one
     coverage: Coverage | None = field(init=False)  # where it is served; None outside coverage
     # what it is doing. ``outside``: waiting to be covered again. ``backhaul``: the update is on its way from the RSU

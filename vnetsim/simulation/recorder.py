@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
-from vnetsim.coverage.windows import cut_window
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.compute import energy
@@ -31,11 +30,6 @@ class Recorder:
         """Return how many rounds of an aggregator have closed after a time (s)."""
         late = takewhile(lambda closed: closed.close_s > time_s, reversed(self.log.rounds))
         return sum(closed.aggregator == aggregator for closed in late)
-
-    def record_open_windows(self, open_windows: Iterable[OpenWindow], end_s: float) -> None:
-        """Record windows that are open at the end of the run (s), each up to its first path point after that."""
-        windows = [cut_window(window.path, end_s) for window in open_windows]
-        self.log.windows.extend(sorted(windows, key=lambda cut: cut.exit_s))
 
     def record_exchange(self, exchange: DirectedExchange, model: ModelKey) -> None:
         """Record an exchange that has ended; ``model`` is the one with which its round began."""

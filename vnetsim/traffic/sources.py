@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,7 +16,7 @@ from vnetsim.errors.paths import resolve_path
 from vnetsim.experiment import Experiment
 from vnetsim.plugins import plugin_errors
 from vnetsim.random_streams import Streams
-from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file, unread_settings
+from vnetsim.scenario.kinds import TRAFFIC_SOURCES, TrafficRequest, refuse_unread, source_file
 from vnetsim.scenario.plugins import ResolvedPlugin, resolve_plugin
 from vnetsim.traffic.paths import PathSpeeds, check_path
 
@@ -37,25 +37,18 @@ def open_source(
     source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
-    reads, unsaid = getattr(source.found, "traffic_settings", None), list[str]()
-    if reads is None:
-        unsaid = unread_settings(experiment, ())
-    else:
-        refuse_unread(experiment, source.found.name, reads)
+    refuse_unread(experiment, source.found.name, getattr(source.found, "traffic_settings", ()))
     with plugin_errors(TRAFFIC_SOURCES.name, source.found.name, "in open"):
         traffic: TrafficStream = source.settings.open(request)
         if experiment.scenario in TRAFFIC_SOURCES.built_in:
             return traffic
-        return OwnTraffic(traffic, source.record, experiment.scenario, unsaid)
+        return OwnTraffic(traffic, source.record, experiment.scenario)
 
 
 class OwnTraffic:
-    """Traffic of a user's own source: adds it to the record, refuses impossible paths, and names the source in errors.
+    """Traffic of a user's own source: adds it to the record, refuses impossible paths, names the source in errors."""
 
-    ``unsaid`` are the changed settings of a source that does not declare which settings it reads.
-    """
-
-    def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str, unsaid: Sequence[str]) -> None:
+    def __init__(self, traffic: TrafficStream, record: dict[str, Any], scenario: str) -> None:
         self._traffic = traffic
         self._record = record
         self.rsus = tuple(traffic.rsus)
@@ -64,7 +57,6 @@ class OwnTraffic:
         if not all(isinstance(rsu, Rsu) for rsu in self.rsus):
             raise InputError(f"traffic source '{record['name']}': its rsus must be vnetsim.coverage.rsu.Rsu.")
         self._speeds = PathSpeeds()
-        self._unsaid = unsaid
         file = source_file(scenario)
         self._inputs = () if file is None else (str(resolve_path(file)),)
 
@@ -72,12 +64,12 @@ class OwnTraffic:
     def info(self) -> TrafficInfo:
         """The traffic's entry in the manifest, with the source's name and file."""
         with self._errors("in info"):
-            info = self._traffic.info
+            info, note = self._traffic.info, self._speeds.note(_UNITS)
             return dataclasses.replace(
                 info,
                 kind=self._record["name"],
                 inputs=(*info.inputs, *self._inputs),
-                notes=(*info.notes, *self._notes()),
+                notes=(*info.notes, note) if note else info.notes,
                 plugin=self._record,
             )
 
@@ -118,13 +110,3 @@ class OwnTraffic:
         if isinstance(event, Left):
             check_path(path)
         self._speeds.see(event)
-
-    def _notes(self) -> Iterator[str]:
-        """Yield notes on settings that the source may not read, and on paths that contradict their speeds."""
-        if self._unsaid:
-            yield (
-                f"Traffic source '{self._record['name']}' does not say whether it reads {', '.join(self._unsaid)}: its "
-                "class attribute traffic_settings lists what it reads."
-            )
-        if note := self._speeds.note(_UNITS):
-            yield note

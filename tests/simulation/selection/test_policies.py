@@ -148,14 +148,10 @@ def test_power_of_choice_draws_by_size_without_replacement(make):
         assert pairs.count((f"v{one}", f"v{other}")) / 4000 == pytest.approx(expected, abs=0.025)
 
 
-def test_power_of_choice_draws_by_size_and_never_fewer_than_places(make):
+def test_power_of_choice_draws_never_fewer_than_places_also_silos_of_no_known_size(make):
     waiting = [make.figures(vehicle_id=f"v{i}", images=size) for i, size in enumerate((900, 100, 0, None))]
     assert len(policy("power-of-choice", drawn=1).select(waiting, 3, make.context())) == 3
     assert len(policy("power-of-choice", drawn=9).select(waiting, 1, make.context())) == 4
-    generator = np.random.default_rng(1)
-    one = policy("power-of-choice", drawn=1)
-    first = [one.select(waiting, 1, make.context(generator=generator))[0].vehicle_id for _ in range(2000)]
-    assert first.count("v0") / 2000 == pytest.approx(900 / 1002, abs=0.03)
 
 
 @pytest.fixture

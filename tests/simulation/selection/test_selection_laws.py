@@ -1,4 +1,4 @@
-"""Laws of every installed selection policy and pace, on traffic of the Gaussian model."""
+"""Laws of every installed selection policy and pace, beside those of ``test_simulation``."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.pace import PACES
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
 from vnetsim.simulation.selection import SELECTIONS, Candidate
-from vnetsim.storage.rows import OUTCOMES, ParticipationRecord
+from vnetsim.storage.rows import ParticipationRecord
 from vnetsim.traffic.gaussian import GaussianSource
 
 OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
@@ -91,8 +91,7 @@ def every_policy_and_pace() -> Iterator[Any]:
 @pytest.mark.parametrize("rules", list(every_policy_and_pace()))
 def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules):
     settings = experiment(**rules)
-    result = played(settings)
-    log = result.log
+    log = played(settings).log
     records = list(log.participations)
     invited = [record for record in records if record.outcome != "not_selected"]
     assert len(log.rounds) >= 4
@@ -103,14 +102,7 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules)
     committed = Counter((record.vehicle_id, record.round) for record in invited if record.outcome == "committed")
     assert max(committed.values()) == 1
 
-    windows = {(window.vehicle_id, window.rsu_id, window.enter_s): window for window in log.windows}
-    assert len(windows) == len(log.windows)
-    assert {(record.vehicle_id, record.rsu_id, record.enter_s) for record in records} == set(windows)
-    assert {record.outcome for record in records} <= set(OUTCOMES)
     for record in records:
-        window = windows[record.vehicle_id, record.rsu_id, record.enter_s]
-        assert window.enter_s <= record.start_s <= record.end_s
-        assert record.end_s <= window.exit_s or (settings.handover.longest_gap_s and record.outcome.startswith("left_"))
         spent_s = math.fsum(getattr(record, name) for name in ("download_s", "train_s", "outside_s", "upload_s"))
         if record.outcome == "not_selected":
             assert (spent_s, record.download_bytes, record.upload_bytes, record.work_share) == (0, 0, 0, None)
@@ -118,14 +110,9 @@ def test_everyone_is_accounted_for_and_nobody_is_invited_twice_in_a_round(rules)
             assert spent_s == pytest.approx(record.end_s - record.start_s, abs=1e-9)
             assert record.work_share is None or record.work_share in {step / 8 for step in range(1, 9)}
             assert (record.work_share is None) == (record.outcome == "left_download" or not record.train_s)
-    finished = {record.round for record in log.rounds}
-    by_round = Counter(record.base_round for record in invited if record.base_round in finished)
-    assert {record.round: record.invited for record in log.rounds if record.invited} == dict(by_round)
     if settings.pace["name"] != "coverage" and not settings.handover.longest_gap_s:
         for instant in {record.start_s for record in invited}:
             assert sum(record.start_s <= instant < record.end_s for record in invited) <= settings.round.invited
-    carried = sum(use.carried_bytes for use in result.channels.values())
-    assert math.fsum(record.download_bytes + record.upload_bytes for record in records) == pytest.approx(carried)
 
     again = played(settings).log
     assert list(again.participations) == records, "the same seed, the same log"

@@ -204,10 +204,7 @@ class Candidate:
 
 
 def _straight_exit_s(window: OpenWindow, points: int) -> float:
-    """Return the exit time (s) straight on from the last of ``points`` path points; infinite if the vehicle stands.
-
-    At the entry it is thought to drive towards the RSU.
-    """
+    """Return the exit time (s) straight on from the last of ``points`` points, or at the entry towards the RSU."""
     rsu, path, last = window.rsu, window.path, max(points - 1, 0)
     if last:
         x_m, y_m = path.x_m[last] - path.x_m[last - 1], path.y_m[last] - path.y_m[last - 1]
