@@ -6,7 +6,7 @@ and 2 s of upload.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from vnetsim.experiment import (
     AssociationSettings,
     BackhaulSettings,
     ComputeSettings,
+    ExchangeSettings,
     Experiment,
     HandoverSettings,
     RoundSettings,
@@ -133,13 +134,14 @@ class HandMadeLearning:
     """Equal weights, loss = round + 0.5; rejects the vehicles it is told to."""
 
     cost_of: Mapping[int, Cost] = field(default_factory=dict)
+    every: Cost = COST
     rejects: frozenset[str] = frozenset()
     calls: list[tuple[RoundSummary, list[Participant]]] = field(default_factory=list)
     mixed: list[Mixing] = field(default_factory=list)
     needed: list[set[ModelKey]] = field(default_factory=list)
 
     def cost(self, silo: int) -> Cost:
-        return self.cost_of.get(silo, COST)
+        return self.cost_of.get(silo, self.every)
 
     def mix(self, mixing: Mixing) -> None:
         self.mixed.append(mixing)
@@ -175,7 +177,7 @@ class Scene:
         seed: int = 0,
         radio: Mapping[str, Any] = CONSTANT,
         selection: str = "random",
-        pace: str = "quorum",
+        pace: str | Mapping[str, Any] = "quorum",
         by: str = "arrival",
         silos: int = 95,
         compute: ComputeSettings = EQUAL,
@@ -183,6 +185,7 @@ class Scene:
         association: Mapping[str, Any] | None = None,
         handover: Mapping[str, Any] | None = None,
         backhaul: Mapping[str, Any] | None = None,
+        exchange: Mapping[str, Any] | None = None,
         **rules: Any,
     ) -> Experiment:
         rules = {"quorum": 1, "invited": 8, "deadline_s": 60.0, "max_staleness": 0, **rules}
@@ -193,7 +196,7 @@ class Scene:
             time_s=time_s,
             radio=radio,
             selection={"name": selection},
-            pace={"name": pace},
+            pace={"name": pace} if isinstance(pace, str) else pace,
             compute=compute,
             round=RoundSettings(**rules),
             silos=SiloSettings(count=silos, by=by),  # type: ignore[arg-type]
@@ -201,6 +204,7 @@ class Scene:
             association=AssociationSettings(**association or {}),
             handover=HandoverSettings(**handover or {}),
             backhaul=BackhaulSettings(**backhaul or {}),
+            exchange=ExchangeSettings(**exchange or {}),
         )
 
     @staticmethod
@@ -219,16 +223,20 @@ class Scene:
         learning: HandMadeLearning | None = None,
         rsus: Sequence[Rsu] = (RSU,),
         end_s: float | None = None,
-        images: Mapping[int, int] | None = None,
+        whole: bool = False,
+        plugins: Mapping[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> SimulationResult:
+        """Return a run; ``plugins`` replaces some by objects, ``more`` are arguments of ``simulate``."""
         experiment = cls.experiment(**settings)
         return cls.simulate(
             experiment,
-            HandMadeTraffic(windows, rsus, end_s=end_s),
+            HandMadeTraffic(windows, rsus, end_s=end_s, whole=whole),
             learning or HandMadeLearning(),
             Streams(seed=experiment.seed),
-            images=images,
+            plugins=replace(simulation_plugins(experiment), **plugins or {}),
+            **more or {},
         )
 
 

@@ -1,13 +1,11 @@
 """Joules of hand-made participations: watts x seconds, by stage."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from vnetsim.experiment import ComputeSettings, ExchangeSettings
+from vnetsim.experiment import ComputeSettings
 from vnetsim.learning import Cost, Exchange
-from vnetsim.random_streams import Streams
 
 OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
 
@@ -44,9 +42,7 @@ def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_compute
     plan = Exchange(before_training=True, mutual=False, send_bytes=1_000_000, work_flop=4e9, return_bytes=1_000_000)
     cost = Cost(download_bytes=1_000_000, upload_bytes=1_000_000, work_flop=2e9, exchange=plan)
     windows = [scene.window("a", 0, 60), scene.window("b", 2, 60, start=(30.0, 100.0))]
-    experiment = replace(scene.experiment(quorum=2, compute=XAVIER), exchange=ExchangeSettings())
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
-    result = scene.simulate(experiment, scene.traffic(windows, (scene.rsu,)), learning, Streams(seed=0))
+    result = scene.run(windows, learning=scene.learning(every=cost), quorum=2, compute=XAVIER)
     a, b = sorted(result.log.participations, key=lambda record: record.vehicle_id)
     assert (a.outcome, a.wait_s, b.wait_s, a.exchange_s) == ("committed", 2.0, 0.0, 8.0)
     for record in (a, b):
@@ -54,15 +50,12 @@ def test_waiting_and_exchange_take_the_radio_and_the_work_for_others_the_compute
         assert (record.wait_j, record.train_j) == (record.wait_s, 60.0)
     # of three each works for two others
     three = [*windows, scene.window("c", 2, 60, start=(60.0, 100.0))]
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
-    experiment_of_three = replace(experiment, round=replace(experiment.round, quorum=3))
-    result = scene.simulate(experiment_of_three, scene.traffic(three, (scene.rsu,)), learning, Streams(seed=0))
+    result = scene.run(three, learning=scene.learning(every=cost), quorum=3, compute=XAVIER)
     for record in result.log.participations:
         assert record.exchange_j == pytest.approx(2 * record.exchange_s + 30 * 8)
     # b leaves after 1 s of its work for a: two transfers of 1 MB share 1 MB/s from 3 s on, and the work begins at 5 s
     cut = [windows[0], scene.window("b", 2, 6, start=(30.0, 100.0))]
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
-    result = scene.simulate(experiment, scene.traffic(cut, (scene.rsu,)), learning, Streams(seed=0))
+    result = scene.run(cut, learning=scene.learning(every=cost), quorum=2, compute=XAVIER)
     left = next(record for record in result.log.participations if record.vehicle_id == "b")
     assert (left.outcome, left.exchange_s, left.exchange_j) == ("left_exchange", 3.0, 2 * 3.0 + 30 * 1.0)
 

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vnetsim.coverage.rsu import Rsu
-from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Cost, Exchange
 from vnetsim.radio.models import Tr37885
 from vnetsim.radio.propagation import path_loss_db
-from vnetsim.random_streams import Streams
 from vnetsim.simulation.exchange import contact_time_s
 
 MIX = Cost(
@@ -40,14 +38,9 @@ OVERSEAS = Cost(
 def play(scene):
     """``play(windows, cost, ...)`` gives the result and the participants by round."""
 
-    def run(
-        windows: Any, cost: Cost, *, rsus: Any = None, exchange: Any = None, end_s: Any = None, **rules: Any
-    ) -> Any:
-        learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
-        settings = ExchangeSettings(**(exchange or {}))
-        experiment = replace(scene.experiment(**rules), exchange=settings)
-        traffic = scene.traffic(windows, rsus or (scene.rsu,), end_s=end_s)
-        result = scene.simulate(experiment, traffic, learning, Streams(seed=experiment.seed))
+    def run(windows: Any, cost: Cost, **settings: Any) -> Any:
+        learning = scene.learning(every=cost)
+        result = scene.run(windows, learning=learning, **settings)
         return result, [participants for _, participants in learning.calls]
 
     return run
@@ -267,9 +260,8 @@ def test_values_come_back_to_their_exchanges(scene):
             return replace(result, exchanges={**pairs, ("nobody", "a"): 1.0})
 
     windows = [scene.window(name, 0, 60, start=(5.0 * i, 100.0)) for i, name in enumerate("ab")]
-    learning = Telling(cost_of=dict.fromkeys(range(95), MIX))
-    experiment = scene.experiment(quorum=2, rounds=2, deadline_s=6.0)  # that of the first exchange is in the second
-    result = scene.simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
+    # the deadline of the first exchange is in the second
+    result = scene.run(windows, learning=Telling(every=MIX), quorum=2, rounds=2, deadline_s=6.0)
     assert [(e.round, e.value) for e in result.log.exchanges] == [(0, 0.25), (0, 0.25), (1, 1.25), (1, 1.25)]
 
 
@@ -307,26 +299,23 @@ def test_laws(scene, data):
         rsu = data.draw(st.sampled_from(["r", "s"]))
         windows.append(scene.window(f"v{i}", enter, enter + dwell_s, start=at, speed_mps=speed, rsu_id=rsu))
     cost = data.draw(st.sampled_from([MIX, OVERSEAS, replace(MIX, exchange=replace(MIX.exchange, mutual=False))]))
-    exchange = ExchangeSettings(
-        topology=data.draw(st.sampled_from(["contact", "ring", "complete", "star"])),
-        relay=data.draw(st.booleans()),
-        limit_s=data.draw(st.floats(0.5, 40)),
-        range_m=data.draw(st.floats(20, 400)),
-    )
-    experiment = scene.experiment(
-        rounds=3,
-        quorum=data.draw(st.integers(1, 4)),
-        deadline_s=data.draw(st.floats(2, 30)),
-        max_staleness=data.draw(st.integers(0, 1)),
-        distinct_silos=data.draw(st.booleans()),
-        silos=data.draw(st.integers(4, 9)),
-        radio=data.draw(st.sampled_from([scene.constant, {}])),
-    )
+    exchange = {
+        "topology": data.draw(st.sampled_from(["contact", "ring", "complete", "star"])),
+        "relay": data.draw(st.booleans()),
+        "limit_s": data.draw(st.floats(0.5, 40)),
+        "range_m": data.draw(st.floats(20, 400)),
+    }
+    rules = {
+        "quorum": data.draw(st.integers(1, 4)),
+        "deadline_s": data.draw(st.floats(2, 30)),
+        "max_staleness": data.draw(st.integers(0, 1)),
+        "distinct_silos": data.draw(st.booleans()),
+        "silos": data.draw(st.integers(4, 9)),
+        "radio": data.draw(st.sampled_from([scene.constant, {}])),
+    }
     rsus = (scene.rsu, Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0))
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
-    result = scene.simulate(
-        replace(experiment, exchange=exchange), scene.traffic(windows, rsus), learning, Streams(seed=3)
-    )
+    learning = scene.learning(every=cost)
+    result = scene.run(windows, rsus=rsus, learning=learning, rounds=3, exchange=exchange, **rules)
     log = result.log
     booked = math.fsum(p.exchange_bytes for p in log.participations)
     assert booked == pytest.approx(math.fsum(e.bytes for e in log.exchanges))
@@ -341,11 +330,11 @@ def test_laws(scene, data):
             assert p.vehicle_id not in others
             for q in others:
                 sent, received = (p.round, p.vehicle_id, q) in done, (p.round, q, p.vehicle_id) in done
-                assert summary.round == p.round or experiment.round.max_staleness
+                assert summary.round == p.round or rules["max_staleness"]
                 if p.round == summary.round and p.base.version == p.round:
                     assert (sent and received) if cost.exchange.mutual else sent if cost is OVERSEAS else received
     for e in log.exchanges:
-        assert -1e-9 <= e.contact_s <= e.end_s - e.start_s + 1e-9 <= exchange.limit_s + 2e-9
+        assert -1e-9 <= e.contact_s <= e.end_s - e.start_s + 1e-9 <= exchange["limit_s"] + 2e-9
         assert e.outcome == "cut" or e.via
         size = cost.exchange.send_bytes + cost.exchange.return_bytes
         hops = 2 if e.via == "relay" else 1

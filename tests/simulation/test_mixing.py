@@ -65,7 +65,7 @@ def test_weights_are_the_samples_committed_since_the_last_average(scene):
         scene.window("second", 7.0, 200.0, rsu_id="west"),
     ]
     images = {0: 4, 2: 3}  # by silo, dealt in order of entry; one that is not told counts 1
-    result = scene.run(windows, rounds=2, images=images, **hierarchy())
+    result = scene.run(windows, rounds=2, more={"images": images}, **hierarchy())
     assert averages(result) == [
         (6.0, {("west", 1): 4 / 5, ("east", 1): 1 / 5}),
         (13.0, {("west", 2): 3 / 4, ("east", 2): 1 / 4}),

@@ -2,15 +2,12 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from vnetsim.learning import Cost
-from vnetsim.random_streams import Streams
 from vnetsim.simulation.pace.quorum import QuorumPace
-from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import RandomSelection
 
 
@@ -82,10 +79,7 @@ def test_a_pace_that_looks_at_the_clock_is_asked_again_at_each_event(scene):
         def places(self, state):
             return super().places(state) if state.now_s >= 10 else 0
 
-    experiment = scene.experiment()
-    plugins = replace(simulation_plugins(experiment), pace=Late())
-    traffic = scene.traffic([scene.window("a", 2, 50), scene.window("b", 20, 50)], (scene.rsu,))
-    result = scene.simulate(experiment, traffic, scene.learning(), Streams(seed=0), plugins=plugins)
+    result = scene.run([scene.window("a", 2, 50), scene.window("b", 20, 50)], plugins={"pace": Late()})
     assert {row.vehicle_id: row.start_s for row in result.log.participations} == {"a": 20.0, "b": 20.0}
 
 
@@ -127,10 +121,8 @@ def test_a_participant_has_its_chance_of_having_been_taken_for_a_place(scene):
             context.chances["v0"] = 0.25
             return candidates[:free]
 
-    learning, experiment = scene.learning(), scene.experiment(quorum=2, invited=2)
-    plugins = replace(simulation_plugins(experiment), selection=Telling())
-    traffic = scene.traffic([scene.window(f"v{i}", 0, 90) for i in range(6)])
-    scene.simulate(experiment, traffic, learning, Streams(seed=0), plugins=plugins)
+    learning, windows = scene.learning(), [scene.window(f"v{i}", 0, 90) for i in range(6)]
+    scene.run(windows, learning=learning, quorum=2, invited=2, plugins={"selection": Telling()})
     assert {p.vehicle_id: p.chance for p in learning.calls[0][1]} == {"v0": 0.25 * 6 / 2, "v1": 1.0}
 
 
@@ -224,26 +216,14 @@ def test_a_round_is_handed_over_complete(scene):
         seen.append((closed, len(log.participations)))
 
     shown = []
-    scene.simulate(
-        scene.experiment(rounds=3),
-        scene.traffic([scene.window("a", 0, 40), scene.window("b", 1, 30)]),
-        scene.learning(),
-        Streams(seed=0),
-        on_round=on_round,
-        progress=lambda **state: shown.append(state),
-    )
+    windows = [scene.window("a", 0, 40), scene.window("b", 1, 30)]
+    scene.run(windows, rounds=3, more={"on_round": on_round, "progress": lambda **state: shown.append(state)})
     assert [index for index, _ in seen] == [0, 1, 2]
     assert [s["time_s"] for s in shown] == [0, 1]
 
 
 def test_a_run_that_its_caller_ends_invites_nobody_any_more(scene):
-    result = scene.simulate(
-        scene.experiment(rounds=9),
-        scene.traffic([scene.window("a", 0, 90)]),
-        scene.learning(),
-        Streams(seed=0),
-        on_round=lambda log: len(log.rounds) < 2,
-    )
+    result = scene.run([scene.window("a", 0, 90)], rounds=9, more={"on_round": lambda log: len(log.rounds) < 2})
     assert (result.ended_by, result.time_s, len(result.log.rounds)) == ("caller", 12.0, 2)
     assert [(r.round, r.outcome) for r in result.log.participations] == [(0, "committed"), (1, "committed")]
     found = [(window.vehicle_id, window.exit_s, window.exit_cause) for window in result.log.windows]

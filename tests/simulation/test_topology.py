@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import TopologySettings
-from vnetsim.random_streams import Streams
-from vnetsim.simulation.plugins import simulation_plugins
 from vnetsim.simulation.selection.rules import RandomSelection
 from vnetsim.simulation.topology import aggregators
 from vnetsim.storage.rows import ParticipationRecord
@@ -81,11 +78,8 @@ class Listening(RandomSelection):
 
 
 def test_an_rsu_learns_of_its_own_rounds_alone(scene):
-    experiment = scene.experiment(rounds=3, topology=PER_RSU)
     windows = [scene.window("a", 0.0, 90.0, rsu_id="west"), scene.window("b", 2.0, 90.0, rsu_id="east")]
-    plugins = replace(simulation_plugins(experiment), selection=Listening())
-    traffic = scene.traffic(windows, (WEST, EAST))
-    scene.simulate(experiment, traffic, scene.learning(), Streams(seed=0), plugins=plugins)
+    scene.run(windows, rsus=(WEST, EAST), rounds=3, topology=PER_RSU, plugins={"selection": Listening()})
     assert Listening.told == [{"west"}, {"east"}] * 3
 
 

@@ -6,17 +6,15 @@ from typing import Any
 import pytest
 
 from vnetsim.learning import Cost
-from vnetsim.random_streams import Streams
 
 COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=4e9, steps=8)
 
 
 def play(scene: Any, windows: list[Any], *, cost: Cost = COST, pace: dict[str, Any] | None = None, **rules: Any) -> Any:
     """Return log and learning; windows are predicted by the oracle, without a margin."""
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), cost))
+    learning = scene.learning(every=cost)
     pace = {"name": "early-upload", "predictor": "oracle", "margin": 0.0, **(pace or {})}
-    settings = replace(scene.experiment(**rules), pace=pace)
-    return scene.simulate(settings, scene.traffic(windows, whole=True), learning, Streams(seed=0)).log, learning
+    return scene.run(windows, learning=learning, whole=True, pace=pace, **rules).log, learning
 
 
 @pytest.mark.parametrize(
@@ -50,15 +48,13 @@ def test_margin_and_predictor_are_those_of_the_settings(scene):
     # half of 2 s kept besides: two steps less
     assert play(scene, window, pace={"margin": 0.5})[0].participations[0].work_share == 4 / 8
     # straight on at 10 m/s from 100 m beside the RSU it would be covered for more than 20 s
-    assert (
-        play(scene, window, pace={"name": "early-upload", "predictor": "straight"})[0].participations[0].work_share == 1
-    )
+    assert play(scene, window, pace={"predictor": "straight"})[0].participations[0].work_share == 1
 
 
 def test_what_was_history_is_a_prediction_later(scene):
     # the first is covered for 6.6 s; the second, from the same approach, is thought to
     windows = [scene.window("a", 0, 6.6), scene.window("b", 10, 17)]
-    log, _ = play(scene, windows, pace={"name": "early-upload", "predictor": "history"})
+    log, _ = play(scene, windows, pace={"predictor": "history"})
     assert [(r.vehicle_id, r.work_share, r.remaining_history_s) for r in log.participations] == [
         ("a", 1, None),
         ("b", 7 / 8, pytest.approx(6.6)),
@@ -68,7 +64,6 @@ def test_what_was_history_is_a_prediction_later(scene):
 def test_more_vehicles_commit_than_with_the_whole_training(scene):
     windows = [scene.window(f"v{i}", 10 * i, 10 * i + 4.6) for i in range(4)]
     early, _ = play(scene, windows, quorum=4)
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), COST))
-    whole = scene.run(windows, quorum=4, learning=learning).log
+    whole = scene.run(windows, quorum=4, learning=scene.learning(every=COST)).log
     assert [(r.outcome, r.work_share) for r in early.participations] == [("committed", 3 / 8)] * 4
     assert [(r.outcome, r.work_share) for r in whole.participations] == [("left_training", 1)] * 4
