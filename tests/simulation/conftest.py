@@ -28,9 +28,10 @@ from vnetsim.experiment import (
 from vnetsim.learning import Cost, ModelKey, Participant
 from vnetsim.plugins.results import errors_of_plugins
 from vnetsim.random_streams import Streams
-from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary
+from vnetsim.simulation.log import Mixing, RoundResult, RoundSummary, SimulationLog
 from vnetsim.simulation.loop import SimulationResult, simulate
 from vnetsim.simulation.plugins import SimulationPlugins, simulation_plugins
+from vnetsim.storage.rows import ParticipationRecord
 
 RSU = Rsu(id="r", x_m=0.0, y_m=0.0, range_m=250.0)
 CONSTANT = {"name": "constant", "rate_bps": 8e6}
@@ -162,6 +163,7 @@ class Scene:
     """What the tests build with."""
 
     rsu = RSU
+    beside = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
     constant = CONSTANT
     cost = COST
     slow = ComputeSettings(median_flops=3e8, spread=0.0)
@@ -206,6 +208,11 @@ class Scene:
             backhaul=BackhaulSettings(**backhaul or {}),
             exchange=ExchangeSettings(**exchange or {}),
         )
+
+    @staticmethod
+    def of(log: SimulationLog, who: str) -> dict[tuple[str, float], ParticipationRecord]:
+        """Return a vehicle's participations by RSU and entry."""
+        return {(record.rsu_id, record.enter_s): record for record in log.participations if record.vehicle_id == who}
 
     @staticmethod
     def simulate(

@@ -60,9 +60,8 @@ def peers(participants: Any) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("cost", "rows"), [(MIX, 0), (replace(MIX, upload_bytes=1_000_000), 1)])
 def test_who_waits_for_its_exchange_alone_is_handed_to_nobody(cost, rows, scene, play):
-    beside = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
     windows = [scene.window("a", 0, 5), scene.window("a", 4, 20, rsu_id="s")]
-    result, _ = play(windows, cost, rsus=(scene.rsu, beside), quorum=2)
+    result, _ = play(windows, cost, rsus=(scene.rsu, scene.beside), quorum=2)
     assert result.log.participations[0].outcome == "left_exchange"
     assert len(result.log.handovers) == rows
 
@@ -313,7 +312,7 @@ def test_laws(scene, data):
         "silos": data.draw(st.integers(4, 9)),
         "radio": data.draw(st.sampled_from([scene.constant, {}])),
     }
-    rsus = (scene.rsu, Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0))
+    rsus = (scene.rsu, scene.beside)
     learning = scene.learning(every=cost)
     result = scene.run(windows, rsus=rsus, learning=learning, rounds=3, exchange=exchange, **rules)
     log = result.log

@@ -23,11 +23,6 @@ OUTSIDE = {"policy": "forward", "longest_gap_s": 1e6, "interruption_s": 0.0}
 OTHER = Rsu(id="s", x_m=2000.0, y_m=0.0, range_m=250.0)
 
 
-def of(log: Any, who: str) -> dict[tuple[str, float], Any]:
-    return {(record.rsu_id, record.enter_s): record for record in log.participations if record.vehicle_id == who}
-
-
-BESIDE = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
 CARRIED = ("forward", "carry", "carry-delta", "mix")
 POLICIES = ("drop", *CARRIED, "multi")
 BOTH = ModelKey("r", 0), ModelKey("s", 0)
@@ -47,12 +42,12 @@ def handed_over(
     """Return a run of one vehicle whose first RSU's disc ends at a time, when it is in the second one's as well."""
     windows = [scene.window("a", begin_s, at_s), scene.window("a", at_s - 0.25, 60, rsu_id="s"), *more_windows]
     handover = {"policy": policy, "interruption_s": 0.5, **rules.pop("handover", {})}
-    return scene.run(windows, rsus=(scene.rsu, BESIDE), handover=handover, learning=learning, **rules)
+    return scene.run(windows, rsus=(scene.rsu, scene.beside), handover=handover, learning=learning, **rules)
 
 
 def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene):
     log = handed_over(scene, "drop", 5.0).log
-    record = of(log, "a")["r", 0.0]
+    record = scene.of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.upload_bytes) == ("left_upload", 5.0, 1e6)
     [row] = log.handovers
     assert row._asdict() == {
@@ -79,7 +74,7 @@ def test_with_drop_it_ends_and_the_record_tells_who_served_it_next(scene):
 @pytest.mark.parametrize(("at_s", "stage"), [(0.5, "download"), (2.0, "training"), (5.0, "upload")])
 def test_under_one_aggregator_all_others_let_it_go_on(policy, transfer, at_s, stage, scene):
     result = handed_over(scene, policy, at_s, handover={"transfer": transfer})
-    record, [row] = of(result.log, "a")["r", 0.0], result.log.handovers
+    record, [row] = scene.of(result.log, "a")["r", 0.0], result.log.handovers
     moved = {"download": 0.5e6, "training": 0.0, "upload": 1e6}[stage]
     again = moved if transfer == "restart" else 0.0
     interrupted_s = 0.0 if stage == "training" else 0.5
@@ -100,12 +95,15 @@ def test_a_handover_may_come_while_another_interrupts(scene):
     windows = [scene.window("a", 0, 5.0), scene.window("a", 1, 5.25, rsu_id="s"), scene.window("a", 2, 60, rsu_id="t")]
     handover = {"policy": "forward", "interruption_s": 0.5, "transfer": "resume"}
     wires = {"cloud_latency_s": 0.25}
-    log = scene.run(windows, rsus=(scene.rsu, BESIDE, third), handover=handover, backhaul=wires).log
+    log = scene.run(windows, rsus=(scene.rsu, scene.beside, third), handover=handover, backhaul=wires).log
     assert [(row.from_rsu_id, row.to_rsu_id, row.moved_bytes, row.backhaul_s) for row in log.handovers] == [
         ("r", "s", 0.75e6, 0.0),
         ("s", "t", 0.0, 0.25),
     ]
-    assert (of(log, "a")["r", 0.0].end_s, of(log, "a")["r", 0.0].upload_bytes) == (5.25 + 0.5 + 1.25 + 0.25, 2e6)
+    assert (scene.of(log, "a")["r", 0.0].end_s, scene.of(log, "a")["r", 0.0].upload_bytes) == (
+        5.25 + 0.5 + 1.25 + 0.25,
+        2e6,
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_handover_may_come_while_another_interrupts(scene):
 def test_whose_update_it_becomes(policy, expected, scene):
     learning = scene.learning()
     log = handed_over(scene, policy, 2.0, learning, **EDGES).log
-    record, [row] = of(log, "a")["r", 0.0], log.handovers
+    record, [row] = scene.of(log, "a")["r", 0.0], log.handovers
     assert (record.outcome, record.end_s, record.base_aggregator) == ("committed", 6.0, "r")
     assert (record.aggregator, row.aggregator, row.policy) == (expected["aggregator"], expected["aggregator"], policy)
     summary, [told] = next(call for call in learning.calls if call[1])
@@ -135,7 +133,7 @@ def test_whose_update_it_becomes(policy, expected, scene):
 def test_mix_downloads_the_new_model_before_it_trains_on(scene):
     learning = scene.learning()
     log = handed_over(scene, "mix", 1.25, learning, compute=ComputeSettings(median_flops=6e9, spread=0.0), **EDGES).log
-    record = of(log, "a")["r", 0.0]
+    record = scene.of(log, "a")["r", 0.0]
     # half of the training is done at 1.25 s; 0.5 s of interruption, 1 s of download, the other half, the upload
     assert (record.outcome, record.end_s) == ("committed", 1.25 + 0.5 + 1.0 + 0.25 + 2.0)
     assert (record.download_bytes, record.train_s, record.base_aggregator) == (2e6, 0.5, "r")
@@ -147,7 +145,7 @@ def test_mix_downloads_the_new_model_before_it_trains_on(scene):
         log = handed_over(scene, "mix", at_s, learning, handover={"transfer": "resume"}, **EDGES).log
         [[told]] = [call[1] for call in learning.calls if call[1]]
         assert (told.base, told.handover.mixed) == (ModelKey(base, 0), ())
-        assert of(log, "a")["r", 0.0].end_s == (end_s if base == "s" else 6.5)
+        assert scene.of(log, "a")["r", 0.0].end_s == (end_s if base == "s" else 6.5)
 
 
 def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_download(scene):
@@ -156,13 +154,13 @@ def test_what_is_carried_counts_by_the_rounds_of_the_new_aggregator_since_its_do
     learning = scene.learning()
     log = handed_over(scene, "carry", 15.0, learning, begin_s=8.0, **rules).log
     assert learning.needed[0] == set(BOTH), "both are still to be trained"
-    record = of(log, "a")["r", 8.0]
+    record = scene.of(log, "a")["r", 8.0]
     assert (record.outcome, record.aggregator, record.round, record.end_s) == ("stale", "s", 1, 15.0)
     learning = scene.learning()
     log = handed_over(scene, "carry", 15.0, learning, begin_s=8.0, max_staleness=1, **rules).log
     told = next(p for _, who in learning.calls for p in who if p.vehicle_id == "a")
     assert (told.round, told.base, told.handover.counted_from) == (1, ModelKey("r", 0), 0)
-    assert of(log, "a")["r", 8.0].outcome == "committed"
+    assert scene.of(log, "a")["r", 8.0].outcome == "committed"
 
 
 def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene):
@@ -171,11 +169,16 @@ def test_none_counts_twice_in_a_round_also_when_it_is_carried_back(scene):
         scene.window("a", 5.5, 9),
         scene.window("a", 8, 30, rsu_id="s"),
     ]
-    rules = {"rsus": (scene.rsu, BESIDE), "handover": {"policy": "carry", "interruption_s": 0.0}, "quorum": 5, **EDGES}
+    rules = {
+        "rsus": (scene.rsu, scene.beside),
+        "handover": {"policy": "carry", "interruption_s": 0.0},
+        "quorum": 5,
+        **EDGES,
+    }
     log = scene.run(windows, **rules).log
     [row] = log.handovers
     assert (row.time_s, row.to_rsu_id, row.policy, row.fate, row.aggregator) == (9.0, "s", "forward", "committed", "r")
-    assert of(log, "a")["r", 5.5].upload_rsu_id == "s"
+    assert scene.of(log, "a")["r", 5.5].upload_rsu_id == "s"
 
 
 @pytest.mark.parametrize(("distinct", "policy"), [(True, "forward"), (False, "carry")])
@@ -190,7 +193,7 @@ def test_where_silos_must_differ_it_counts_elsewhere_only_if_its_silo_does_not(d
 def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_are_one(policy, scene):
     windows = [scene.window(f"v{i}", 3.0 * i, 3.0 * i + 9, rsu_id="rs"[i % 2]) for i in range(8)]
     for topology in ("per-rsu", "single") if policy != "multi" else ("per-rsu",):
-        rules = {"rounds": 3, "invited": 2, "topology": {"kind": topology}, "rsus": (scene.rsu, BESIDE)}
+        rules = {"rounds": 3, "invited": 2, "topology": {"kind": topology}, "rsus": (scene.rsu, scene.beside)}
         one, other = (scene.run(windows, handover={"policy": p}, **rules).log for p in ("drop", policy))
         assert list(other.handovers) == []
         assert (one.participations, one.rounds) == (other.participations, other.rounds)
@@ -198,8 +201,8 @@ def test_of_one_rsu_and_of_those_who_stay_there_is_no_handover_and_the_policies_
 
 def test_who_is_free_once_its_update_counts_elsewhere_is_invited_at_once(scene):
     log = handed_over(scene, "forward", 2.0, handover={"interruption_s": 0.0}, quorum=5, **EDGES).log
-    assert (of(log, "a")["r", 0.0].aggregator, of(log, "a")["r", 0.0].end_s) == ("r", 6.0)
-    assert (of(log, "a")["s", 1.75].aggregator, of(log, "a")["s", 1.75].start_s) == ("s", 6.0)
+    assert (scene.of(log, "a")["r", 0.0].aggregator, scene.of(log, "a")["r", 0.0].end_s) == ("r", 6.0)
+    assert (scene.of(log, "a")["s", 1.75].aggregator, scene.of(log, "a")["s", 1.75].start_s) == ("s", 6.0)
 
 
 KINDS = [*itertools.product(POLICIES[:-1], ("single", "per-rsu")), ("multi", "per-rsu")]
@@ -308,7 +311,7 @@ def test_strongest_needs_a_model_that_tells_the_power(scene):
 
 def test_by_default_who_leaves_in_training_is_cut(scene):
     log = scene.run([scene.window("a", 0, 2), scene.window("a", 10, 20)], rounds=2).log
-    first = of(log, "a")["r", 0.0]
+    first = scene.of(log, "a")["r", 0.0]
     assert (first.outcome, first.end_s, first.train_s, first.outside_s) == ("left_training", 2.0, 1.0, 0.0)
 
 
@@ -318,11 +321,11 @@ def test_it_uploads_when_it_is_covered_again(rsu, scene):
     back = scene.window("a", 10, 20, rsu_id=rsu, start=start)
     learning = scene.learning()
     result = scene.run([scene.window("a", 0, 2), back], handover=OUTSIDE, rsus=(scene.rsu, OTHER), learning=learning)
-    record = of(result.log, "a")["r", 0.0]
+    record = scene.of(result.log, "a")["r", 0.0]
     assert (record.outcome, record.start_s, record.end_s) == ("committed", 0.0, 12.0)
     assert (record.download_s, record.train_s, record.outside_s, record.upload_s) == (1.0, 3.0, 6.0, 2.0)
     assert (record.rsu_id, record.upload_rsu_id) == ("r", rsu)
-    assert of(result.log, "a")[rsu, 10.0].outcome == "not_selected", "nobody invited it in its second window"
+    assert scene.of(result.log, "a")[rsu, 10.0].outcome == "not_selected", "nobody invited it in its second window"
     carried = {name: use.carried_bytes for name, use in result.channels.items()}
     assert carried == ({"r": 3e6, "s": 0.0} if rsu == "r" else {"r": 1e6, "s": 2e6})
     assert [p.vehicle_id for p in learning.calls[0][1]] == ["a"]
@@ -333,7 +336,7 @@ def test_it_uploads_when_it_is_covered_again(rsu, scene):
 @pytest.mark.parametrize(("transfer", "again"), [("restart", 0.5e6), ("resume", 0.0)])
 def test_a_transfer_goes_on_after_a_gap(transfer, again, scene):
     windows = [scene.window("a", 0, 0.5), scene.window("a", 10, 30)]
-    record = of(scene.run(windows, handover={**OUTSIDE, "transfer": transfer}).log, "a")["r", 0.0]
+    record = scene.of(scene.run(windows, handover={**OUTSIDE, "transfer": transfer}).log, "a")["r", 0.0]
     assert (record.outcome, record.download_bytes, record.outside_s) == ("committed", 1e6 + again, 9.5)
 
 
@@ -348,30 +351,30 @@ def test_the_longest_gap_ends_what_is_not_over(deadline_s, end_s, scene):
 def test_one_that_is_back_before_it_is_done_trains_on_in_its_place(longest_gap_s, scene):
     windows = [scene.window("a", 0, 2), scene.window("a", 3, 20), scene.window("b", 4, 20)]
     log = scene.run(windows, handover={**OUTSIDE, "longest_gap_s": longest_gap_s}, invited=1).log
-    record = of(log, "a")["r", 0.0]
+    record = scene.of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.outside_s, record.train_s) == ("committed", 6.0, 0.0, 3.0)
-    assert of(log, "b")["r", 4.0].outcome == "not_selected"
+    assert scene.of(log, "b")["r", 4.0].outcome == "not_selected"
 
 
 def test_leaving_in_another_stage_ends_it_as_before(scene):
     for leaves_s, outcome in ((0.5, "left_download"), (5.0, "left_upload")):
         log = scene.run([scene.window("a", 0, leaves_s), scene.window("b", 30, 40)], handover=OUTSIDE).log
-        assert of(log, "a")["r", 0.0].outcome == outcome
+        assert scene.of(log, "a")["r", 0.0].outcome == outcome
     twice = scene.run([scene.window("a", 0, 2), scene.window("a", 10, 11)], handover=OUTSIDE, deadline_s=20.0).log
-    cut = of(twice, "a")["r", 0.0]
+    cut = scene.of(twice, "a")["r", 0.0]
     assert (cut.outcome, cut.end_s, cut.upload_bytes) == ("left_upload", 11.0, 1e6)
-    assert of(twice, "a")["r", 10.0].outcome == "not_selected"
+    assert scene.of(twice, "a")["r", 10.0].outcome == "not_selected"
 
 
 def test_one_that_is_not_back_in_time_is_cut_with_the_round_and_takes_no_place_until_then(scene):
     windows = [scene.window("a", 0, 2), scene.window("b", 2, 8.1), scene.window("a", 50, 60), scene.window("c", 51, 60)]
     log = scene.run(windows, handover=OUTSIDE, invited=1, rounds=2).log
-    record, other = of(log, "a")["r", 0.0], next(r for r in log.participations if r.vehicle_id == "b")
+    record, other = scene.of(log, "a")["r", 0.0], next(r for r in log.participations if r.vehicle_id == "b")
     assert (other.start_s, other.outcome, log.rounds[0].close_s) == (2.0, "committed", 8.0)
     assert (record.outcome, record.round, record.end_s) == ("left_training", 0, 8.0)
     assert (record.train_s, record.outside_s) == (3.0, 4.0)
-    assert of(log, "a")["r", 50.0].outcome == "committed", "it is invited anew"
-    assert of(log, "c")["r", 51.0].outcome == "not_selected", "one place"
+    assert scene.of(log, "a")["r", 50.0].outcome == "committed", "it is invited anew"
+    assert scene.of(log, "c")["r", 51.0].outcome == "not_selected", "one place"
 
 
 def test_staleness_lets_it_upload_in_a_later_round(scene):
@@ -379,7 +382,7 @@ def test_staleness_lets_it_upload_in_a_later_round(scene):
     learning = scene.learning()
     rules = {"handover": OUTSIDE, "invited": 1, "rounds": 2, "max_staleness": 1}
     log = scene.run(windows, learning=learning, **rules).log
-    record = of(log, "a")["r", 0.0]
+    record = scene.of(log, "a")["r", 0.0]
     assert (record.outcome, record.base_round, record.round, record.end_s) == ("committed", 0, 1, 13.0)
     assert [(p.vehicle_id, p.base.version) for p in learning.calls[1][1]] == [("a", 0)]
 
@@ -388,12 +391,12 @@ def test_the_round_of_everyone_does_not_wait_for_who_is_outside(scene):
     windows = [scene.window("a", 0, 10), scene.window("b", 5, 7.5)]
     log = scene.run(windows, handover=OUTSIDE, pace="coverage").log
     assert (log.rounds[0].closed_by, log.rounds[0].close_s) == ("everyone", 7.5)
-    assert of(log, "b")["r", 5.0].outcome == "left_training"
+    assert scene.of(log, "b")["r", 5.0].outcome == "left_training"
 
 
 def test_who_never_comes_back_is_recorded_at_the_end_of_the_traffic(scene):
     log = scene.run([scene.window("a", 0, 2), scene.window("b", 30, 31)], handover=OUTSIDE).log
-    record = of(log, "a")["r", 0.0]
+    record = scene.of(log, "a")["r", 0.0]
     assert (record.outcome, record.end_s, record.train_s) == ("left_training", 31.0, 3.0)
     assert math.fsum((record.download_s, record.train_s, record.outside_s)) == record.end_s - record.start_s
     ended = scene.run([scene.window("a", 0, 2, exit_cause="end")], handover=OUTSIDE).log

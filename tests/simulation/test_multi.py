@@ -5,20 +5,14 @@ from typing import Any
 
 import pytest
 
-from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError
 from vnetsim.experiment import ComputeSettings
 from vnetsim.learning import ModelKey
 from vnetsim.simulation.plugins import simulation_plugins
 
 MULTI = {"policy": "multi"}
-BESIDE = Rsu(id="s", x_m=100.0, y_m=0.0, range_m=250.0)
 BOTH = ModelKey("r", 0), ModelKey("s", 0)
 EDGES = {"topology": {"kind": "per-rsu"}}
-
-
-def of(log: Any, who: str) -> dict[tuple[str, float], Any]:
-    return {(record.rsu_id, record.enter_s): record for record in log.participations if record.vehicle_id == who}
 
 
 def in_both(
@@ -27,7 +21,7 @@ def in_both(
     """Return a run with ``multi`` of a vehicle in two discs; by RSU its first rows, and what was first told of it."""
     learning = scene.learning()
     windows = [scene.window("a", begin_s, leaves_s), scene.window("a", begin_s, 60, rsu_id="s", speed_mps=12), *more]
-    rules = {"rsus": (scene.rsu, BESIDE), "handover": MULTI, "learning": learning, **EDGES, **rules}
+    rules = {"rsus": (scene.rsu, scene.beside), "handover": MULTI, "learning": learning, **EDGES, **rules}
     result = scene.run(windows, **rules)
     rows = {row.rsu_id: row for row in reversed(result.log.participations) if row.vehicle_id == "a"}
     told = {closed.aggregator: one for closed, who in reversed(learning.calls) for one in who if one.vehicle_id == "a"}
@@ -100,22 +94,22 @@ def test_it_is_stale_where_a_round_has_closed_and_counts_at_the_other_rsu(scene)
 def test_who_is_inside_later_or_counts_there_already_is_of_one_rsu(scene):
     later = (scene.window("b", 0, 60), scene.window("b", 0.5, 60, rsu_id="s"))
     result, _, _ = in_both(scene, more=later)
-    assert of(result.log, "b")["s", 0.5].outcome == "not_selected"
-    assert of(result.log, "b")["r", 0.0].outcome == "committed"
+    assert scene.of(result.log, "b")["s", 0.5].outcome == "not_selected"
+    assert scene.of(result.log, "b")["r", 0.0].outcome == "committed"
     # the round of s has an update of this vehicle, and is open still when r invites it
-    rules = {"rsus": (scene.rsu, BESIDE), "handover": MULTI, "quorum": 5, **EDGES}
+    rules = {"rsus": (scene.rsu, scene.beside), "handover": MULTI, "quorum": 5, **EDGES}
     windows = [scene.window("a", 0, 6.5, rsu_id="s"), scene.window("a", 7, 60), scene.window("a", 7, 60, rsu_id="s")]
     log = scene.run(windows, **rules).log
-    assert (of(log, "a")["r", 7.0].end_s, of(log, "a")["r", 7.0].outcome) == (13.0, "committed")
-    assert (of(log, "a")["s", 0.0].outcome, of(log, "a")["s", 7.0].outcome) == ("committed", "not_selected")
+    assert (scene.of(log, "a")["r", 7.0].end_s, scene.of(log, "a")["r", 7.0].outcome) == (13.0, "committed")
+    assert (scene.of(log, "a")["s", 0.0].outcome, scene.of(log, "a")["s", 7.0].outcome) == ("committed", "not_selected")
 
 
 def test_an_rsu_that_waits_for_the_cloud_takes_no_part(scene):
     windows = [scene.window("b", 0, 6.5, rsu_id="s"), scene.window("a", 7, 60), scene.window("a", 7, 12, rsu_id="s")]
-    rules = {"rsus": (scene.rsu, BESIDE), "topology": {"kind": "hierarchical"}, "handover": MULTI}
+    rules = {"rsus": (scene.rsu, scene.beside), "topology": {"kind": "hierarchical"}, "handover": MULTI}
     log = scene.run(windows, rounds=2, **rules).log
     assert [(one.aggregator, one.close_s) for one in log.rounds[:2]] == [("s", 6.0), ("r", 13.0)]
-    assert of(log, "a")["s", 7.0].outcome == "not_selected"
+    assert scene.of(log, "a")["s", 7.0].outcome == "not_selected"
 
 
 def test_multi_is_refused_where_all_rsus_have_one_model(scene):

@@ -13,7 +13,7 @@ from vnetsim.coverage.association import Serves
 from vnetsim.coverage.rsu import Rsu
 from vnetsim.errors import InputError, RunError
 from vnetsim.experiment import AssociationSettings, Experiment
-from vnetsim.learning import Cost, Exchange
+from vnetsim.learning import Exchange
 from vnetsim.random_streams import Streams
 from vnetsim.simulation.links import Radio, association, received_power
 from vnetsim.simulation.plugins import simulation_plugins
@@ -31,7 +31,6 @@ class Plain:
     def sidelink_bps(self, rsu, sender_m, receiver_m, state): return self.bps / 4 * state
 """
 MIX = Exchange(before_training=False, mutual=True, send_bytes=1_000_000)
-COST = Cost(download_bytes=1_000_000, upload_bytes=2_000_000, work_flop=3e9)
 
 
 def model(folder: Path, change: tuple[str, str] = ("", "")) -> str:
@@ -43,10 +42,9 @@ def model(folder: Path, change: tuple[str, str] = ("", "")) -> str:
 
 def played(scene: Any, name: str, *, exchange: Any = None, radio: Any = None, spans: Any = ((0, 90),)) -> Any:
     rules = {"quorum": 2 if exchange else 1, "rounds": len(spans)}
-    experiment = scene.experiment(radio={"name": name, **(radio or {})}, **rules)
     windows = [scene.window(one, *span) for span in spans for one in ("a", "b")[: 2 if exchange else 1]]
-    learning = scene.learning(cost_of=dict.fromkeys(range(95), replace(COST, exchange=exchange)))
-    return scene.simulate(experiment, scene.traffic(windows), learning, Streams(seed=0))
+    learning = scene.learning(every=replace(scene.cost, exchange=exchange))
+    return scene.run(windows, learning=learning, radio={"name": name, **(radio or {})}, **rules)
 
 
 def test_transfers_take_the_rates_of_the_model_and_its_settings(scene, tmp_path):
@@ -142,11 +140,8 @@ def test_what_a_candidate_is_told_is_not_counted(scene, tmp_path):
         "    name, source = 'quickest', 'a test'\n"
         "    def select(self, candidates, free, context): return sorted(candidates, key=lambda one: one.duration_s)\n"
     )
-    found = []
-    for selection in ("arrival", f"{policy}:Quickest"):
-        experiment = scene.experiment(radio={}, selection=selection)
-        windows = [scene.window("a", 0, 90)]
-        found.append(scene.simulate(experiment, scene.traffic(windows), scene.learning(), Streams(seed=0)))
+    policies = ("arrival", f"{policy}:Quickest")
+    found = [scene.run([scene.window("a", 0, 90)], radio={}, selection=policy) for policy in policies]
     assert found[0].log.participations[0].upload_s == found[1].log.participations[0].upload_s
     assert found[0].link_rates == found[1].link_rates
     assert found[0].link_rates.looked_up == 2
