@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.data import load_images
-from learners.data.motion import motion_blur
 from learners.data.moving import to_device
 from learners.data.partition_file import divide_among_silos, partition_csv
 from learners.data.sets import ImageSet
@@ -30,12 +29,11 @@ from learners.engines.side_by_side import create_engine
 from learners.engines.silo_images import SiloImages
 from learners.mathematics.weights import Weights
 from learners.tasks.settings import TrainingSettings
+from learners.tasks.sights import blurred, path_frames, sights
 from vnetsim.errors import InputError
 from vnetsim.learner_facts import NOT_READ
-from vnetsim.learning import Description, LearnerContext, Network, Participant, PathFrames, Series, Sights
+from vnetsim.learning import Description, LearnerContext, Network, Participant, Series
 from vnetsim.learning.conduct import is_hostile
-from vnetsim.learning.kinds import DATA_SETS
-from vnetsim.plugins import plugin_errors
 
 BACKWARD_FACTOR = 3
 """Work of forward and backward pass, in forward passes: the backward pass computes two products for each one."""
@@ -115,14 +113,15 @@ class Task(ABC):
             )
         self._data = data
         channels, height, width = (int(side) for side in data.train.shape[1:])
+        self.image_shape = (channels, height, width)
+        speeds_mps = getattr(data, "train_speeds_mps", None)
         self.silos = SiloImages(
             data.train,
             indices,
             device=self.device,
-            kernels_px=self._own_kernels_px(width, getattr(data, "train_speeds_mps", None)),
+            kernels_px=None if speeds_mps is None else self._own_kernels_px(speeds_mps),
             times_s=getattr(data, "train_times_s", None),
         )
-        self.image_shape = (channels, height, width)
         self.mean: tuple[float, ...] = getattr(data, "mean", (0.0,) * channels)
         self.std: tuple[float, ...] = getattr(data, "std", (1.0,) * channels)
         self._scale = [torch.tensor(c, device=self.device).view(1, -1, 1, 1) for c in (self.mean, self.std)]
@@ -131,12 +130,10 @@ class Task(ABC):
         self.network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.engine: Engine = create_engine(settings.engine, self.device)
 
-    def _own_kernels_px(self, width_px: int, speeds_mps: Tensor | None) -> Tensor | None:
-        """Return each image's blur (px) by the speed at which it was taken, 0 up to the threshold; None without."""
+    def _own_kernels_px(self, speeds_mps: Tensor) -> Tensor:
+        """Return each image's blur (px) by the speed at which it was taken, 0 up to the threshold."""
         given = self._context.experiment
-        if speeds_mps is None:
-            return None
-        lengths_px = given.camera.kernel_px(1.0, width_px) * speeds_mps
+        lengths_px = given.camera.kernel_px(1.0, self.image_shape[2]) * speeds_mps
         return torch.where(speeds_mps > given.blur.threshold_kmh / 3.6, lengths_px, 0.0)
 
     def normalised(self, images: Tensor) -> Tensor:
@@ -380,41 +377,10 @@ class Task(ABC):
             partition=partial(partition_csv, data, self.silos.rows)
             if isinstance(data, ImageSet) and NOT_READ not in data.facts
             else None,
-            path_frames=None if getattr(data, "film", None) is None else self._path_frames,
-            sights=None if getattr(data, "train_at_m", None) is None else self._sights,
-        )
-
-    def _path_frames(self, vehicles: Sequence[str], until_s: float) -> PathFrames:
-        """Return the vehicles' camera frames until a time (s), sharp, and blurred by each frame's speed."""
-        with plugin_errors(DATA_SETS.name, self._data.name, "for the frames of vehicles"):
-            film = self._data.film(vehicles, until_s)
-        kernel_px = self._own_kernels_px(self.image_shape[2], torch.from_numpy(film.speed_mps.astype(np.float32)))
-        assert kernel_px is not None
-        return PathFrames(
-            vehicles=np.array(film.vehicles, dtype=np.str_),
-            mean_mps=film.mean_mps,
-            path=film.path,
-            images=_blurred(film.images, torch.zeros(len(kernel_px))),
-            blurred=_blurred(film.images, kernel_px),
-            time_s=film.time_s,
-            speed_mps=film.speed_mps,
-            kernel_px=kernel_px.to(torch.float64).numpy(),
-            label=film.label,
-        )
-
-    def _sights(self) -> Sights:
-        """Return where the training images were taken, and what they show; the label is -1 in a set without classes."""
-        data, kernel_px = self._data, self._own_kernels_px(self.image_shape[2], self._data.train_speeds_mps)
-        assert kernel_px is not None
-        labels = data.train_labels if isinstance(data, ImageSet) else torch.full((len(kernel_px),), -1)
-        return Sights(
-            x_m=data.train_at_m[:, 0].numpy(),
-            y_m=data.train_at_m[:, 1].numpy(),
-            time_s=data.train_times_s.to(torch.float64).numpy(),
-            speed_mps=data.train_speeds_mps.to(torch.float64).numpy(),
-            kernel_px=kernel_px.to(torch.float64).numpy(),
-            angle=data.train_angles.to(torch.float64).numpy(),
-            label=labels.numpy(),
+            path_frames=None
+            if getattr(data, "film", None) is None
+            else partial(path_frames, data, self._own_kernels_px),
+            sights=None if getattr(data, "train_at_m", None) is None else partial(sights, data, self._own_kernels_px),
         )
 
     def _describe_growth(self, picture: str) -> str:
@@ -447,13 +413,7 @@ class Task(ABC):
         Their shape is (len(kernels_px), count, H, W, C); ``count`` is less if there are fewer images.
         """
         sharp = self._data.test[spread(len(self._data.test), count)]
-        return np.stack([_blurred(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
-
-
-def _blurred(images: Tensor, kernel_px: Tensor) -> NDArray[np.uint8]:
-    """Return uint8 images (N, C, H, W), each with its own blur, as (N, H, W, C)."""
-    blurred = motion_blur(images.to(torch.float32) / 255, kernel_px).mul(255).round().to(torch.uint8)
-    return blurred.permute(0, 2, 3, 1).contiguous().numpy()
+        return np.stack([blurred(sharp, torch.full((len(sharp),), float(kernel))) for kernel in kernels_px])
 
 
 def labelled_silos(context: LearnerContext) -> tuple[ImageSet, list[NDArray[np.int64]]]:
