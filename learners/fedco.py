@@ -59,13 +59,6 @@ SERIES = (
         unit="keys",
         caption="Keys of the queue that came from vehicles; the others are the random keys of the start.",
     ),
-    Series(
-        name="queue_random",
-        result=False,
-        label="Random keys left",
-        unit="%",
-        caption="Share of the queue's keys that are still the random keys of the start, made from no image.",
-    ),
 )
 
 MOMENTUM = 0.99
@@ -339,12 +332,11 @@ def enqueue(queue: State, uploads: Sequence[Tensor], *, round_: int) -> dict[str
 def queue_figures(queue: State, round_: int) -> dict[str, float]:
     """Return metrics of a queue in round ``round_``.
 
-    ``queue_keys`` is the number of keys from vehicles, ``queue_random`` the share of random keys, ``queue_age`` the
-    mean number of rounds since a vehicle's key was enqueued; it is missing if there are no keys from vehicles.
+    ``queue_keys`` is the number of keys from vehicles, ``queue_age`` the mean number of rounds since such a key was
+    enqueued; it is missing if there are none.
     """
-    rounds = queue[ROUNDS].tolist()  # one wait for the device
-    received = [one for one in rounds if one != INITIAL_ROUND]
-    figures = {"queue_keys": float(len(received)), "queue_random": 1 - len(received) / len(rounds)}
+    received = [one for one in queue[ROUNDS].tolist() if one != INITIAL_ROUND]  # one wait for the device
+    figures = {"queue_keys": float(len(received))}
     if received:
         figures["queue_age"] = sum(round_ - one for one in received) / len(received)
     return figures

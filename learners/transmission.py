@@ -14,11 +14,11 @@ from torch import Tensor
 
 from learners.data.moving import to_device
 from learners.engines.programs import State, add_prefix, remove_prefix
+from learners.state.rules import NOT_FINITE, tensor_problem
 from vnetsim.errors import InputError, NotFiniteError, RunError
 from vnetsim.learning import LearnerContext, Participant, Update
 from vnetsim.learning.codecs import CODECS, Sent
 from vnetsim.learning.conduct import CONDUCTS, Hostile, HostileRound, Sends, is_hostile
-from vnetsim.learning.device import all_finite
 from vnetsim.plugins import Kind, place_of, plugin_errors
 
 CODEC, CONDUCT = "codec.", "conduct."
@@ -183,19 +183,11 @@ def _check(kind: Kind, plugin: Any, who: Participant, made: State, given: State,
     if not isinstance(made, Mapping) or made.keys() != given.keys():
         names = ", ".join(sorted(set(made) ^ given.keys()))[:80] if isinstance(made, Mapping) else repr(made)[:80]
         raise _fault(kind, plugin, who, f"it returned other tensors than it was given: {names}")
-    for name, tensor in made.items():
-        like = given[name]
-        if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
-            has = f"{tensor.dtype} of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else repr(tensor)[:80]
-            problem = f"'{name}' is {has}, expected {like.dtype} of shape {tuple(like.shape)}"
-            raise _fault(kind, plugin, who, problem)
-    if not all(isinstance(tensor, Tensor) for tensor in memory.values()):
-        raise _fault(kind, plugin, who, "its memory has something that is no tensor")
     named = {f"'{name}'": tensor for name, tensor in made.items()}
     named |= {f"'{name}' of its memory": tensor for name, tensor in memory.items()}
-    if not all_finite([named.values()])[0]:
-        bad = next(words for words, tensor in named.items() if not tensor.isfinite().all())
-        raise _fault(kind, plugin, who, f"{bad} has values that are not finite", NotFiniteError)
+    if problem := tensor_problem(named, {f"'{name}'": tensor for name, tensor in given.items()}):
+        error = NotFiniteError if problem.endswith(NOT_FINITE) else RunError
+        raise _fault(kind, plugin, who, problem, error)
 
 
 def _fault(kind: Kind, plugin: Any, who: Participant, problem: str, error: type[RunError] = RunError) -> RunError:

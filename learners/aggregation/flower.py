@@ -63,11 +63,7 @@ class Flower:
 
         names = [name for name in uploads.uploads[0].state if name in uploads.parameters]
         strategy, number = self._new_strategy(), int(uploads.memory.get(ROUND, 0)) + 1
-        attributes = _restore(uploads.memory)
-        for key in ("m_t", "v_t"):  # Flower before 1.42 kept lists, and so do older runs that are resumed
-            if isinstance(attributes.get(key), list):
-                attributes[key] = dict(zip(names, attributes[key], strict=True))
-        vars(strategy).update(attributes)
+        vars(strategy).update(_restore(uploads.memory))
         with suppress(_NoNodesError):
             list(strategy.configure_train(number, _arrays(uploads.model, names), ConfigRecord(), _NoNodes()))
         replies = []

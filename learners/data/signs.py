@@ -14,13 +14,13 @@ from functools import partial
 from typing import Annotated
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from learners.data import sign_designs
 from learners.data.image_cache import cached
 from learners.data.sets import ImageSet, classed_set
 from learners.data.sign_designs import DESIGNS, PAINTS, Floats
+from learners.data.unread import black_set
 from vnetsim.errors.bounds import Within
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
@@ -60,19 +60,10 @@ class Signs:
         """Return the set with black images: the classes are those of ``load``, and nothing is drawn."""
         train = _classes(data.train_images or TRAIN_IMAGES, streams.generator("signs", "train"))
         test = _classes(data.test_images or TEST_IMAGES, streams.generator("signs", "test"))
-        return ImageSet(
-            name=self.name,
-            train=torch.zeros((len(train), 3, SIDE_PX, SIDE_PX), dtype=torch.uint8),
-            train_labels=torch.from_numpy(train),
-            test=torch.zeros((len(test), 3, SIDE_PX, SIDE_PX), dtype=torch.uint8),
-            test_labels=torch.from_numpy(test),
-            class_names=tuple(DESIGNS),
-            mean=(0.0, 0.0, 0.0),
-            std=(1.0, 1.0, 1.0),
-        )
+        return black_set(self.name, train, test, SIDE_PX, class_names=tuple(DESIGNS))
 
     def _part(self, count: int, generator: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return ``generate``'s images and classes; images that were drawn before are read from disk."""
+        """Return images (N, 3, 32, 32) and classes (N,), evenly divided; images drawn before are read from disk."""
         key, code = (generator.bit_generator.state, self.scatter), (__file__, sign_designs.__file__)
         labels = _classes(count, generator)
         draw = partial(_draw, labels, generator, self.scatter)
@@ -82,14 +73,6 @@ class Signs:
 def _classes(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Return ``count`` class numbers, as evenly divided as possible, in random order."""
     return generator.permutation(np.arange(count) % len(DESIGNS))
-
-
-def generate(
-    count: int, generator: np.random.Generator, scatter: float = 1.0
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ``count`` images (N, 3, 32, 32) and their classes (N,), as even as possible, in random order."""
-    labels = _classes(count, generator)
-    return _draw(labels, generator, scatter), labels
 
 
 def _draw(labels: NDArray[np.int64], generator: np.random.Generator, scatter: float) -> NDArray[np.uint8]:

@@ -6,13 +6,15 @@ For CIFAR-10 and GTSRB these are known; for other files they are assumed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from learners.data.sets import ImageSet, SteeringSet
-from learners.data.splits import BLOCK, take_first
+from learners.data.splits import BLOCK, Indices, take_first
 from vnetsim.experiment import DataSettings
 from vnetsim.learner_facts import NOT_READ
 
@@ -52,17 +54,28 @@ def _images(data: DataSettings) -> ImageSet:
         side_px, known = data.image_px or _SIDE_PX, False
     classes = int(labels.max()) + 1
     train, test = take_first(np.arange(len(labels)), np.arange(tested), data)
-    return ImageSet(
-        name=data.name,
-        train=black_images(len(train), 3, side_px),
-        train_labels=torch.from_numpy(labels[train]),
-        test=black_images(len(test), 3, side_px),
-        test_labels=torch.from_numpy(test % classes),
+    return black_set(
+        data.name,
+        labels[train],
+        test % classes,
+        side_px,
         class_names=tuple(map(str, range(classes))),
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
         train_groups=None if groups is None else torch.from_numpy(groups[train]),
         facts={NOT_READ: _words(data, f"{len(train):,} images of {classes} classes, {side_px} px wide", known=known)},
+    )
+
+
+def black_set(name: str, train_labels: Indices, test_labels: Indices, side_px: int, **more: Any) -> ImageSet:
+    """Return black images of these classes, shape (N, 3, ``side_px``, ``side_px``); ``more`` is as of ``ImageSet``."""
+    return ImageSet(
+        name=name,
+        train=black_images(len(train_labels), 3, side_px),
+        train_labels=torch.from_numpy(train_labels),
+        test=black_images(len(test_labels), 3, side_px),
+        test_labels=torch.from_numpy(test_labels),
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
+        **more,
     )
 
 

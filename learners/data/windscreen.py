@@ -54,29 +54,21 @@ def in_view(poses: Poses, signs: Signs) -> tuple[Integers, Floats, Floats]:
 
     All have the shape (N, 2); a sign is -1 if there is none, and its distances then have no meaning.
     """
-    count = len(poses.x_m)
-    candidates = min(8, len(signs.label))
-    if candidates == 0:
-        nothing = np.zeros((count, _SHOWN))
-        return np.full((count, _SHOWN), -1), nothing, nothing
     cosine, sine = np.cos(poses.heading_rad), np.sin(poses.heading_rad)
     middle_m = (NEAR_M + FAR_M) / 2
     places = np.column_stack([poses.x_m + middle_m * cosine, poses.y_m + middle_m * sine])
-    _, number = cKDTree(signs.at_m).query(places, k=candidates)
-    number = number.reshape(count, candidates)
-    dx = signs.at_m[number, 0] - poses.x_m[:, None]
-    dy = signs.at_m[number, 1] - poses.y_m[:, None]
+    _, number = cKDTree(signs.at_m).query(places, k=8)
+    # of fewer signs the others have a number beyond the last, and are far away
+    at_m, heading_rad = np.vstack([signs.at_m, [1e9, 1e9]]), np.append(signs.heading_rad, 0.0)
+    dx = at_m[number, 0] - poses.x_m[:, None]
+    dy = at_m[number, 1] - poses.y_m[:, None]
     ahead_m = cosine[:, None] * dx + sine[:, None] * dy
     right_m = sine[:, None] * dx - cosine[:, None] * dy
-    turned = np.mod(signs.heading_rad[number] - poses.heading_rad[:, None] + np.pi, 2 * np.pi) - np.pi
+    turned = np.mod(heading_rad[number] - poses.heading_rad[:, None] + np.pi, 2 * np.pi) - np.pi
     visible = (ahead_m >= NEAR_M) & (ahead_m <= FAR_M) & (np.abs(turned) <= FACING_RAD)
     visible &= np.abs(right_m) * FOCAL <= 0.5 * ahead_m
     order = np.argsort(np.where(visible, ahead_m, np.inf), axis=1, kind="stable")[:, :_SHOWN]
-    if candidates < _SHOWN:
-        order = np.repeat(order, _SHOWN, axis=1)
     found = np.take_along_axis(np.where(visible, number, -1), order, axis=1)
-    if candidates < _SHOWN:
-        found[:, 1:] = -1
     return found, np.take_along_axis(ahead_m, order, axis=1), np.take_along_axis(right_m, order, axis=1)
 
 
@@ -184,8 +176,7 @@ def _sprites() -> tuple[Singles, tuple[int, ...]]:
     """Return pictures of all signs: RGB and coverage, shape (classes, variants, sizes, 32, 32, 4), and their sizes."""
     generator_seed, fine, sizes = 5, 64, (32, 16, 8, 4)
     v, u = (np.mgrid[0:fine, 0:fine].astype(np.float32) + 0.5) * np.float32(2.2 / fine) - np.float32(1.1)
-    grid = (np.repeat(one[None], 64, axis=0) for one in (u, v))
-    u, v = grid
+    u, v = (np.repeat(one[None], 64, axis=0) for one in (u, v))
     table = np.zeros((len(DESIGNS), 5, len(sizes), 32, 32, 4), dtype=np.float32)
     for label, design in enumerate(DESIGNS.values()):
         # each image of a design draws its own member; different ones become the variants

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -54,14 +55,12 @@ def shares_of(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor], 
     return shares if total == 0 or abs(total - 1) <= 1e-6 else [share / total for share in shares]
 
 
-def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
-    """Return what is wrong with a rule's model, memory or shares, for a message; empty for nothing."""
-    if made.state and made.state.keys() != sent.keys():
-        name = min(made.state.keys() ^ sent.keys())
-        return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"
-    tensors = {f"'{name}' of its model": tensor for name, tensor in made.state.items()}
-    likes = {f"'{name}' of its model": given.model[name] for name in made.state}
-    tensors |= {f"'{name}' of its memory": tensor for name, tensor in made.memory.items()}
+def tensor_problem(tensors: Mapping[str, Any], likes: Mapping[str, Tensor]) -> str:
+    """Return what is wrong with a plug-in's tensors, by their names in messages; empty for nothing.
+
+    Each must be a finite tensor, of the shape and type of the one in ``likes`` if that has its name. If values are not
+    finite, the text ends with ``NOT_FINITE``.
+    """
     for words, tensor in tensors.items():
         like = likes.get(words, tensor)
         if not isinstance(tensor, Tensor):
@@ -72,6 +71,19 @@ def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -
     if not all_finite([tensors.values()])[0]:
         bad = next(words for words, tensor in tensors.items() if not tensor.isfinite().all())
         return f"{bad} {NOT_FINITE}"
+    return ""
+
+
+def _problem(made: NextModel, given: RoundUploads, sent: Mapping[str, Tensor]) -> str:
+    """Return what is wrong with a rule's model, memory or shares, for a message; empty for nothing."""
+    if made.state and made.state.keys() != sent.keys():
+        name = min(made.state.keys() ^ sent.keys())
+        return f"its model lacks tensor '{name}'" if name in sent else f"no upload has the tensor '{name}' of its model"
+    likes = {f"'{name}' of its model": given.model[name] for name in made.state}
+    tensors = {f"'{name}' of its model": tensor for name, tensor in made.state.items()}
+    tensors |= {f"'{name}' of its memory": tensor for name, tensor in made.memory.items()}
+    if problem := tensor_problem(tensors, likes):
+        return problem
     if len(made.shares) != len(given.uploads):
         return f"it returned {len(made.shares)} shares for {len(given.uploads)} uploads"
     wrong = [share for share in made.shares if not (math.isfinite(share) and share >= 0)]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from learners.data import load_images
-from learners.data.sign_designs import _SEGMENTS, DESIGNS, PAINTS
-from learners.data.signs import Signs, generate
+from learners.data.sign_designs import DESIGNS, PAINTS
+from learners.data.signs import Signs
 from vnetsim.experiment import DataSettings
 from vnetsim.random_streams import Streams
 
@@ -27,7 +27,7 @@ def plain(name, *, mirrored=False, seed=0):
 
 
 def test_classes_are_balanced_and_mixed():
-    _, labels = generate(205, np.random.default_rng(0))
+    _, labels = Signs()._part(205, np.random.default_rng(0))
     counts = np.bincount(labels, minlength=10)
     assert np.ptp(counts) == 1
     assert len(np.unique(labels[:40])) >= 8
@@ -67,13 +67,6 @@ def test_no_class_nor_its_mirror_image_looks_like_another(mirrored):
         for other in set(DESIGNS) - {name}:
             differences = plain(name)[:, None] - drawn[other][None]
             assert np.sqrt(np.square(differences).mean(axis=(2, 3, 4))).min() > 0.2, (name, other)
-
-
-def test_segments_of_a_digit_join_neighbours_on_its_grid():
-    corners = {corner for segment in _SEGMENTS for corner in segment}
-    assert corners == {(x, y) for x in (0, 1) for y in (0, 1, 2)}
-    assert all(abs(a - c) + abs(b - d) == 1 for (a, b), (c, d) in _SEGMENTS)
-    assert len({frozenset(segment) for segment in _SEGMENTS}) == 7, "as a display of seven segments"
 
 
 def test_the_outline_has_all_but_the_pictures():
