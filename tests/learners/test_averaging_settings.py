@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from device_checks import learner_class, registered
-from learner_checks import mark_all_only
+from learner_checks import mark_all_only, model_of
 from scipy.stats import trim_mean
 
 from learners.mathematics.robust import AveragingSettings
@@ -40,11 +39,6 @@ def averaging(request, tiny, on_tiny_roads, new_context):  # noqa: ARG001
     assert issubclass(cls.Settings, AveragingSettings)
     context = new_context(exchange=ExchangeSettings(topology="star"))
     return lambda **rule: cls.create(context, cls.Settings(**{"batch": 6, "steps": 1, "engine": "sequential", **rule}))
-
-
-def model_of(learner: Any) -> dict[str, torch.Tensor]:
-    state = learner.state_dict()
-    return {name.removeprefix("model."): state[name] for name in sorted(state) if name.startswith("model.")}
 
 
 def expected(

@@ -13,7 +13,7 @@ import torch
 from learners.classification_fedavg import ClassificationFedAvg
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
-from vnetsim.experiment import BlurSettings, DataSettings
+from vnetsim.experiment import DataSettings
 from vnetsim.learning import LearnerContext, Participant
 
 MakeParticipant = Callable[..., Participant]
@@ -95,13 +95,6 @@ def test_it_learns(new, participant):
     assert learner.evaluate(final=True)["accuracy"] > 0.8
     rates = done.metrics["learning_rate"]
     assert rates == pytest.approx(0.01 * (1 + np.cos(np.pi * 5 / 6)))
-
-
-def test_images_stay_sharp_up_to_the_threshold(new):
-    task = new({"blur": BlurSettings(threshold_kmh=72.0)})._task
-    given: dict[str, Any] = {"learning_rate": 0.1, "seed": 0, "steps": 1}
-    kernels = [task.local_training(0, speed_mps=speed, **given).kernel_px for speed in (20.0, 20.1)]
-    assert kernels[0] == 0 < kernels[1]
 
 
 def test_one_class_is_no_classification(monkeypatch, images, context):

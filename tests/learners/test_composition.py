@@ -145,28 +145,6 @@ def test_aggregators_do_not_know_each_other(kind, rule, new_context, participant
     assert any(not torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.usefixtures("tiny")
-def test_averaging_without_more_is_fedavg(new_context, participant):
-    class Bare(FederatedLearner):
-        name, task, paper, Settings = "bare", "classification", "none", ClassificationFedAvg.Settings
-
-        @staticmethod
-        def parts(context: Any, settings: Any) -> Parts:
-            task = ClassificationFedAvg.parts(context, settings).task
-            server = averaging_server(context, settings, task, task.initial_state())
-            silos = SiloStates()
-            by_hand = Parts(task=task, local=LocalSteps(task), server=server, silos=silos)
-            short = federated_averaging(context, settings, task)
-            assert by_hand.exchange is short.exchange is None
-            return by_hand
-
-    settings = Bare.Settings(batch=4, steps=2)
-    bare, named = (kind.create(new_context(), settings) for kind in (Bare, ClassificationFedAvg))
-    ours, theirs = (learner.train([participant(0, i) for i in range(3)]) for learner in (bare, named))
-    assert [update.loss for update in ours] == [update.loss for update in theirs]
-    assert list(bare.aggregate(ours).weights) == [1 / 3] * 3
-
-
 def as_documented(method: str, base: type[Any]) -> type[Any]:
     """Return a subclass of ``base`` with a method as the page on own learners writes it."""
     page = (Path(__file__).resolve().parents[2] / "scenarios" / "own_learner.md").read_text()

@@ -108,17 +108,3 @@ def test_models_stay_with_their_silos_and_the_average_is_reported(new: Callable[
     before = learner._models.newest()
     learner.aggregate([])
     assert equal(dict(learner._models.newest()), dict(before))
-
-
-def test_a_resumed_run_gives_the_same_bits(new: Callable[..., Any], group: Group) -> None:
-    whole, first, second = new(), new(), new()
-    for r in range(4):
-        play(whole, group(r, 3, first=r))
-    for r in range(2):
-        play(first, group(r, 3, first=r))
-    second.load_state_dict(first.state_dict())
-    for r in range(2, 4):
-        play(second, group(r, 3, first=r))
-    assert {name.split(".")[1] for name in whole.state_dict() if name.startswith("silo.")} == set("012345")
-    assert equal(second.state_dict(), whole.state_dict())
-    assert second.evaluate(final=True) == whole.evaluate(final=True)

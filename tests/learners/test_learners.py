@@ -16,7 +16,7 @@ import torch
 from device_checks import learner_class as learner_class_of
 from device_checks import registered
 from device_checks.tiny_rounds import SETTINGS
-from learner_checks import equal, mark_all_only, peers_of
+from learner_checks import equal, mark_all_only, model_of, peers_of, resumed
 
 from vnetsim.learning import AGGREGATOR, Learner, LearnerContext, ModelKey, Participant, Update
 from vnetsim.learning.faults import aggregate_checked, finite_metrics, model_shapes, train_checked
@@ -54,10 +54,6 @@ def met(participants: Sequence[Participant]) -> list[Participant]:
         replace(one, peers=peers_of(*(participants[j] for j in near)))
         for one, near in zip(participants, beside, strict=True)
     ]
-
-
-def model_of(learner: Any) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in learner.state_dict().items() if name.startswith("model.")}
 
 
 def copied(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -202,17 +198,7 @@ def play(learner: Any, rounds: Sequence[int], participant: MakeParticipant) -> N
 
 def test_a_resumed_run_gives_the_same_bits(new, new_context, participant):
     context = new_context(max_staleness=1)
-    whole, first = new(context), new(context)
-    play(whole, range(3), participant)
-    play(first, range(2), participant)
-    saved = first.state_dict()
-    assert all(isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" for tensor in saved.values())
-    second = new(context)
-    second.load_state_dict(copied(saved))
-    assert equal(second.state_dict(), saved)
-    play(second, range(2, 3), participant)
-    assert equal(second.state_dict(), whole.state_dict())
-    assert second.evaluate(final=True) == whole.evaluate(final=True)
+    resumed(lambda: new(context), lambda learner, rounds: play(learner, rounds, participant), rounds=3, stop=2)
 
 
 def test_an_empty_round_keeps_the_model(new):

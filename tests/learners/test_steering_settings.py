@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from learner_checks import equal, of
-from torch import nn
+from torch.optim.swa_utils import update_bn
 
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
 from learners.tasks.steering import STATISTICS_FRAMES
@@ -31,7 +31,7 @@ def play(learner: Any, rounds: int, participant: MakeParticipant, silos: int = 2
 
 
 def test_batchnorm_is_evaluated_with_statistics_of_training_frames(learner_class, new, participant, roads, monkeypatch):
-    """Against a network whose normalisation uses the statistics of all of them at once: 96 frames, two passes."""
+    """As torch sets them: 96 frames, two passes."""
     monkeypatch.setattr("learners.tasks.steering.PASS", 48)
     learner = play(new(learner_class), 2, participant)
     task, state = learner._task, of(learner.state_dict(), "model.")
@@ -39,18 +39,7 @@ def test_batchnorm_is_evaluated_with_statistics_of_training_frames(learner_class
     assert sorted(task._statistics.flatten(1).sum(1).tolist()) == sorted(roads.train.flatten(1).sum(1).tolist())
     network = task.network
     network.load_state_dict(state)
-    layers: list[Any] = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    for layer in layers:
-        layer.momentum = 1.0  # the statistics of the last batch
-    halves = []
-    for half in task._statistics.split(48):
-        with torch.no_grad():
-            network.train()(half.float() / 255)
-        halves.append([(layer.running_mean.clone(), layer.running_var.clone()) for layer in layers])
-    for layer, *both in zip(layers, *halves, strict=True):
-        layer.momentum = 0.1
-        for place, statistic in enumerate((layer.running_mean, layer.running_var)):
-            statistic.copy_((both[0][place] + both[1][place]) / 2)
+    update_bn([half.float() / 255 for half in task._statistics.split(48)], network)
     with torch.no_grad():
         error = network.eval()(roads.test.float() / 255) - roads.test_angles
     assert learner.evaluate(final=False)["rmse"] == pytest.approx(float(error.square().mean().sqrt()), rel=1e-4)

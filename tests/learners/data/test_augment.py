@@ -142,18 +142,3 @@ def test_draws_of_several_batches_are_those_of_each_alone(count, size):
         for i in range(9):
             alone = draw(numbers[i : i + 1].clone(), size)
             assert all(torch.equal(together[name][i], alone[name][0]) for name in alone)
-
-
-def test_draws_are_those_of_one_tensor_after_the_other():
-    count, one_by_one = 13, generator(5)
-    drawn = draw_view_two(count, (32, 32), generator(5))
-    shapes = (40, count), (count,), (3, count), (count,), (count, 4), (count,)
-    _, jittered, factors, hue, order, grey = (torch.rand(*shape, generator=one_by_one) for shape in shapes)
-    expected = {
-        "jittered": jittered < 0.8,
-        "factors": 0.6 + (1.4 - 0.6) * factors.T,
-        "hue": -0.1 + 0.2 * hue,
-        "order": order.argsort(dim=1),
-        "grey": grey < 0.4,
-    }
-    assert all(torch.equal(drawn[name], one) for name, one in expected.items())

@@ -20,49 +20,6 @@ def course(*, offset_m=0.0, heading_error_rad=0.0, curvature=0.0):
     return road.Course(frames=1, step_m=1.5, curvature=np.full(300, curvature), offset_m=offset_m)
 
 
-def rows(*values):
-    return np.array(values, dtype=np.float32)[None, :, None]
-
-
-def bare_world(verge=1.0):
-    """Verges and a sky, without road, lines, grains, shadows, hills or haze."""
-    world = road.World(np.random.default_rng(0))
-    world.verges = np.full_like(world.verges, verge)
-    world.half_width_m, world.edge_line, world.dashes, world.shadow, world.visibility_m = -1e9, 0.0, 0.0, 0.0, 1e9
-    world.texture, world.hills = np.zeros_like(world.texture), np.full_like(world.hills, -9)
-    return world
-
-
-def test_verges_meet_in_the_middle_of_a_road_too_far_to_be_seen():
-    """Each is as dark as the world says, along the way in half metres."""
-    world = bare_world()
-    world.verges = np.stack([np.arange(512), 1000 + np.arange(512)]).astype(np.float32)
-    across_m = np.broadcast_to(np.array([-9, -0.1, 0, 9], dtype=np.float32), (1, 3, 4))
-    seen = road._ground(world, rows(0, 3.5, 300), across_m, rows(1e-3, 1e-3, 1e-3))
-    assert seen[0].tolist() == [[place, place, 1000 + place, 1000 + place] for place in (0, 7, 600 - 512)]
-
-
-def test_dashes_are_4_m_long_every_9_m():
-    world = bare_world()
-    world.dashes, world.line = 1.0, 0.0
-    seen = road._ground(world, rows(*range(18)), rows(*[0] * 18), rows(*[100] * 18))
-    assert seen.ravel().tolist() == 2 * ([0] * 4 + [1] * 5)
-
-
-def test_far_grains_are_smaller_than_a_pixel():
-    world = bare_world()
-    world.texture = np.ones_like(world.texture)
-    seen = road._ground(world, rows(0, 0, 0), rows(9, 9, 9), rows(100, 4, 0.8))
-    assert seen.ravel() == pytest.approx([1.07, 1.05, 1.01])
-
-
-def test_the_sky_darkens_towards_the_top_by_three_tenths_in_an_image_height():
-    world, ones = bare_world(0.0), rows(1, 1, 1)
-    ground = {"ahead_m": ones, "along_m": ones, "middle_m": ones}
-    seen = road._scene(world, below_px=rows(-2, -0.5, 1), **ground, heading_rad=np.zeros(1))
-    assert seen[0, :, 0] == pytest.approx([world.sky * (1 - 0.3 * 2 / 3), world.sky * (1 - 0.3 * 0.5 / 3), 0], abs=1e-6)
-
-
 def test_shapes_types_and_default_sizes():
     frames = load_steering(DataSettings(name="road"), streams=Streams(seed=0))
     assert frames.name == "road"

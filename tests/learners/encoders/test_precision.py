@@ -1,6 +1,5 @@
 """``learning.precision``: the trunk trains in bfloat16; everything else, and evaluation, does not."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from learners.encoders import create_classifier, create_encoder, create_resnet8
 from learners.encoders.precision import set_precision
-from learners.engines.programs import Engine, SequentialEngine, Trained, TrainingJob
+from learners.engines.programs import Engine, SequentialEngine
 from learners.engines.side_by_side import SideBySideEngine
 from learners.fedco import FedCo
 from learners.fedefm import FedEFM
@@ -80,22 +79,6 @@ def test_double_precision_is_not_lowered():
     assert torch.equal(lowered.double()(images), full.double()(images))
 
 
-class Recorder:
-    """An engine that keeps what another one makes of the first jobs, as one row, and of what they began."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.begun = self.ended = torch.empty(0)
-
-    def train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
-        trained = self._engine.train(jobs)
-        if jobs and not len(self.ended):
-            names = sorted(dict(jobs[0].program.network.named_parameters()))
-            self.begun = torch.cat([job.base[name].flatten() for job in jobs for name in names])
-            self.ended = torch.cat([one.state[name].flatten() for one in trained for name in names])
-        return trained
-
-
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [pytest.param(*one, id=one[0].name, marks=[pytest.mark.all_only] * (one[0] is FedCo)) for one in LEARNERS],
@@ -104,16 +87,18 @@ class Recorder:
 def test_learners_learn_about_the_same(kind, settings, context, participant):
     """bfloat16 goes about the same way, the same to the bit on one core or three."""
 
-    def trained(engine: Engine, precision: str) -> tuple[Recorder, list[float]]:
+    def trained(engine: Engine, precision: str) -> tuple[torch.Tensor, list[float]]:
+        """Return the changes of all parameters in one row, and the losses."""
         learner = kind.create(context, kind.Settings(**settings, precision=precision))
-        learner._task.engine = recorder = Recorder(engine)
-        return recorder, [update.loss for update in learner.train([participant(0, i) for i in range(3)])]
+        learner._task.engine = engine
+        updates, start = learner.train([participant(0, i) for i in range(3)]), learner._models.newest()
+        names = [name for name, _ in learner._task.network.named_parameters()]
+        moved = [(update.state[name] - start[name]).flatten() for update in updates for name in names]
+        return torch.cat(moved), [update.loss for update in updates]
 
     exact, losses = trained(SequentialEngine(), "float32")
     alone, lowered_losses = trained(SideBySideEngine(workers=1), "bfloat16")
     beside, _ = trained(SideBySideEngine(workers=3), "bfloat16")
-
-    assert torch.equal(alone.ended, beside.ended)
+    assert torch.equal(alone, beside)
     assert lowered_losses == pytest.approx(losses, rel=0.05)
-    way = float((exact.ended - exact.begun).norm())
-    assert 0 < float((alone.ended - exact.ended).norm()) < 0.5 * way
+    assert 0 < float((alone - exact).norm()) < 0.5 * float(exact.norm())
