@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from learners.averaging import WeightSettings
 from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, discard_weights
-from learners.state.server import WeightFunction
 from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings, ContrastiveTask
 from vnetsim.errors.bounds import TRAINS, Within
 from vnetsim.learning import LearnerContext, Participant
@@ -20,18 +19,6 @@ DUAL_TEMPERATURE = (
     "mean of L_i over the images (Eq. 9), and over (q, k) and (k, q) as in the published code",
 )
 """FLSimCo's loss, as ``vnetsim learners NAME`` shows it."""
-NEGATIVES = {
-    "second-view": "the other images' second views, as in the published code",
-    "plain": "the other images without augmentation, as Eq. 5 is printed",
-}
-
-
-def contrastive_averaging(
-    context: LearnerContext, settings: ContrastiveSettings, weights: WeightFunction | None = None
-) -> Parts:
-    """Return federated averaging on the contrastive task; ``weights`` is that of ``federated_averaging``."""
-    task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
-    return federated_averaging(context, settings, task, weights=weights, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +51,7 @@ class FedAvg(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: FedAvgSettings) -> Parts:
         """Return the contrastive task, local steps, and an RSU that averages."""
-        return contrastive_averaging(context, settings)
+        return federated_averaging(context, settings, ContrastiveTask(context, settings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,4 +84,4 @@ class Discard(FederatedLearner):
             """Return equal weights for vehicles up to the limit, 0 for faster ones; all 0 if all are faster."""
             return discard_weights([one.speed_mps for one in participants], limit_mps=settings.limit_kmh / 3.6)
 
-        return contrastive_averaging(context, settings, slow_alike)
+        return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=slow_alike)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import Tensors
-from learners.fedavg import DUAL_TEMPERATURE, NEGATIVES, FedAvgSettings
+from learners.fedavg import DUAL_TEMPERATURE, FedAvgSettings
 from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.local_training import LocalSteps
 from learners.steering_baselines import (
@@ -74,8 +74,8 @@ class FedProx(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: FedProxSettings) -> Parts:
         """Return federated averaging on the contrastive task, with the proximal term."""
-        task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
-        return federated_averaging(context, settings, task, loss=proximal(task, settings.mu), facts=facts)
+        task = ContrastiveTask(context, settings)
+        return federated_averaging(context, settings, task, loss=proximal(task, settings.mu))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,6 @@ class FedProxSteering(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: FedProxSteeringSettings) -> Parts:
         """Return local steps on the steering error with the proximal term, and an RSU that averages."""
-        task, own = SteeringTask(context, settings), settings.optimizer == "adam-kept"
+        task = SteeringTask(context, settings)
         local = LocalSteps(task, proximal(task, settings.mu), figures=means)
-        return steering_parts(context, settings, task, local, name=FedProxSteering.name, topology="star", own=own)
+        return steering_parts(context, settings, task, local, name=FedProxSteering.name, topology="star")

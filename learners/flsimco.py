@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from learners.fedavg import DUAL_TEMPERATURE, contrastive_averaging
-from learners.federated import FederatedLearner, Parts
+from learners.fedavg import DUAL_TEMPERATURE
+from learners.federated import FederatedLearner, Parts, federated_averaging
 from learners.mathematics.weights import Weights, blur_weights
-from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings
+from learners.tasks.contrastive import CONTRASTIVE_SCALES, ContrastiveSettings, ContrastiveTask
 from vnetsim.learning import LearnerContext, Participant
 
 
@@ -38,4 +38,4 @@ class FLSimCo(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: ContrastiveSettings) -> Parts:
         """Return the contrastive task, local SGD steps, and averaging with ``by_blur``."""
-        return contrastive_averaging(context, settings, by_blur)
+        return federated_averaging(context, settings, ContrastiveTask(context, settings), weights=by_blur)

@@ -6,7 +6,7 @@ road a silo whose vehicle never returns never uses its control variate: the metr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from learners.averaging import averaging_server, refuse_several_servers
 from learners.classification_fedavg import ClassificationAveragingSettings
 from learners.engines.programs import State, Tensors, remove_prefix
-from learners.fedavg import DUAL_TEMPERATURE, NEGATIVES, FedAvgSettings
+from learners.fedavg import DUAL_TEMPERATURE, FedAvgSettings
 from learners.federated import WITHOUT_STATE, FederatedLearner, Parts
 from learners.local_training import LocalSteps, Start
 from learners.mathematics.weights import count_gradients
@@ -42,11 +42,11 @@ CONTROL = "control."
 CHANGE = "change."
 
 
-def controlled_averaging(context: LearnerContext, settings: Any, task: Task, facts: Mapping[str, str]) -> Parts:
+def controlled_averaging(context: LearnerContext, settings: Any, task: Task) -> Parts:
     """Return averaging with control variates of silos and server on a task whose optimizer is SGD.
 
-    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates. ``facts`` are lines of the run's
-    record, by title. InputError for several aggregators.
+    ``aggregation`` and ``clip_norm`` act on the models, not on the control variates. InputError for several
+    aggregators.
     """
     refuse_several_servers(context, "the server's control variate")
     first, silos = task.initial_state(), context.experiment.silos.count
@@ -83,7 +83,7 @@ def controlled_averaging(context: LearnerContext, settings: Any, task: Task, fac
     server = averaging_server(context, settings, task, {**first, **zero}, not_of_model=(CONTROL,), beside=next_control)
     local = LocalSteps(task, loss, given=given, after=after)
     series = (*task.series(), WITHOUT_STATE)
-    return Parts(task=task, local=local, server=server, silos=SiloStates(own=True), series=series, facts=facts)
+    return Parts(task=task, local=local, server=server, silos=SiloStates(own=True), series=series)
 
 
 class Scaffold(FederatedLearner):
@@ -96,8 +96,7 @@ class Scaffold(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: FedAvgSettings) -> Parts:
         """Return averaging with control variates on the contrastive task."""
-        task, facts = ContrastiveTask(context, settings), {"Negatives": NEGATIVES[settings.negatives]}
-        return controlled_averaging(context, settings, task, facts)
+        return controlled_averaging(context, settings, ContrastiveTask(context, settings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ class ScaffoldClassification(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: ScaffoldClassificationSettings) -> Parts:
         """Return averaging with control variates on the classification task."""
-        return controlled_averaging(context, settings, ClassificationTask(context, settings), {})
+        return controlled_averaging(context, settings, ClassificationTask(context, settings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,4 +149,4 @@ class ScaffoldSteering(FederatedLearner):
     @staticmethod
     def parts(context: LearnerContext, settings: ScaffoldSteeringSettings) -> Parts:
         """Return averaging with control variates on the steering task."""
-        return controlled_averaging(context, settings, SteeringTask(context, settings), {})
+        return controlled_averaging(context, settings, SteeringTask(context, settings))

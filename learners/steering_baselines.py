@@ -40,20 +40,20 @@ def steering_parts(
     *,
     name: str,
     topology: str,
-    own: bool,
+    own: bool = False,
     series: Sequence[Series] = (),
     facts: Mapping[str, str] | None = None,
 ) -> Parts:
     """Return the parts of a method on the steering task: with ``star`` an RSU averages, otherwise neighbours mix.
 
-    ``own`` says whether silos keep state between their local trainings; ``series`` and ``facts`` are added to the
-    common ones; ``name``, the learner's, is for messages. InputError for an aggregation rule, or several aggregators,
-    without an RSU that averages; with one, errors as ``averaging_server``.
+    ``own`` says whether silos keep state, besides an optimizer's, between their local trainings; ``series`` and
+    ``facts`` are added to the common ones; ``name``, the learner's, is for messages. InputError for an aggregation
+    rule, or several aggregators, without an RSU that averages; with one, errors as ``averaging_server``.
     """
     star, ring, first = topology == "star", topology == "ring", task.initial_state()
     if not star:
         refuse_what_needs_averaging(context, name, f"exchange.topology: {topology}")
-    silos = SiloStates(own=own)
+    silos = SiloStates(own=own or settings.optimizer == "adam-kept")
     parameters = [name for name, _ in task.network.named_parameters()]
     server: Server | OwnModels
     if star:
@@ -90,9 +90,7 @@ def means(updates: Sequence[Update], series: Sequence[Series] = ()) -> dict[str,
 def plain_steering(context: LearnerContext, settings: SteeringSettings, name: str, topology: str) -> Parts:
     """Return local steps on the steering error, with mixing or averaging according to the topology."""
     task = SteeringTask(context, settings)
-    local = LocalSteps(task, figures=means)
-    own = settings.optimizer == "adam-kept"
-    return steering_parts(context, settings, task, local, name=name, topology=topology, own=own)
+    return steering_parts(context, settings, task, LocalSteps(task, figures=means), name=name, topology=topology)
 
 
 class DecentralisedSgd(FederatedLearner):

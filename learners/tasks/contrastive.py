@@ -125,6 +125,10 @@ CONTRASTIVE_SCALES: Mapping[str, Mapping[str, object]] = {
 """FLSimCo's published training, which its baselines share."""
 
 FIRST, SECOND = "first.", "second."
+NEGATIVES = {
+    "second-view": "the other images' second views, as in the published code",
+    "plain": "the other images without augmentation, as Eq. 5 is printed",
+}
 
 
 class ContrastiveTask(Task):
@@ -212,13 +216,15 @@ class ContrastiveTask(Task):
 
     def describe(self, facts: Mapping[str, str]) -> Description:
         """Return network, data distribution and facts for the run's record; the learner's own ``facts`` come last."""
-        own = self.settings.batchnorm == "average"
+        own, settings = self.settings.batchnorm == "average", self.settings
+        contrast = {"Negatives": NEGATIVES[settings.negatives]} if isinstance(settings, ContrastiveSettings) else {}
         return self.described(
             {
                 "kNN": f"{self._neighbours} of {len(self._bank)} clean training images vote",
                 "BatchNorm statistics": "sent and averaged with the same weights as the model"
                 if own
                 else "kept in the vehicles; estimated on the bank for evaluation",
+                **contrast,
                 **facts,
             },
             encoder=self.settings.encoder,

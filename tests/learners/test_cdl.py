@@ -18,10 +18,9 @@ from learners.data.sets import SteeringSet
 from learners.engines.programs import SequentialEngine, TrainingJob, add_prefix
 from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
-from vnetsim.learning import LearnerContext, Participant
+from vnetsim.learning import Participant
 
 MakeParticipant = Callable[..., Participant]
-MakeContext = Callable[..., LearnerContext]
 New = Callable[..., Any]
 
 

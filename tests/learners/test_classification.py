@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +13,6 @@ from learners.classification_fedavg import ClassificationFedAvg
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.errors import InputError
 from vnetsim.experiment import DataSettings
-from vnetsim.learning import LearnerContext, Participant
-
-MakeParticipant = Callable[..., Participant]
-MakeContext = Callable[..., LearnerContext]
 
 QUICK = {"batch": 8, "steps": 3}
 # silo i holds label i mod 3 alone

@@ -22,7 +22,6 @@ from vnetsim.learner_facts import Cost, ModelCost
 from vnetsim.learning import Participant
 from vnetsim.learning.codecs import Sent, coded
 
-MakeContext = Callable[..., Any]
 MakeParticipant = Callable[..., Participant]
 QUICK = {"batch": 4, "steps": 2}
 DRAWS = 4_000

@@ -19,10 +19,8 @@ from learners.mathematics.weights import count_gradients
 from learners.moon import model_contrast
 from vnetsim.errors import InputError
 from vnetsim.experiment import BlurSettings
-from vnetsim.learning import Participant
 
 Model = dict[str, Tensor]
-MakeParticipant = Callable[..., Participant]
 LR, MOMENTUM, DECAY, STEPS, SILOS = 0.3, 0.9, 5e-4, 4, 6
 ROUNDS = [[(0, 1.0), (1, 1.0), (2, 0.5)], [(1, 0.25), (2, 1.0), (3, 1.0)]]
 """Silo and share of the local steps of each participant: 4, 4 and 2 steps, then 1, 4 and 4."""

@@ -29,7 +29,6 @@ from vnetsim.experiment import ExchangeSettings
 from vnetsim.learning import Cost, ModelKey, Participant, Update
 from vnetsim.learning.kinds import LEARNERS
 
-MakeParticipant = Callable[..., Participant]
 MakeContext = Callable[..., Any]
 STAR = ExchangeSettings(topology="star")
 SHARES = [1 / 6, 2 / 6, 3 / 6]

@@ -26,7 +26,6 @@ from vnetsim.learning import LearnerContext, Participant
 QUICK = {"batch": 8, "bank": 40}
 
 MakeParticipant = Callable[..., Participant]
-MakeContext = Callable[..., LearnerContext]
 
 
 CONTRASTIVE = [cls for cls in map(learner_class_of, registered()) if cls.task == "contrastive"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,8 @@ from learners.fedefm import FedEFM
 from learners.mathematics.weights import weighted_mean
 from learners.tasks.classification import ClassificationSettings
 from vnetsim.experiment import DataSettings
-from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
+from vnetsim.learning import AGGREGATOR, ModelKey, Participant
 from vnetsim.scenario.settings_file import learner_defaults
-
-MakeContext = Callable[..., LearnerContext]
 
 TASK = {"batch": 8, "steps": 2}
 

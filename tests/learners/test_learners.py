@@ -23,7 +23,6 @@ from vnetsim.learning.faults import aggregate_checked, finite_metrics, model_sha
 from vnetsim.scenario.settings_file import learner_defaults
 
 MakeParticipant = Callable[..., Participant]
-MakeContext = Callable[..., LearnerContext]
 
 
 @pytest.fixture(params=mark_all_only(sorted(registered())))

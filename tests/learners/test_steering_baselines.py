@@ -16,10 +16,9 @@ from learners.data.sets import SteeringSet
 from learners.encoders import ResNet8
 from learners.engines.programs import SequentialEngine, Trained, TrainingJob, draw_first
 from learners.steering_baselines import DecentralisedSgd, FedAvgSteering
-from vnetsim.learning import AGGREGATOR, LearnerContext, ModelKey, Participant
+from vnetsim.learning import AGGREGATOR, ModelKey, Participant
 
 MakeParticipant = Callable[..., Participant]
-MakeContext = Callable[..., LearnerContext]
 New = Callable[..., Any]
 
 

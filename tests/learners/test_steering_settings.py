@@ -16,7 +16,6 @@ from learners.tasks.steering import STATISTICS_FRAMES
 from vnetsim.learning import Participant
 
 MakeParticipant = Callable[..., Participant]
-New = Callable[..., Any]
 
 
 @pytest.fixture
