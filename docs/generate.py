@@ -197,7 +197,7 @@ def tables_page() -> str:
 
 def benchmark_page() -> str:
     """Return the tables of the shipped benchmark rows; takes some seconds, for their intervals."""
-    text, _ = vnetsim.bench_table(ROOT / "scenarios" / "bench" / "rows", shipped=False)
+    text = vnetsim.bench_table(ROOT / "scenarios" / "bench" / "rows")
     head, rest = text.split("\n", 1)
     summary = "What they show: [Benchmark](../explanation/benchmark.md). `vnetsim bench table` prints these rows."
     return "\n".join([head, "", summary, "", *_differences(text), rest])

@@ -1,5 +1,4 @@
 from vnetsim.api import (
-    BenchCheck,
     BenchRow,
     Experiment,
     InputError,
@@ -25,7 +24,6 @@ from vnetsim.api import (
 __version__: str
 
 __all__ = [
-    "BenchCheck",
     "BenchRow",
     "Experiment",
     "InputError",

@@ -1,4 +1,4 @@
-"""Benchmark rows: values of finished cells, rows paired with their baselines, and tables of all rows."""
+"""Benchmark rows: values of finished cells, and tables of rows, each compared with its baseline."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 
 from analysis.comparison.data import Metric
 from analysis.comparison.pairs import Columns, ComparedPair, compare_together, correct_together
-from analysis.comparison.plots import difference_panel
 from analysis.comparison.tables import spread
 from analysis.comparison.verdicts import RESOLVES, figures_of, spread_words, unit_of_difference
-from analysis.formatting import NONE, THIN, Table, clean, count, number, plural, shortened
+from analysis.formatting import NONE, THIN, Table, clean, count, number, plural
 from analysis.loading import load
-from analysis.report.page import Section, environment
 from analysis.statistics.paired import LEVEL, least_seeds_of_sign_flips
-from analysis.style import styled
 from vnetsim.errors import InputError
-from vnetsim.storage.bench_track import Track
+from vnetsim.storage.bench_track import BenchTask, Track
 from vnetsim.storage.records import BenchRecord, BenchValues
 
 MEASURES = (
@@ -77,47 +74,15 @@ def _compare(label: str, values: NDArray[np.float64], base: NDArray[np.float64])
     return pair
 
 
-def _compare_row(row: BenchRecord, name: str) -> ComparedPair:
-    """Compare a row with its baseline in the metric (``final``) or in one of ``MEASURES``, by name."""
-    return _compare(row.arm, _column(row, "row", name), _column(row, "baseline", name))
-
-
-def row_table(row: BenchRecord, track: Track) -> Table:
-    """Return the table of one benchmark row: a line per measure, compared with the baseline, p-values corrected."""
-    lines = []
-    shown = _compared_metrics(row, track)
-    pairs = correct_together([_compare_row(row, name) for _, name in shown])
-    for (metric, name), pair in zip(shown, pairs, strict=True):
-        values = [spread(_column(row, who, name) * metric.factor) for who in ("row", "baseline")]
-        words = "equal" if pair.equal else {1: "higher", -1: "lower", 0: "not resolved"}[pair.resolved]
-        lines.append((metric.titled, *values, *figures_of(pair, metric), words))
-    return Table(
-        title=f"{track.words}, size {track.size}, {row.task}: {shortened(row.arm, 90)}",
-        head=("", "this arm", "baseline", "difference", "95 % interval", "corrected p", "resolves", "verdict"),
-        rows=lines,
-        note=f"Mean \u00b1 deviation over {count(len(row.seeds))} seeds; baseline: {track.tasks[row.task].baseline}. p "
-        f"is corrected for the {len(shown)} lines (Holm), the intervals are not. {_target_words(row, track)} "
-        f"Met in {_count_met(row, 'row')} and {_count_met(row, 'baseline')} seeds.",
-    )
-
-
-def _compared_metrics(row: BenchRecord, track: Track) -> list[tuple[Metric, str]]:
+def _compared_metrics(task: BenchTask) -> list[tuple[Metric, str]]:
     """Return metrics and their fields in ``BenchValues``, the task's own first; no time to target without a target."""
-    task = track.tasks[row.task]
     measured = MEASURES if task.target is not None else MEASURES[1:]
     own = Metric(name=task.metric, label=task.label, unit=task.unit, caption="")
     return [(own, "final"), *((one, one.name) for one in measured)]
 
 
-def _count_met(row: BenchRecord, who: str) -> str:
-    """Return at how many seeds ``who`` ("row" or "baseline") met the target, as "3 of 10"."""
-    met = sum(getattr(one, who).time_to_target_s is not None for one in row.seeds)
-    return f"{met} of {len(row.seeds)}"
-
-
-def _target_words(row: BenchRecord, track: Track) -> str:
-    """Return a sentence on the target of a row's task, or that there is none."""
-    (metric, _), target = _compared_metrics(row, track)[0], track.tasks[row.task].target
+def _target_words(metric: Metric, target: float | None) -> str:
+    """Return a sentence on the target in a metric, or that there is none."""
     if target is None:
         return "No target is set."
     unit = f" {metric.dimension}" if metric.dimension else ""
@@ -134,41 +99,39 @@ def _mean_and_difference(pair: ComparedPair, metric: Metric, mean: float) -> str
     return f"{value}; {'+' * (pair.found.mean > 0)}{difference} ({interval}){'*' * bool(pair.resolved)}"
 
 
-def _line(row: BenchRecord, track: Track, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
+def _line(row: BenchRecord, task: BenchTask, pairs: Sequence[ComparedPair]) -> tuple[str, ...]:
     """Return a row's texts in the overview; ``pairs`` are its comparisons, in the order of ``_compared_metrics``."""
-    cells = []
-    for (metric, name), pair in zip(_compared_metrics(row, track), pairs, strict=True):
-        cells.append(_mean_and_difference(pair, metric, float(_column(row, "row", name).mean())))
-        if name == "final":
-            cells.append(figures_of(pair, metric)[3])
-            cells += [_count_met(row, "row")] * (track.tasks[row.task].target is not None)
-    own = "" if not row.code else " (code of its own)"
-    arm = _short(row.arm, track.tasks[row.task].baseline)
-    return f"{'control: ' if row.control else ''}{arm}{own}", *cells
+    compared = zip(_compared_metrics(task), pairs, strict=True)
+    cells = [_mean_and_difference(pair, one, float(_column(row, "row", name).mean())) for (one, name), pair in compared]
+    met = sum(one.row.time_to_target_s is not None for one in row.seeds)
+    met_words = [f"{met} of {len(row.seeds)}"] * (task.target is not None)
+    resolves = figures_of(pairs[0], _compared_metrics(task)[0][0])[3]
+    arm = clean(row.arm.removeprefix(f"{task.baseline}, "), 90)
+    own = " (code of its own)" * bool(row.code)
+    return f"{'control: ' * bool(row.control)}{arm}{own}", cells[0], resolves, *met_words, *cells[1:]
 
 
-def _short(arm: str, baseline: str) -> str:
-    """Return an arm's name for display, without the baseline's name in front."""
-    return clean(arm.removeprefix(f"{baseline}, "), 90)
-
-
-def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[ComparedPair]]:
-    """Return the table of all rows and controls of one task, best first, and the pairs to draw, in the same order.
+def overview(rows: Sequence[BenchRecord], track: Track) -> Table:
+    """Return the table of all rows and controls of one task, best first.
 
     All rows must have the task of the first. The untrained model and the model at half of the time are controls too.
-    P-values are corrected in each column, for arms and controls separately. Pairs without any difference are not drawn.
+    P-values are corrected in each column, for arms and controls separately.
     """
-    shown, base = _compared_metrics(rows[0], track), _column(rows[0], "baseline", "final")
-    task, (metric, _) = track.tasks[rows[0].task], shown[0]
+    task = track.tasks[rows[0].task]
+    shown, base = _compared_metrics(task), _column(rows[0], "baseline", "final")
+    metric, _ = shown[0]
     arms, controls = ([row for row in rows if bool(row.control) is kind] for kind in (False, True))
     of_baseline = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
     more = [_compare(words, _column(rows[0], "baseline", name), base) for name, words in of_baseline.items()]
     met = ["target met"] * (task.target is not None)
     lines = []
     for group, others in ((arms, []), (controls, more)):
-        first, *columns = ([_compare_row(row, name) for row in group] for _, name in shown)
+        first, *columns = (
+            [_compare(row.arm, _column(row, "row", name), _column(row, "baseline", name)) for row in group]
+            for _, name in shown
+        )
         columns = [correct_together(column) for column in (first + others, *columns)]
-        lines += [(own[0], _line(row, track, own)) for row, own in zip(group, zip(*columns, strict=False), strict=True)]
+        lines += [(own[0], _line(row, task, own)) for row, own in zip(group, zip(*columns, strict=False), strict=True)]
         for pair in columns[0][len(group) :]:
             value = _mean_and_difference(pair, metric, float(base.mean() + pair.found.mean))
             lines.append((pair, (pair.first, value, figures_of(pair, metric)[3], *[NONE] * len(met + shown[1:]))))
@@ -178,42 +141,30 @@ def overview(rows: Sequence[BenchRecord], track: Track) -> tuple[Table, list[Com
     least = least_seeds_of_sign_flips(LEVEL / max(len(arms), 1))
     few = f" So many arms take {count(least)} seeds for any star." if len(base) < least else ""
     resolves = f"resolves{unit_of_difference(metric, brackets=True)}"
-    table = Table(
+    return Table(
         title=f"{track.words}, size {track.size}: {rows[0].task}",
         head=("arm", metric.titled, resolves, *met, *(one.titled for one, _ in shown[1:])),
         rows=[line for _, line in lines],
         note=f"Baseline: {task.baseline}, {spread(base * metric.factor)} over {count(len(base))} seeds. Each cell: "
-        "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test). "
+        "mean; difference to the baseline and its 95 % interval, paired by seed (sign-flip test), unless equal at all. "
         f"*: p is at most {LEVEL:g}, corrected in each column (Holm) for the {plural(len(arms), 'arm')} of this table, "
         f"or for its controls, whose effect is known.{few} Intervals are not corrected. Resolves: {RESOLVES}, one row "
-        f"by itself. {' '.join([spread_words(len(base)), _target_words(rows[0], track), *said])}",
+        f"by itself. {' '.join([spread_words(len(base)), _target_words(metric, task.target), *said])}",
     )
-    return table, [pair for pair, _ in lines if not pair.equal]
 
 
-Groups = Sequence[tuple[Track, Sequence[BenchRecord]]]
-"""Rows of one track, size and task each."""
-
-
-def _notes(groups: Groups) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the notes common to all tracks; and for each track, by name, its title followed by its other notes."""
-    tracks = {track.name: track for track, _ in groups}
-    common = [note for note in groups[0][0].notes if all(note in one.notes for one in tracks.values())]
-    own = {name: [one.title, *(note for note in one.notes if note not in common)] for name, one in tracks.items()}
-    return common, own
-
-
-def markdown(groups: Groups) -> str:
-    """Return the tables of all rows as Markdown; names from outside are escaped."""
-    common, own = _notes(groups)
+def markdown(groups: Sequence[tuple[Track, Sequence[BenchRecord]]]) -> str:
+    """Return the tables of all rows, grouped by track, size and task, as Markdown; names from outside are escaped."""
+    tracks = {track.name: track for track, _ in groups}.values()
+    common = [note for note in groups[0][0].notes if all(note in one.notes for one in tracks)]
     parts = ["# Benchmark rows\n", *(f"- {_escape(note)}" for note in common), *[""] * bool(common)]
     section = None
     for track, rows in groups:
-        table, _ = overview(rows, track)
+        table = overview(rows, track)
         if (track.name, track.size) != section:
             section = track.name, track.size
-            parts.append(f"## {track.words}, size {track.size}\n")
-            parts.append("\n\n".join(map(_escape, own[track.name])) + "\n")
+            own = [track.title, *(note for note in track.notes if note not in common)]
+            parts += [f"## {track.words}, size {track.size}\n", "\n\n".join(map(_escape, own)) + "\n"]
         parts.append(f"### {rows[0].task}\n")
         parts += [_row(table.head), _row(["---"] * len(table.head)), *map(_row, table.rows)]
         parts.append(f"\n{_escape(table.note)}\n")
@@ -228,20 +179,3 @@ def _row(cells: Sequence[str]) -> str:
 def _escape(text: str) -> str:
     """Return text with the special characters of HTML and Markdown escaped, and plain spaces for thin ones."""
     return re.sub(r"([\\`*_\[\]|#!])", r"\\\1", html.escape(text.replace(THIN, " "), quote=False))
-
-
-def page(groups: Groups, version: str) -> str:
-    """Return one self-contained page with the tables and figures of all rows; names from outside are escaped."""
-    sections = []
-    with styled():
-        for number_, (track, rows) in enumerate(groups, 1):
-            table, pairs = overview(rows, track)
-            labels = [_short(pair.first, track.tasks[rows[0].task].baseline) for pair in pairs]
-            (metric, _), name = _compared_metrics(rows[0], track)[0], f"bench-{number_}"
-            drawn = [difference_panel(metric, pairs, name, "arm", labels)] if pairs else []
-            sections.append(Section(id=name, title=table.title, tables=[table], panels=drawn))
-    common, own = _notes(groups)
-    tracks = {name: " ".join(said) for name, said in own.items()}
-    total = count(sum(len(rows) for _, rows in groups))
-    template = environment().get_template("bench.html.j2")
-    return template.render(sections=sections, tracks=tracks, notes=common, version=version, rows=total)

@@ -8,7 +8,6 @@ import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from contextlib import nullcontext
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from vnetsim.errors import InputError
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.simulation.selection import SELECTIONS
-from vnetsim.study.bench import asked_arm, load_track, refuse_other_files, track_names, windows_digest
+from vnetsim.study.bench import arm_of_row, asked_arm, load_track, read_row, track_names, windows_digest
 
 HOSTILE = "</td><script>alert(1)</script> | `x` [y](javascript:z)"
 SEEDS = 3
@@ -45,7 +44,7 @@ def digests(tmp_path_factory) -> list[str]:
 def tiny(tmp_path, monkeypatch, digests, toy) -> Callable[..., None]:
     """Writes the track ``tiny`` of the toy, with other values if wanted; it is in the working directory's place."""
     folder = tmp_path / "scenarios" / "bench"
-    folder.mkdir(parents=True)
+    (folder / "rows").mkdir(parents=True)
     (folder / "beside.txt").write_text("as it was\n")
     monkeypatch.setattr("vnetsim.study.bench.shipped_scenarios", lambda: tmp_path / "scenarios")
     monkeypatch.chdir(tmp_path)
@@ -120,7 +119,7 @@ def test_a_row_holds_what_cells_came_to_and_is_gone_on_with():
 @pytest.mark.usefixtures("tiny")
 def test_the_row_of_the_baseline_itself_is_equal_to_it(cli):
     done = cli("bench", "tiny", status=0)
-    assert re.search(r"^Commits +.* equal$", done.out, re.MULTILINE)
+    assert re.search(r"^Commits +[\d.]+ +\u2013", done.out, re.MULTILINE), "a mean without a difference"
     assert done.out.endswith("row: bench/rows/tiny/small-random-walk-toy.json\n")
 
 
@@ -222,10 +221,10 @@ def test_a_row_that_does_not_fit_is_refused_in_one_line(row, cli, change, says):
     [
         ("bytes", 1.0, [3], ""),
         ("final", -0.3, [3], ""),
-        ("commits", 1, [3], "the baseline is not that of track city v2: commits of seed 3 is"),
-        ("bytes", 100.0, [3], "bytes of seed 3 is"),
+        ("commits", 1, [3], "fedefm: seed 3: commits of the baseline is"),
+        ("bytes", 100.0, [3], "bytes of the baseline is"),
         ("half", 5.0, [3], "seed 3 of the baseline: half is 5."),
-        ("final", 0.15, range(10), "in the mean, more than 0.1 from"),
+        ("final", 0.15, range(10), ", more than 0.1 apart, as on track city v2"),
     ],
 )
 def test_a_baseline_is_that_of_the_shipped_rows(name, more, seeds, says, tmp_path):
@@ -234,32 +233,28 @@ def test_a_baseline_is_that_of_the_shipped_rows(name, more, seeds, says, tmp_pat
         row["seeds"][seed]["baseline"][name] += more
     (tmp_path / "row.json").write_text(json.dumps(row))
     with pytest.raises(InputError, match=re.escape(says)) if says else nullcontext():
-        vnetsim.bench_table(tmp_path / "row.json", shipped=False)
+        vnetsim.bench_table(tmp_path / "row.json")
 
 
-def test_code_is_run_only_where_the_user_names_it(row, cli):
+def test_code_is_run_only_where_the_user_names_it(row, cli, toy):
     Path("evil.py").write_text("raise SystemExit('ran')\n")
     for change, says in (
         ({"learner": "evil.py:Evil"}, "names code, which a row may not"),
         ({"settings": {"selection.name": "evil.py:Evil"}}, "names code, which a row may not"),
-        ({"code": {"learner": "0" * 64}}, "give it: --learner FILE.py:CLASS"),
+        ({"code": {"learner": "0" * 64}}, "that this one was made with: --learner=FILE.py:CLASS"),
     ):
         Path("row.json").write_text(json.dumps({**row, **change}))
         done = cli("bench", "check", "row.json")
         assert (done.status, done.err.count("\n")) == (2, 1)
         assert says in done.err
     assert cli("bench", "table", "row.json").status == 0
-
-
-class Tags(HTMLParser):
-    """Counts the tags of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [tag, *(name for name, _ in attrs if name.startswith("on"))]
+    control = {**row, "control": "light", "learner": "evil.py:Evil", "settings": {"selection.name": "evil.py:Evil"}}
+    Path("row.json").write_text(json.dumps(control))
+    with pytest.raises(InputError, match="that this one was made with: none"):
+        arm_of_row(*read_row(Path("row.json")), {"selection.name": "age"})
+    cell = arm_of_row(*read_row(Path("row.json")), {}).plan([0]).cells[-1]
+    assert (cell.arm, cell.experiment.learner) == (HOSTILE, toy.name)
+    assert "evil" not in repr(cell.experiment)
 
 
 def test_the_table_sorts_rows_and_keeps_their_names_text(row, cli):
@@ -267,8 +262,7 @@ def test_the_table_sorts_rows_and_keeps_their_names_text(row, cli):
     Path("rows/one.json").write_text(json.dumps(row))
     better = [{**one, "row": {**one["row"], "final": 2.0}} for one in row["seeds"]]
     Path("rows/two.json").write_text(json.dumps({**row, "arm": "best", "seeds": better}))
-    cli("bench", "table", "rows", "--to", "out", status=0)
-    text = Path("out/bench.md").read_text()
+    text = cli("bench", "table", "rows", status=0).out
     arms = re.findall(r"^\| (.*?) \| [\d.]", text, re.MULTILINE)
     assert [arm[:21] for arm in arms] == [
         "best", "&lt;/td&gt;&lt;script", "control: half of the ", "control: random initi",
@@ -276,10 +270,6 @@ def test_the_table_sorts_rows_and_keeps_their_names_text(row, cli):
     assert "| 2.00; +1.1 (" in text
     assert "<script" not in text
     assert re.search(r"(?<!\\)\[y\]", text) is None
-    tags = Tags()
-    tags.feed(Path("out/bench.html").read_text())
-    assert [tag for tag in tags.found if tag == "script" or tag.startswith("on")] == ["script"], "the page's own"
-    assert cli("bench", "table", "rows").out.strip() == text.strip()
 
 
 @pytest.mark.usefixtures("tiny")
@@ -293,14 +283,14 @@ def test_a_row_is_checked_by_running_it_again(cli):
     done = cli("bench", "check", "row.json", "--seeds", "0:2")
     assert done.status == 0, "another processor rounds otherwise"
     first, second, mean = done.out.splitlines()
-    assert re.match(r"seed 0: not bit for bit, .*: final of the arm is \S+, the row says", first)
+    assert re.match(r"seed 0: not bit for bit, .*: final of the arm is \S+, not ", first)
     assert second == "seed 1: as the row says, bit for bit."
-    assert re.match(r"mean over 2: final of the arm is \S+, the row says \S+, at most 0.1 apart.", mean)
+    assert re.match(r"final of the arm is \S+ in the mean, not \S+, at most 0.1 apart.", mean)
     row["seeds"][0]["baseline"]["final"] += 0.2
     Path("row.json").write_text(json.dumps(row))
     done = cli("bench", "check", "row.json", "--seeds", "0")
     assert done.status == 1
-    assert "final of the baseline is" in done.out
+    assert "row.json: came out otherwise here: final of the baseline is" in done.err
 
 
 @pytest.mark.slow
@@ -316,8 +306,8 @@ def test_a_check_holds_the_mean_of_the_metric_and_what_no_training_decides(cli):
     assert "commits of the arm is" in done.out
     done = cli("bench", "check", "row.json", "--seeds", "0")
     assert done.status == 1
-    assert "final of the arm" in done.out.splitlines()[-1]
-    assert "more than 0.1 apart" in done.out
+    assert "final of the arm" in done.err
+    assert "more than 0.1 apart" in done.err
     row["seeds"][0]["baseline"]["commits"] += 1
     Path("row.json").write_text(json.dumps(row))
     done = cli("bench", "check", "row.json", "--seeds", "0:2")
@@ -332,8 +322,11 @@ def published(tiny) -> list[int]:
     tiny(settings={"rounds": 1000, "device": "cpu", "traffic": traffic, "round": rounds, "compute": compute})
     row = vnetsim.bench("tiny", progress=False).path
     Path("scenarios/bench/rows/tiny").mkdir(parents=True)
-    row.rename("scenarios/bench/rows/tiny/one.json")
-    return [one["baseline"]["commits"] for one in row_of(Path("scenarios/bench/rows/tiny/one.json"))["seeds"]]
+    row.rename("scenarios/bench/rows/tiny/small-random-walk-toy.json")
+    return [
+        one["baseline"]["commits"]
+        for one in row_of(Path("scenarios/bench/rows/tiny/small-random-walk-toy.json"))["seeds"]
+    ]
 
 
 def replay(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -434,7 +427,7 @@ def test_a_track_is_frozen(name):
     assert FROZEN.get(f"{name} {track.version}") == track.sha256, (
         "something of this track changed: make a new version, and run its rows again"
     )
-    refuse_other_files(track)
+    asked_arm(track, {}).plan([0])  # refuses other files
     listed = {(SCENARIOS / "bench" / file).resolve() for file in track.files}
     configuration = (SCENARIOS / "bench" / track.scenario).resolve()
     inputs = ET.parse(configuration).getroot().iterfind("input/*")
@@ -447,17 +440,17 @@ def test_a_track_is_frozen(name):
 @pytest.mark.parametrize("name", track_names())
 def test_every_learner_policy_rule_and_control_is_an_arm_of_a_track(name):
     track = load_track(name)
-    arms = [asked_arm(track, {}, learner, None) for learner in LEARNERS.names()]
-    arms += [asked_arm(track, {"selection.name": policy}, None, None) for policy in SELECTIONS.names()]
-    arms += [asked_arm(track, {}, None, control.name) for control in track.controls]
+    arms = [asked_arm(track, {"learner": learner}) for learner in LEARNERS.names()]
+    arms += [asked_arm(track, {"selection.name": policy}) for policy in SELECTIONS.names()]
+    arms += [asked_arm(track, {}, control.name) for control in track.controls]
     for arm in arms:
         (cell,) = arm.plan([0]).cells[-1:]
-        assert (cell.arm, cell.experiment.seed) == ("baseline" if arm.is_baseline else arm.label, 0)
+        assert cell.experiment.seed == 0
+        assert cell.arm in {arm.row.arm, "baseline"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["small-classification-signs-local-only", "small-contrastive-flsimco"])
 def test_a_shipped_row_comes_out_again(name):
     path = SCENARIOS / "bench" / "rows" / "intersection" / f"{name}.json"
-    found = vnetsim.bench_check(path, seeds=3, progress=False)
-    assert found.agrees, found.lines
+    assert vnetsim.bench_check(path, seeds=3, progress=False)

@@ -21,7 +21,7 @@ Examples:
     True
 """
 
-from vnetsim.api.benchmark import BenchCheck, BenchRow, bench, bench_check, bench_table, bench_traces
+from vnetsim.api.benchmark import BenchRow, bench, bench_check, bench_table, bench_traces
 from vnetsim.api.calls import compare, load, mobility, resume, run
 from vnetsim.api.export import export
 from vnetsim.api.placement import Placement, place
@@ -31,7 +31,6 @@ from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError, UnfinishedError
 
 __all__ = [
-    "BenchCheck",
     "BenchRow",
     "Experiment",
     "InputError",

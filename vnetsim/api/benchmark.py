@@ -16,8 +16,8 @@ from typing import Any
 
 from vnetsim import __version__
 from vnetsim.api.calls import Show, display_of
-from vnetsim.api.results import Page, TableText
-from vnetsim.api.settings import SettingTree, folder_of, overrides_of, path_of, text_of
+from vnetsim.api.results import Run, TableText
+from vnetsim.api.settings import SettingTree, folder_of, overrides_of, path_of, seeds_of, text_of
 from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
@@ -29,22 +29,24 @@ from vnetsim.storage.folder import Folder
 from vnetsim.storage.records import BenchRecord, BenchSeed
 from vnetsim.study.bench import (
     BASELINE,
+    COUNTED,
     BenchArm,
+    arm_of_row,
     asked_arm,
     bench_folder,
+    differences,
     load_track,
+    read_row,
     refuse_other_traffic,
+    row_file,
+    shipped_seeds,
     track_names,
 )
-from vnetsim.study.bench_rows import COUNTED, arm_of_row, differences, differing_means, read_row, row_file
-from vnetsim.study.levels import seeds_of
+from vnetsim.study.levels import seeds_of as whole_seeds
 from vnetsim.study.runner import compare as run_comparison
 
 HOME = Path("bench")
 """Default folder of cells and rows, relative to the working directory."""
-
-_ARMS = {"row": "arm", "baseline": "baseline"}
-"""Fields of ``BenchSeed`` and their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +55,11 @@ class BenchRow:
 
     Attributes:
         path: the file to send.
-        table: the result as text, one row per measure.
+        table: the result as text, one row per measure, with the controls that every baseline has.
     """
 
     path: Path
     table: TableText
-
-
-@dataclass(frozen=True)
-class BenchCheck:
-    """Comparison of a row with a second run of it.
-
-    Attributes:
-        agrees: whether the second run agrees with the row.
-        lines: one line per seed, then one for each mean over the seeds that is not the same.
-    """
-
-    agrees: bool
-    lines: Sequence[str]
 
 
 def bench(
@@ -112,56 +101,59 @@ def bench(
         InputError: track, arm or size does not exist, the track fixes a setting, or its files or traffic have changed.
         RunError: cells failed.
     """
-    given = overrides_of(settings, selection__name=selection, aggregation__name=aggregation, handover__policy=handover)
-    chosen = load_track(text_of(track, "track"), text_of(size, "size"))
-    arm = asked_arm(chosen, {".".join(path): value for path, value in given}, learner, control)
+    named = {"selection__name": selection, "aggregation__name": aggregation, "handover__policy": handover}
+    given = overrides_of(settings, learner=learner, **named)
+    found = load_track(text_of(track, "track"), text_of(size, "size"))
+    arm = asked_arm(found, {".".join(path): value for path, value in given}, control)
     home = folder_of(out) or HOME
-    with display_of(progress) as display:
-        row = _run(arm, range(len(chosen.windows)), home, display, device=device, workers=workers, command=command)
+    seeds = range(len(found.windows))
+    row = _run_row(arm, seeds, home, progress=progress, device=device, workers=workers, command=command)
     claim("analysis")
-    from analysis.comparison.bench import row_table  # noqa: PLC0415
+    from analysis.comparison.bench import overview  # noqa: PLC0415
 
     name = f"rows/{row_file(row)}"
     Folder(home).write_output(name, _content(row))
-    table = row_table(row, chosen)
-    return BenchRow(home / name, (table.title, table.head, table.rows, table.note))
+    table = overview([row], found)
+    head, *measures = zip(table.head, *table.rows, strict=True)
+    return BenchRow(home / name, (table.title, head, measures, table.note))
 
 
-def bench_table(
-    *rows: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, shipped: bool = True
-) -> tuple[str, Page | None]:
-    """Return all rows of the benchmark as Markdown, and the page with them: ``vnetsim bench table``.
+def bench_table(*rows: str | os.PathLike[str]) -> str:
+    """Return all rows of the benchmark as Markdown: ``vnetsim bench table``.
 
     Args:
-        rows: files, or folders of files; default ``bench/rows`` if it exists.
-        to: folder for ``bench.md`` and ``bench.html``; None writes nothing, and the page is then None.
-        shipped: whether to add the rows that come with vnetsim, except those of arms in ``rows``.
+        rows: files, or folders of files; default ``bench/rows`` if it exists. The rows that come with vnetsim are
+            added, except those of the same arms.
 
     Raises:
-        InputError: a file is no row, its track differs from the installed one, or there are no rows.
+        InputError: a file is no row, or its track or its baseline's results differ from the installed ones.
     """
-    own = bench_folder() / "rows"
     found = [Path(path_of(one, "rows")) for one in rows] or [HOME / "rows"] * (HOME / "rows").is_dir()
-    found += [own] * (shipped and own.is_dir())
-    files = [file for one in found for file in (sorted(one.rglob("*.json")) if one.is_dir() else [one])]
+    found.append(bench_folder() / "rows")
     arms: dict[tuple[str, ...], tuple[BenchRecord, Track]] = {}
-    for file in files:
+    for file in (file for one in found for file in (sorted(one.rglob("*.json")) if one.is_dir() else [one])):
         row, track = read_row(file)
         arms.setdefault((row.track, row.size, row.task, row.arm), (row, track))
-    if not arms:
-        raise InputError("vnetsim bench table: there is no row; make one with vnetsim bench TRACK.")
+    groups = []
+    for _, keys in groupby(sorted(arms), key=lambda key: key[:3]):
+        group = [arms[key] for key in keys]
+        groups.append((group[0][1], [row for row, _ in group]))
+        _refuse_other_baseline(*groups[-1])
     claim("analysis")
-    from analysis.comparison.bench import markdown, page  # noqa: PLC0415
+    from analysis.comparison.bench import markdown  # noqa: PLC0415
 
-    parts = [[arms[key] for key in part] for _, part in groupby(sorted(arms), key=lambda key: key[:3])]
-    groups = [(part[0][1], [row for row, _ in part]) for part in parts]
-    text = markdown(groups)
-    if to is None:
-        return text, None
-    folder = Folder(path_of(to, "to"))
-    folder.write_output("bench.md", text.encode())
-    folder.write_output("bench.html", page(groups, __version__).encode("utf-8", "replace"))
-    return text, Page(folder.path / "bench.html")
+    return markdown(groups)
+
+
+def _refuse_other_baseline(track: Track, rows: Sequence[BenchRecord]) -> None:
+    """Refuse a row of a task if its baseline differs from that of the shipped rows by more than rounding."""
+    task = rows[0].task
+    shipped, tolerance = shipped_seeds(track, task), track.tasks[task].tolerance
+    for row in rows if shipped else ():
+        for seed, words, fault in differences(row.seeds, shipped, "baseline", tolerance):
+            if fault:
+                where = "" if seed is None else f"seed {seed}: "
+                raise InputError(f"{row.arm:.60}: {where}{words}, as on track {track.words}; run the row again.")
 
 
 def bench_check(
@@ -172,14 +164,13 @@ def bench_check(
     workers: int = 1,
     progress: Show = None,
     command: Sequence[str] | None = None,
-) -> BenchCheck:
-    """Run seeds of a row again, including the traffic, and compare: ``vnetsim bench check ROW``.
+) -> list[str]:
+    """Run seeds of a row again, including the traffic, and return what differs, in lines: ``vnetsim bench check ROW``.
 
     Times, commits, bytes and energy must agree to a relative 1e-9, the mean of the metric over the seeds to the track's
-    tolerance. Each line says whether all values are equal bit for bit, as they are on the same model of processor with
-    the same packages. Other processors round differently, which training amplifies. A policy that selects by losses or
-    updates may then invite others; for such an arm, differences of commits, bytes and energy are shown but do not
-    count.
+    tolerance. The line of a seed says whether all values are equal bit for bit, as they are on the same model of
+    processor with the same packages. Other processors round differently, which training amplifies. A policy that
+    selects by losses or updates may then invite others; for such an arm, commits, bytes and energy may differ.
 
     Args:
         row: the row's file. Nothing in it is run.
@@ -191,43 +182,29 @@ def bench_check(
 
     Raises:
         InputError: the file is no row, its track differs from the installed one, or a plug-in is missing or differs.
-        RunError: a cell failed.
+        RunError: a cell failed, or the results do not agree.
     """
     theirs, track = read_row(Path(path_of(row, "row")))
-    arm = arm_of_row(theirs, track, dict(code or {}))
-    listed = [seeds] if isinstance(seeds, int) else seeds if isinstance(seeds, str) else list(seeds)
-    numbers = list(seeds_of(listed, "seeds"))
+    arm = arm_of_row(theirs, track, code or {})
+    numbers = whole_seeds(seeds_of(seeds), "seeds")
     if beyond := [one for one in numbers if one >= len(track.windows)]:
         raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.windows) - 1}.")
-    with display_of(progress) as display, tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
-        ours = _run(arm, numbers, Path(place), display, workers=workers, command=command)
+    with tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
+        ours = _run_row(arm, numbers, Path(place), progress=progress, workers=workers, command=command)
     policy = SELECTIONS.find(arm.plan(numbers).cells[-1].experiment.selection["name"])
     # if the policy uses results of training, rounding may change who takes part
     follows = COUNTED if getattr(policy, "uses_losses", False) else ()
-    lines: list[str] = []
-    agrees = True
-    for one in ours.seeds:
-        words, faults = [], []
-        for who, called in _ARMS.items():
-            for name, mine, other, more in differences(getattr(one, who), getattr(theirs.seeds[one.seed], who)):
-                words.append(f"{name} of the {called} is {mine}, the row says {other}")
-                faults += words[-1:] * (more and (who == "baseline" or name not in follows))
-        how = "as the row says, bit for bit"
-        if words:
-            how = f"not bit for bit, as with another processor or other packages: {'; '.join(words)}"
-        lines.append(f"seed {one.seed}: {'; '.join(faults) or how}.")
-        agrees = agrees and not faults
-    tolerance = track.tasks[theirs.task].tolerance
-    for who, called in _ARMS.items():
-        both = ([getattr(one, who) for one in rows] for rows in (ours.seeds, [theirs.seeds[seed] for seed in numbers]))
-        for name, mean, said in differing_means(*both):
-            close = abs(mean - said) <= tolerance
-            lines.append(
-                f"mean over {len(numbers)}: {name} of the {called} is {mean:.4g}, the row says {said:.4g}, "
-                f"{'at most' if close else 'more than'} {tolerance:g} apart."
-            )
-            agrees = agrees and close
-    return BenchCheck(agrees=agrees, lines=lines)
+    tolerance, said = track.tasks[theirs.task].tolerance, [theirs.seeds[one] for one in numbers]
+    found = list(differences(ours.seeds, said, "row", tolerance, follows))
+    found += differences(ours.seeds, said, "baseline", tolerance)
+    if faults := [f"seed {seed}: {words}" * (seed is not None) or words for seed, words, fault in found if fault]:
+        raise RunError(f"{row}: came out otherwise here: {'; '.join(faults)}.")
+    lines = []
+    for seed in numbers:
+        unlike = "; ".join(words for at, words, _ in found if at == seed)
+        how = f"not bit for bit, as with another processor or other packages: {unlike}"
+        lines.append(f"seed {seed}: {how if unlike else 'as the row says, bit for bit'}.")
+    return lines + [f"{words}." for seed, words, _ in found if seed is None]
 
 
 def bench_traces(
@@ -255,7 +232,7 @@ def bench_traces(
         RunError: cells failed, or ``to`` cannot be written.
     """
     names = [text_of(one, "tracks") for one in tracks] or track_names()
-    arms = [asked_arm(load_track(name), {}, None, None) for name in dict.fromkeys(names)]
+    arms = [asked_arm(load_track(name), {}) for name in dict.fromkeys(names)]
     claim("analysis")
     from analysis.export.paper import refuse_what_is_there  # noqa: PLC0415 - matplotlib only for figures
     from analysis.export.traces import TrackTraces, export_traces  # noqa: PLC0415
@@ -267,21 +244,13 @@ def bench_traces(
         for arm in arms:
             display.note(f"track {arm.track.words}")
             seeds = range(len(arm.track.windows))
-            folder = _run_cells(arm, seeds, HOME, display, timing_only=True, workers=workers, command=again)
-            cells = Study(folder).runs
+            cells = _run_cells(arm, seeds, HOME, display, timing_only=True, workers=workers, command=again)
             runs = [cells[BASELINE, "", seed].path for seed in seeds]
-            found.append(TrackTraces(track=arm.track, runs=runs, commits=_published_commits(arm)))
+            shipped = shipped_seeds(arm.track, arm.row.task)
+            commits: list[int | None] = [one.baseline.commits for one in shipped]
+            found.append(TrackTraces(track=arm.track, runs=runs, commits=commits or [None] * len(runs)))
         display.stage("writing")
         return export_traces(found, target)
-
-
-def _published_commits(arm: BenchArm) -> Sequence[int | None]:
-    """Return the commits of the baseline at each seed from a shipped row; None where no row has them."""
-    for file in sorted((bench_folder() / "rows" / arm.track.name).glob("*.json")):
-        row, _ = read_row(file)
-        if (row.size, row.task) == (arm.track.size, arm.task):
-            return [one.baseline.commits for one in row.seeds]
-    return [None] * len(arm.track.windows)
 
 
 def _run_cells(
@@ -294,8 +263,8 @@ def _run_cells(
     timing_only: bool = False,
     workers: int,
     command: Sequence[str] | None,
-) -> Path:
-    """Run the missing cells of baseline and arm below ``home``, and return their folder; RunError if any failed."""
+) -> Mapping[tuple[str, str, int], Run]:
+    """Run the missing cells of baseline and arm below ``home``, and return all; RunError if any failed."""
     track = arm.track
     display.stage("loading")
     plan = arm.plan(seeds, [] if device is None else [(("device",), device)], timing_only=timing_only)
@@ -310,40 +279,26 @@ def _run_cells(
     )
     if failed:
         raise RunError(f"{len(failed)} cells failed, the first by: {next(iter(failed.values()))}")
-    return folder
+    return Study(folder).runs
 
 
-def _run(arm: BenchArm, seeds: Sequence[int], home: Path, display: ProgressDisplay, **how: Any) -> BenchRecord:
+def _run_row(arm: BenchArm, seeds: Sequence[int], home: Path, progress: Show, **how: Any) -> BenchRecord:
     """Run the missing cells and return the row; arguments and errors are those of ``_run_cells``."""
-    track, task = arm.track, arm.track.tasks[arm.task]
-    folder = _run_cells(arm, seeds, home, display, **how)
+    with display_of(progress) as display:
+        cells = _run_cells(arm, seeds, home, display, **how)
     claim("analysis")
     from analysis.comparison.bench import values_of  # noqa: PLC0415
 
-    cells = Study(folder).runs
+    track, task = arm.track, arm.task
     metric = (arm.control.metric if arm.control else "") or task.metric
     rows = []
     for seed in seeds:
         first = values_of(cells[BASELINE, "", seed].path, task.metric, task.target)
-        own = first if arm.is_baseline else values_of(cells[arm.label, "", seed].path, metric, task.target)
+        cell = cells.get((arm.row.arm, "", seed))  # the baseline itself has no other cell
+        own = first if cell is None else values_of(cell.path, metric, task.target)
         rows.append(BenchSeed(seed=seed, traffic=track.windows[seed], row=own, baseline=first))
-    named = {key: value for key, value in arm.settings.items() if key not in arm.code}
-    return BenchRecord(
-        track=track.name,
-        version=track.version,
-        track_sha256=track.sha256,
-        size=track.size,
-        task=arm.task,
-        arm=arm.label,
-        learner="" if "learner" in arm.code else Path(arm.learner).name,
-        seeds=rows,
-        settings={} if arm.control else named,
-        code=arm.code,
-        control=arm.control.name if arm.control else "",
-        vnetsim=__version__,
-        **environment(),
-        made=f"{datetime.now(UTC):%Y-%m-%d}",
-    )
+    made = f"{datetime.now(UTC):%Y-%m-%d}"
+    return dataclasses.replace(arm.row, seeds=rows, vnetsim=__version__, **environment(), made=made)
 
 
 def _content(row: BenchRecord) -> bytes:

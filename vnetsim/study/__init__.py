@@ -12,7 +12,7 @@ The steps of a study::
     plan         the cells and their traffic; a hash of everything that decides its result names a cell's folder
     runner       the folder of the comparison: finds missing cells, runs them, writes the record
     traffic      recorded once for all cells that replay it; chooses one RSU for all if none is named
-    bench        benchmark tracks: a frozen study, an arm and its baseline; bench_rows checks received rows
+    bench        benchmark tracks: a frozen study, an arm and its baseline; checks received rows
     workers      run the cells in this process, in several, or on a Ray cluster (workers_ray); show progress
     cells        runs or resumes one cell, like any single run
 

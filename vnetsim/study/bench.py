@@ -1,7 +1,7 @@
-"""Benchmark tracks: a frozen study to which anybody can add an arm.
+"""Benchmark tracks, to which anybody can add an arm, and rows, the results of an arm as a small file without code.
 
 A track is a file in ``scenarios/bench``. An arm and the baseline of its task are a study, which
-``vnetsim.study.runner.compare`` runs. Its result is a row, a small file; ``bench_rows`` checks rows of others.
+``vnetsim.study.runner.compare`` runs.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import polars as pl
 
 from vnetsim.errors import InputError, unknown_name
+from vnetsim.errors.paths import path_name
 from vnetsim.experiment import PLUGIN_KEYS
 from vnetsim.learning.kinds import LEARNERS
 from vnetsim.plugins import at_folder, code_file, short_name
 from vnetsim.runs.manifest import sha256_of
 from vnetsim.scenario.settings_file import Override, leaves
 from vnetsim.scenario.shipped import shipped_scenarios
-from vnetsim.storage.bench_track import BenchControl, Track
-from vnetsim.storage.records import RecordedEntry
+from vnetsim.storage.bench_track import BenchControl, BenchTask, Track
+from vnetsim.storage.records import BenchRecord, BenchSeed, RecordedEntry
 from vnetsim.storage.run_directory import RunDirectory
-from vnetsim.storage.structure import read_toml, structure
+from vnetsim.storage.structure import build_record, read_toml, structure
 from vnetsim.storage.tables import REALS, TEXT, WINDOWS
 from vnetsim.study.expansion import Expansion
 from vnetsim.study.levels import LEARNING, error_context, keys_of
@@ -35,6 +38,14 @@ from vnetsim.study.request import merged
 
 BASELINE = "baseline"
 """Name of the arm that others are compared with."""
+
+COUNTED = ("commits", "bytes", "energy_j")
+"""Fields of a row that depend on which vehicles were invited."""
+
+_METRIC = ("untrained", "half", "final")  # fields of a row that contain the metric
+_SAME = 1e-9  # largest relative difference of times, bytes and energy between machines, by rounding
+_LARGEST_ROW_BYTES = 200_000
+_MOST = 1e18  # no count or measurement is larger
 
 
 def bench_folder() -> Path:
@@ -62,7 +73,7 @@ def load_track(name: str, size: str = "small") -> Track:
     return replace(track, name=name, size=size, sha256=digest)
 
 
-def refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
+def _refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
     """Refuse settings that a track fixes: InputError names the first one, and what an arm may choose."""
     fixed = {".".join(path) for path in leaves(track.tasks[task].settings)}
     for key in keys:
@@ -70,16 +81,6 @@ def refuse_closed(track: Track, task: str, keys: Iterable[str]) -> None:
             raise InputError(
                 f"{key:.60}: fixed by track {track.words}, so that rows compare; an arm chooses "
                 f"{', '.join(track.open)}, without what its task fixes."
-            )
-
-
-def refuse_other_files(track: Track) -> None:
-    """Refuse files that changed since the track was frozen: InputError names the first one."""
-    for name, digest in track.files.items():
-        if sha256_of(bench_folder() / name) != digest:
-            raise InputError(
-                f"{bench_folder() / name}: not the file that track {track.words} was frozen with; put the shipped one "
-                "back, or install vnetsim again."
             )
 
 
@@ -118,85 +119,113 @@ class BenchArm:
     """An arm to run on a track."""
 
     track: Track
-    task: str
-    label: str  # its name in tables
-    learner: str  # a name, or ``/path/to/file.py:CLASS``
-    settings: Mapping[str, Any]  # settings, including the learner's, that differ from the baseline's, by dotted key
-    control: BenchControl | None = None  # the track's control that this arm is; None if it is none
+    row: BenchRecord  # its row, without results
+    files: Mapping[str, str]  # its plug-ins from files, which the row does not name, as ``FILE.py:CLASS`` by setting
 
     @property
-    def is_baseline(self) -> bool:
-        """Whether the arm has the baseline's learner and no settings; it is then run only once."""
-        return not self.settings and self.learner == self.track.tasks[self.task].baseline
+    def task(self) -> BenchTask:
+        """The task, with the baseline."""
+        return self.track.tasks[self.row.task]
 
     @property
-    def code(self) -> dict[str, str]:
-        """SHA-256 of the plug-in files that the arm names, by setting; empty for a control."""
-        named = {key: self.settings.get(key, "") for key in PLUGIN_KEYS} | {"learner": self.learner}
-        files = {key: code_file(name) for key, name in named.items() if isinstance(name, str) and not self.control}
-        return {key: sha256_of(file) for key, file in files.items() if file is not None}
+    def control(self) -> BenchControl | None:
+        """The track's control that this arm is; None if it is none."""
+        return next((one for one in self.track.controls if one.name == self.row.control), None)
 
     def plan(self, seeds: Sequence[int], options: Sequence[Override] = (), *, timing_only: bool = False) -> Plan:
-        """Return the baseline's and the arm's cells at these seeds; InputError if a learner, setting or file is wrong.
+        """Return the cells at these seeds of ``BASELINE`` and the arm, unless both are the same.
 
         With ``timing_only`` they are not trained: the schedule of a learner is the same, unless it depends on losses.
+        InputError: a learner or setting is wrong, or a file of the track changed.
         """
-        track, task = self.track, self.track.tasks[self.task]
-        refuse_other_files(track)
-        arms = [(BASELINE, task.baseline, {}), (self.label, self.learner, self.settings)]
+        track = self.track
+        for name, digest in track.files.items():
+            if sha256_of(bench_folder() / name) != digest:
+                raise InputError(
+                    f"{bench_folder() / name}: not the file that track {track.words} was frozen with; put the shipped "
+                    "one back, or install vnetsim again."
+                )
+        own = {"learner": self.row.learner, **self.row.settings, **self.files}
+        if (one := self.control) is not None:
+            flat = leaves(one.settings) | leaves(one.learning, LEARNING)
+            learner = one.learner or self.task.baseline  # not the row's, which may be anybody's
+            own = {"learner": learner, **{".".join(path): value for path, value in flat.items()}}
+        base = {"learner": self.task.baseline}
         values = {
-            "title": f"{track.words}, {track.size}: {self.label}",
+            "title": f"{track.words}, {track.size}: {self.row.arm}",
             "scenario": track.scenario,
             "seeds": list(seeds),
             "traffic_seeds": list(range(len(track.windows))),
             "against": BASELINE,
-            "settings": merged(track.settings, task.settings),
-            "arms": [self._table(*arm) for arm in arms[: 1 if self.is_baseline else 2]],
+            "settings": merged(track.settings, self.task.settings),
+            "arms": [self._table(BASELINE, base), *([self._table(self.row.arm, own)] if own != base else [])],
         }
         where = f"{bench_folder() / track.name}.toml (size {track.size})"
         return Expansion(
             values, options, where=where, folder=bench_folder(), trust=False, least=1, timing_only=timing_only
         ).plan(None)
 
-    def _table(self, name: str, learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _table(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return an arm as a table of ``[[arms]]``, with those of the task's learning settings that its learner has."""
-        known = keys_of(at_folder(learner, bench_folder()))
-        learning = {key: value for key, value in self.track.tasks[self.task].learning.items() if key in known}
-        own = {key: value for key, value in settings.items() if not key.startswith("learning.")}
-        learning |= {key.removeprefix("learning."): settings[key] for key in settings if key not in own}
-        return {"name": name, "learner": learner, "settings": own, "learning": learning}
+        known = keys_of(at_folder(settings["learner"], bench_folder()))
+        learning = {key: value for key, value in self.task.learning.items() if key in known}
+        table: dict[str, Any] = {"name": name, "learner": settings["learner"], "settings": {}, "learning": learning}
+        for key, value in settings.items():
+            if key.startswith("learning."):
+                learning[key.removeprefix("learning.")] = value
+            elif key != "learner":
+                table["settings"][key] = value
+        return table
 
 
-def asked_arm(track: Track, given: Mapping[str, Any], learner: str | None, control: str | None) -> BenchArm:
-    """Return the arm for a user's arguments: settings (``given``, by dotted key) and a learner, or only a control.
+def asked_arm(track: Track, given: Mapping[str, Any], control: str | None = None) -> BenchArm:
+    """Return the arm for a user's settings by dotted key, among them the learner, or for a control of the track.
 
     The learner decides the task; without one it is the baseline of the track's first task. InputError: learner or
     control do not exist or are combined, the track has no such task, or it fixes a setting.
     """
+    plugins = {key: name for key, name in given.items() if key in PLUGIN_KEYS and isinstance(name, str)}
+    located = {key: at_folder(name, Path.cwd()) for key, name in plugins.items()}
+    settings = {**given, **located}
     if control is not None:
         known = {one.name: one for one in track.controls}
         if control not in known:
             raise unknown_name("control", control, known, where=f"track {track.name}")
-        if given or learner is not None:
+        if given:
             raise InputError(f"--control {control}: an arm of the track, which says everything; give nothing else.")
-        one = known[control]
-        own = {".".join(path): value for path, value in (leaves(one.settings) | leaves(one.learning, LEARNING)).items()}
-        name = one.learner or track.tasks[one.task].baseline
-        return BenchArm(track=track, task=one.task, label=one.name, learner=name, settings=own, control=one)
-    first = next(iter(track.tasks.values()))
-    name = first.baseline if learner is None else at_folder(learner, Path.cwd())
-    task = LEARNERS.find(name).task
-    if task not in track.tasks:
-        known_tasks = ", ".join(track.tasks)
-        raise InputError(f"{short_name(name)}: its task is '{task}'; the tasks of {track.name} are {known_tasks}.")
-    refuse_closed(track, task, given)
-    already = {".".join(path): value for path, value in leaves(track.settings).items()}
-    settings = {
-        key: at_folder(value, Path.cwd()) if key in PLUGIN_KEYS and isinstance(value, str) else value
-        for key, value in given.items()
-        if already.get(key) != value  # equal to the baseline's, so it does not belong in the label
-    }
-    return BenchArm(track=track, task=task, label=_label(name, settings), learner=name, settings=settings)
+        task, label = known[control].task, control
+        learner = known[control].learner or track.tasks[task].baseline
+    else:
+        learner = settings.pop("learner", next(iter(track.tasks.values())).baseline)
+        task = LEARNERS.find(learner).task
+        if task not in track.tasks:
+            tasks = ", ".join(track.tasks)
+            raise InputError(f"{short_name(learner)}: its task is '{task}'; the tasks of {track.name} are {tasks}.")
+        _refuse_closed(track, task, settings)
+        already = {".".join(path): value for path, value in leaves(track.settings).items()}
+        settings = {key: value for key, value in settings.items() if already.get(key) != value}
+        label = _label(learner, settings)
+    files = {key: name for key, name in located.items() if code_file(name) is not None}
+    row = BenchRecord(
+        track=track.name,
+        version=track.version,
+        track_sha256=track.sha256,
+        size=track.size,
+        task=task,
+        arm=label,
+        learner="" if "learner" in files else learner,
+        seeds=[],
+        settings={key: value for key, value in settings.items() if key not in files},
+        code=_digests(files),
+        control=control or "",
+    )
+    return BenchArm(track=track, row=row, files=files)
+
+
+def _digests(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of the file of each plug-in, by setting; empty for a plug-in without a file."""
+    found = {key: code_file(name) for key, name in files.items()}
+    return {key: "" if file is None else sha256_of(file) for key, file in found.items()}
 
 
 def _label(learner: str, settings: Mapping[str, Any]) -> str:
@@ -206,3 +235,97 @@ def _label(learner: str, settings: Mapping[str, Any]) -> str:
         text = short_name(value) if isinstance(value, str) else json.dumps(value, default=str)
         words.append(text if key in {*PLUGIN_KEYS, "handover.policy"} else f"{key.split('.', 1)[-1]}={text}")
     return ", ".join(words)
+
+
+def row_file(row: BenchRecord) -> str:
+    """Return the path of a row's file, relative to the folder of rows."""
+    return f"{row.track}/{path_name(row.size, row.task, *row.arm.split(', '))}.json"
+
+
+def read_row(path: Path) -> tuple[BenchRecord, Track]:
+    """Return a row and its track, checked against each other, without running what it names; InputError for a fault."""
+    try:
+        content = path.read_bytes()
+        value = json.loads(content) if len(content) <= _LARGEST_ROW_BYTES else None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: not a row of a benchmark, which is a JSON file of some kilobytes.")
+    row = build_record(path, value, BenchRecord)
+    with error_context(str(path)):
+        track = load_track(row.track, row.size)
+        if (row.version, row.track_sha256) != (track.version, track.sha256):
+            raise InputError(
+                f"made on another track than {track.words} as it is here (its hash is {row.track_sha256[:12]}, not "
+                f"{track.sha256[:12]}); run it again with vnetsim bench."
+            )
+        if row.task not in track.tasks:
+            raise unknown_name("task", row.task[:60], track.tasks)
+        if [(one.seed, one.traffic) for one in row.seeds] != list(enumerate(track.windows)):
+            raise InputError(f"seeds: expected 0 to {len(track.windows) - 1}, each once, with the track's traffic.")
+        controls = {one.name for one in track.controls if one.task == row.task}
+        if row.control and row.control not in controls:
+            raise unknown_name("control", row.control[:60], controls)
+        if not row.control:
+            _refuse_closed(track, row.task, row.settings)
+        _refuse_impossible(row, track.tasks[row.task].unit)
+    return row, track
+
+
+def _refuse_impossible(row: BenchRecord, unit: str) -> None:
+    """Refuse a row with a value that no run can have; ``unit`` is the metric's, ``%`` means a fraction in [0, 1]."""
+    metric = {"%": (0.0, 1.0), "RMSE": (0.0, _MOST)}.get(unit, (-_MOST, _MOST))
+    bounds = dict.fromkeys(_METRIC, metric) | dict.fromkeys(COUNTED, (0.0, _MOST)) | {"span_s": (math.ulp(0.0), _MOST)}
+    for one in row.seeds:
+        for who, values in (("arm", one.row), ("baseline", one.baseline)):
+            for name, (low, high) in {**bounds, "time_to_target_s": (0.0, values.span_s)}.items():
+                value = getattr(values, name)
+                if value is not None and not low <= value <= high:
+                    raise InputError(f"seeds: seed {one.seed} of the {who}: {name} is {value!s:.40}, as in no run.")
+
+
+def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> BenchArm:
+    """Return the arm of a row from ``read_row``, to run it again; InputError if a plug-in is missing or not the row's.
+
+    A row contains no code: ``given`` has ``FILE.py:CLASS`` of each plug-in that is not part of vnetsim, by setting.
+    """
+    for key, value in {"learner": row.learner, **row.settings}.items():
+        if not row.control and key in PLUGIN_KEYS and (not isinstance(value, str) or code_file(value) is not None):
+            raise InputError(f"{key:.40}: names code, which a row may not.")
+    files = {key: at_folder(name, Path.cwd()) for key, name in given.items()}
+    if _digests(files) != row.code:
+        asked = ", ".join(f"{'--' if key == 'learner' else '--set '}{key:.40}=FILE.py:CLASS" for key in row.code)
+        raise InputError(f"a row brings no code; give the files that this one was made with: {asked or 'none'}.")
+    return BenchArm(track=track, row=row, files=files)
+
+
+def differences(
+    ours: Sequence[BenchSeed], theirs: Sequence[BenchSeed], who: str, tolerance: float, follows: Collection[str] = ()
+) -> Iterator[tuple[int | None, str, bool]]:
+    """Yield what differs at common seeds: the seed, words, and whether it is more than rounding.
+
+    Times and counts, except those in ``follows``, may differ by rounding; means of the metric over the seeds, whose
+    seed is None, by ``tolerance``. ``who`` is ``row`` or ``baseline``.
+    """
+    of = "of the arm" if who == "row" else "of the baseline"
+    both = ([asdict(getattr(one, who)) for one in seeds] for seeds in (ours, theirs))
+    pairs = list(zip(*both, strict=True))
+    for one, (mine, other) in zip(ours, pairs, strict=True):
+        for name in (name for name in mine if mine[name] != other[name]):
+            close = None not in (mine[name], other[name]) and math.isclose(mine[name], other[name], rel_tol=_SAME)
+            fault = not close and name in {"span_s", *COUNTED}.difference(follows)
+            yield one.seed, f"{name} {of} is {mine[name]}, not {other[name]}", fault
+    for name in _METRIC:
+        mean, expected = (fmean(one[name] for one in values) for values in zip(*pairs, strict=True))
+        if mean != expected:
+            fault = abs(mean - expected) > tolerance
+            how = f"{'more than' if fault else 'at most'} {tolerance:g} apart"
+            yield None, f"{name} {of} is {mean:.4g} in the mean, not {expected:.4g}, {how}", fault
+
+
+def shipped_seeds(track: Track, task: str) -> Sequence[BenchSeed]:
+    """Return the seeds of the first shipped row of a task, for their baseline; empty if there is no row."""
+    files = sorted((bench_folder() / "rows" / track.name).glob(f"{path_name(track.size, task)}-*.json"))
+    return next((read_row(path)[0].seeds for path in files), [])
