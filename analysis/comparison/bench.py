@@ -114,8 +114,8 @@ def _line(row: BenchRecord, task: BenchTask, pairs: Sequence[ComparedPair]) -> t
 def overview(rows: Sequence[BenchRecord], track: Track) -> Table:
     """Return the table of all rows and controls of one task, best first.
 
-    All rows must have the task of the first. The untrained model and the model at half of the time are controls too.
-    P-values are corrected in each column, for arms and controls separately.
+    All rows must have the task of the first. Beside several rows, the untrained model and the model at half of the time
+    are controls too. P-values are corrected in each column, for arms and controls separately.
     """
     task = track.tasks[rows[0].task]
     shown, base = _compared_metrics(task), _column(rows[0], "baseline", "final")
@@ -123,6 +123,7 @@ def overview(rows: Sequence[BenchRecord], track: Track) -> Table:
     arms, controls = ([row for row in rows if bool(row.control) is kind] for kind in (False, True))
     of_baseline = {"untrained": "control: random initialisation, 0 rounds", "half": "control: half of the time"}
     more = [_compare(words, _column(rows[0], "baseline", name), base) for name, words in of_baseline.items()]
+    more *= len(rows) > 1
     met = ["target met"] * (task.target is not None)
     lines = []
     for group, others in ((arms, []), (controls, more)):

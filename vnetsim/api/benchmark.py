@@ -55,7 +55,7 @@ class BenchRow:
 
     Attributes:
         path: the file to send.
-        table: the result as text, one row per measure, with the controls that every baseline has.
+        table: the result as text, one row per measure: those of the columns of ``bench_table``.
     """
 
     path: Path
