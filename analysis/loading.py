@@ -185,23 +185,20 @@ def load(run: Path) -> RunData:
         raise InputError(f"{run / 'manifest.json'}: damaged: it records no RSU.")
     text = directory.read_bytes("experiment.toml").decode("utf-8", "replace")
     experiment = structure(directory.settings(), Experiment, str(run / "experiment.toml"))
-    tables = {}
+    tables = {
+        name: directory.read(name) if name != "windows" and directory.has(name) else frame(columns)
+        for name, columns in TABLES.items()
+    }
     paths, every, recorded = None, 1, 0
-    for name, columns in TABLES.items():
-        required = name == "windows" and manifest.status == "finished"
-        if name == "windows" and (required or directory.has(name)):
-            # paths are most of a run's data, so they are read only when drawn
-            paths = directory.scan(name)
-            recorded = paths.collect(lambda rows: rows.select(pl.len())).item()
-            if manifest.kind == "mobility":  # other tables refer to the windows of all vehicles
-                every = max(1, -(-recorded // MOST_WINDOWS))
-            tables[name] = paths.collect(lambda rows, every=every: _loaded_windows(rows, every))  # type: ignore[misc]
-            if recorded and tables[name].is_empty():  # there are only few vehicles
-                every, tables[name] = 1, paths.collect(lambda rows: _loaded_windows(rows, 1))
-        elif directory.has(name):
-            tables[name] = directory.read(name)
-        else:
-            tables[name] = frame(columns)
+    if manifest.status == "finished" or directory.has("windows"):
+        # paths are most of a run's data, so they are read only when drawn
+        paths = directory.scan("windows")
+        recorded = paths.collect(lambda rows: rows.select(pl.len())).item()
+        if manifest.kind == "mobility":  # other tables refer to the windows of all vehicles
+            every = max(1, -(-recorded // MOST_WINDOWS))
+        tables["windows"] = paths.collect(lambda rows: _loaded_windows(rows, every))
+        if recorded and tables["windows"].is_empty():  # there are only few vehicles
+            every, tables["windows"] = 1, paths.collect(lambda rows: _loaded_windows(rows, 1))
     tables["lanes"] = tables.pop("map")
     tables["measured"] = tables.pop("metrics")
     return RunData(

@@ -17,7 +17,7 @@ from analysis.comparison.verdicts import Family, pairs_in, verdict_against
 from analysis.formatting import NONE, Table, clean, count, duration, number, quantity, shortened, si
 from analysis.loading import RunData
 from analysis.report.possible import long_enough, needed, vehicles
-from analysis.statistics.fluctuation import LEAST_ROUNDS
+from analysis.statistics.participation import LEAST_ROUNDS
 from analysis.statistics.windows import dwell
 from vnetsim.storage.tables import COMPARISON_MEASURES, COMPARISON_TARGETS, frame
 

@@ -25,8 +25,8 @@ _SHORT = 22
 """Shortest line (letters) to which texts are wrapped for a table to fit in one column."""
 _MOST_LINES = 52
 """Most lines of a table on a page; a longer table is split."""
-_SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
-_DIGITS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
+_SUPERSCRIPTS = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"
+_COMMANDS |= {letter: f"$^{{{digit}}}$" for letter, digit in zip(_SUPERSCRIPTS, "0123456789-", strict=True)}
 _HYPHENS = re.compile("-(?=-)")
 """Hyphens that LaTeX would join to a dash, as in ``--option``."""
 _CITED = re.compile(r"\[@([\w-]+)\]")
@@ -34,12 +34,7 @@ _CITED = re.compile(r"\[@([\w-]+)\]")
 
 def escape_latex(text: object) -> str:
     """Return text that LaTeX sets unchanged; letters other than Latin become their code point, [U+6F22]."""
-    parts = re.split(f"({_SUPERSCRIPT.pattern})", str(text).replace("\n", " "))  # text and superscripts alternate
-    found = "".join(
-        f"$^{{{part.translate(_DIGITS)}}}$" if place % 2 else "".join(map(_letter, part))
-        for place, part in enumerate(parts)
-    )
-    return _HYPHENS.sub("-{}", found)
+    return _HYPHENS.sub("-{}", "".join(map(_letter, str(text).replace("\n", " "))))
 
 
 def _letter(letter: str) -> str:

@@ -1,13 +1,14 @@
-"""A paragraph on methods for a paper, in Pandoc's Markdown: ``[@key]`` is a citation."""
+"""A paragraph on methods for a paper, in Pandoc's Markdown (``[@key]`` is a citation), and references as BibTeX."""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from analysis.comparison.data import ComparisonData
-from analysis.export.references import ALWAYS_CITED, references
+from analysis.export.latex import escape_latex
 from analysis.formatting import Table, clean, count, duration, named
 from analysis.loading import RunData
 from analysis.report.record import record, value_words
@@ -20,18 +21,16 @@ _OMITTED = ("its command", "paper", "input ", "rates between")
 _MOST_TRAFFICS = 3
 _OF_ONE_RUN = frozenset({"scenario", "seed", "traffic.rsu"})
 
+ALWAYS_CITED = ("vnetsim", "sumo")
+"""Keys of entries to cite for every use of the simulator."""
+
 Runs = Mapping[str, RunData]
 """Runs by label: one run has an empty label, a comparison has one cell per arm (and condition, if several)."""
 
 
-def settings_of(run: RunData) -> dict[str, Any]:
-    """Return all settings of a run, by dotted key."""
-    return flat(tomllib.loads(run.experiment_text))
-
-
 def settings_tables(runs: Runs) -> list[Table]:
     """Return a table of the settings that all runs share, and one of others, if any, except scenario, seed and RSU."""
-    settings = {label: settings_of(run) for label, run in runs.items()}
+    settings = {label: flat(tomllib.loads(run.experiment_text)) for label, run in runs.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
     rows = {key: [value_words(one.get(key, "")) or "none" for one in settings.values()] for key in keys}
     shared = [(key, values[0]) for key, values in rows.items() if len(set(values)) == 1]
@@ -91,3 +90,39 @@ def _comparison_words(data: ComparisonData) -> str:
         f"({named(data.arms)}) replayed the same recorded traffic; compared is {value} of each run, paired by seed, by "
         f"{test}, with p-values (Holm) and intervals (Bonferroni) corrected over the differences in a metric."
     )
+
+
+def references(papers: Iterable[tuple[str, str]], version: str) -> dict[str, str]:
+    """Return BibTeX entries for a version of vnetsim, SUMO and the papers of learners, by key.
+
+    ``papers`` are pairs of a learner's name and its ``paper``. An entry belongs to a learner if ``paper`` contains its
+    arXiv number or its title. A learner without such an entry gets a new one with ``paper`` as its note.
+    """
+    text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8").replace("@VERSION@", version)
+    entries = {match[1]: match[0] for match in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.DOTALL | re.MULTILINE)}
+    wanted = dict.fromkeys(ALWAYS_CITED)
+    own: dict[str, str] = {}
+    for learner, paper in papers:
+        named = [key for key, entry in entries.items() if key not in ALWAYS_CITED and _mentions(paper, entry)]
+        wanted.update(dict.fromkeys(named))
+        if paper and not named:
+            key = re.sub(r"[^\w-]+", "-", learner, flags=re.ASCII)
+            own[key] = f"@misc{{{key},\n  note = {{{escape_latex(paper)}}}\n}}"
+    return {key: entries[key] for key in wanted} | own
+
+
+def _mentions(paper: str, entry: str) -> bool:
+    """Return whether a learner's ``paper`` contains the arXiv number or the title of a BibTeX entry."""
+    eprint, title = _field(entry, "eprint"), _field(entry, "title")
+    return bool(eprint and eprint in paper) or _letters(title) in _letters(paper)
+
+
+def _field(entry: str, name: str) -> str:
+    """Return the value of a field of a BibTeX entry; empty if it has none."""
+    found = re.search(rf"^  {name} = \{{(.*)\}},?$", entry, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _letters(text: str) -> str:
+    """Return only the letters and digits of a text, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())

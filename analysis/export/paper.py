@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import mimetypes
 import os
 import re
 import tomllib
@@ -13,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 import tomli_w
@@ -22,8 +19,7 @@ from analysis.comparison.data import ComparisonData
 from analysis.comparison.loading import load_comparison
 from analysis.comparison.sections import Compared
 from analysis.export.latex import booktabs, escape_latex, with_citations
-from analysis.export.methods import Runs, methods, settings_tables
-from analysis.export.references import references
+from analysis.export.methods import Runs, methods, references, settings_tables
 from analysis.formatting import Table, clean
 from analysis.loading import RunData, load
 from analysis.report.headline import headline
@@ -141,7 +137,6 @@ def _all_files(
     files |= {"methods.md": text.encode("utf-8", "replace"), "methods.tex": with_citations(text).encode()}
     files["references.bib"] = ("\n\n".join(references(papers, first.manifest.vnetsim).values()) + "\n").encode()
     files["reproducibility.md"] = _reproducibility(first, command, input_lines)
-    files["ro-crate-metadata.json"] = _crate(first, files)
     return files
 
 
@@ -244,27 +239,3 @@ def _reproducibility(run: RunData, command: Sequence[str], inputs: Sequence[str]
         "## Inputs", "", *(inputs or ["None: no file was read."]), "",
     ]  # fmt: skip
     return "\n".join(lines).encode("utf-8", "replace")
-
-
-def _crate(run: RunData, files: Files) -> bytes:
-    """Return RO-Crate 1.1 metadata (JSON): the type and size of each file, and the run that made them."""
-    manifest = run.manifest
-    parts = [
-        {"@id": quote(name), "@type": "File", "name": name, "contentSize": str(len(content)),
-         "encodingFormat": mimetypes.guess_type(name)[0] or "application/octet-stream"}
-        for name, content in sorted(files.items())
-    ]  # fmt: skip
-    graph: list[dict[str, Any]] = [
-        {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": {"@id": "./"},
-         "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"}},
-        {"@id": "./", "@type": "Dataset", "name": f"Results of {Path(run.experiment.scenario).name}",
-         "description": "Figures, tables, methods and inputs of simulations of vehicles that learn, by vnetsim.",
-         "datePublished": manifest.finished or manifest.created or "", "license": "Stated by whoever publishes it.",
-         "hasPart": [{"@id": part["@id"]} for part in parts], "mentions": {"@id": "#made"}},
-        {"@id": "#made", "@type": "CreateAction", "name": "simulation", "instrument": {"@id": "#vnetsim"},
-         "startTime": manifest.created or "", "endTime": manifest.finished or "", "result": {"@id": "./"}},
-        {"@id": "#vnetsim", "@type": "SoftwareApplication", "name": "vnetsim", "softwareVersion": manifest.vnetsim},
-        *parts,
-    ]  # fmt: skip
-    document = {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
-    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace")

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
+from analysis.export.methods import references
 from analysis.export.paper import refuse_what_is_there
-from analysis.export.references import references
 from vnetsim import __version__
 from vnetsim.storage.bench_track import Track
 from vnetsim.storage.folder import Folder

@@ -35,7 +35,7 @@ from vnetsim.storage.folder import Folder
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-FRAMES_PER_S = {".mp4": 20, ".webp": 10, ".gif": 10}
+FRAMES_PER_S = {".mp4": 20, ".gif": 10}
 """Frames in a second of video, by suffix of the file."""
 LONGEST_S = 60
 """Longest video (s); a longer run is shown faster."""
@@ -72,8 +72,8 @@ def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
 
     Memory is bounded for runs of any length: a video lasts at most ``LONGEST_S``, its frames are drawn one by one, and
     of many windows only those of every k-th vehicle are shown, as the frames say. InputError: ``folder`` is no run,
-    damaged or without a vehicle; ``to`` exists, has another suffix than ``.mp4``, ``.webp`` or ``.gif``, or needs
-    ffmpeg, which is missing. RunError: ffmpeg failed, or ``to`` cannot be written.
+    damaged or without a vehicle; ``to`` exists, has another suffix than ``.mp4`` or ``.gif``, or needs ffmpeg, which
+    is missing. RunError: ffmpeg failed, or ``to`` cannot be written.
     """
     if to.suffix not in FRAMES_PER_S:
         raise InputError(f"{to}: expected a file that ends in {', '.join(FRAMES_PER_S)}.")
@@ -81,33 +81,27 @@ def export_video(folder: Path, to: Path, progress: ProgressDisplay) -> Path:
         raise InputError(f"{to}: is there already; name a new file.")
     with styled():
         if to.suffix == ".mp4" and not FFMpegWriter.isAvailable():
-            raise InputError(f"{to}: .mp4 needs the program ffmpeg, which is not on the PATH; or name a .webp file.")
+            raise InputError(f"{to}: .mp4 needs the program ffmpeg, which is not on the PATH; or name a .gif file.")
         run = load(folder)
         if run.paths is None or run.windows.is_empty():
             raise InputError(f"{folder}: no vehicle was in coverage; there is nothing to show.")
         frames = _Frames(run, FRAMES_PER_S[to.suffix], progress)
-        content = _mp4(frames, to) if to.suffix == ".mp4" else _animation(frames, to.suffix.removeprefix("."))
+        content = _mp4(frames, to) if to.suffix == ".mp4" else _gif(frames)
     Folder(to.parent).write_output(to.name, content)
     return to
 
 
-def _animation(frames: _Frames, kind: str) -> bytes:
-    """Return the frames as an animated WebP or GIF."""
-    buffer = io.BytesIO()
-    duration_ms = 1000 // frames.per_s
-    if kind == "webp":
-        _Lazy(frames).save(
-            buffer, "webp", save_all=True, duration=duration_ms, loop=0, lossless=True, quality=50, method=1
-        )
-        return buffer.getvalue()
-    palette = _palette()
+def _gif(frames: _Frames) -> bytes:
+    """Return the frames as an animated GIF."""
+    buffer, palette = io.BytesIO(), _palette()
     pictures = (frames.picture(k).quantize(palette=palette, dither=Image.Dither.NONE) for k in range(len(frames)))
+    duration_ms = 1000 // frames.per_s
     next(pictures).save(buffer, "gif", save_all=True, append_images=pictures, duration=duration_ms, loop=0)
     return buffer.getvalue()
 
 
 def _palette() -> Image.Image:
-    """Return an image with a palette for GIF: the frames' colours, each blended with white and with covered ground."""
+    """Return an image with a palette: the frames' colours, each blended with white and with covered ground."""
     # a palette chosen by frequency would lack the colours of rare, small symbols
     white, opaque = np.ones(3), np.linspace(0, 1, 10)[:, None]
     covered = 0.93 * white + 0.07 * np.array(to_rgb(BLUE))
@@ -117,27 +111,6 @@ def _palette() -> Image.Image:
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.rint(255 * np.concatenate(blends)).astype(np.uint8).tobytes())
     return palette
-
-
-class _Lazy(Image.Image):
-    """An animated image that draws a frame when Pillow seeks it, so that only one is in memory."""
-
-    def __init__(self, frames: _Frames) -> None:
-        super().__init__()
-        self._frames = frames
-        self.n_frames = len(frames)
-        self._at = -1
-        self.seek(0)
-
-    def seek(self, frame: int) -> None:
-        """Draw a frame, unless it is the present one."""
-        if frame != self._at:
-            picture = self._frames.picture(frame)
-            self.im, self._mode, self._size, self._at = picture.im, picture.mode, picture.size, frame
-
-    def tell(self) -> int:
-        """Return the index of the present frame."""
-        return self._at
 
 
 def _mp4(frames: _Frames, to: Path) -> bytes:

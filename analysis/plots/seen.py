@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgba
@@ -16,7 +17,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
-from scipy import stats
 
 from analysis.formatting import THIN, Table, clean, count, duration, number, percent, plural, quantity, shortened
 from analysis.loading import RunData
@@ -164,7 +164,8 @@ def speed_table(run: RunData) -> tuple[Table, str]:
     square, minute = _squares(run)[0], np.floor(of["time_s"] / 60).astype(np.int64)
     related = ""
     if min(len(np.unique(values[known])) for values in (speed, steers)) > 1:
-        rank = float(stats.spearmanr(speed[known], steers[known]).statistic)
+        ranked = pl.DataFrame({"speed": speed[known], "steers": steers[known]})
+        rank = ranked.select(pl.corr("speed", "steers", method="spearman")).item()
         related = f"Speed and |steering| have the rank correlation {number(rank, 2)} (Spearman). "
     shares = [explained(speed, groups) for groups in (square, minute)]
     return table, (
@@ -182,20 +183,12 @@ def _target(run: RunData, names: Mapping[int, str], label: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
-    """A frame: ``uri`` is a PNG data URI; ``words`` say when it was taken, how fast, and its target."""
-
-    uri: str
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class FramedPath:
-    """Frames along a vehicle's path."""
+    """Frames along a vehicle's path: of each a PNG data URI, and words on when it was taken, how fast, its target."""
 
     title: str
     detail: str
-    frames: Sequence[Frame]
+    frames: Sequence[tuple[str, tuple[str, ...]]]
 
 
 def framed_paths(run: RunData) -> list[FramedPath]:
@@ -216,7 +209,7 @@ def framed_paths(run: RunData) -> list[FramedPath]:
             speed = f"{count(float(of['speed_mps'][row]) * 3.6)} km/h"
             after = f"+{float(of['time_s'][row]) - first_s:.2f}".rstrip("0").rstrip(".") + " s"
             words = after, speed, _target(run, names, float(of["label"][row]))
-            frames.append(Frame(uri=png_strip(of["blurred"][[row]])[0], words=words))
+            frames.append((png_strip(of["blurred"][[row]])[0], words))
         detail = (
             f"{clean(of['vehicles'][path], 24)}: {quantity(float(of['mean_mps'][path]) * 3.6, 'km/h')} on average, "
             f"first frame at {duration(first_s - begin_s)}"

@@ -21,8 +21,7 @@ from analysis.formatting import (
 from analysis.loading import Curve, RunData, curves
 from analysis.report.invitations import invitations_of
 from analysis.report.notices import not_finite
-from analysis.statistics.fluctuation import LEAST_ROUNDS, fluctuation
-from analysis.statistics.participation import LEAST_FOR_RATES_S
+from analysis.statistics.participation import LEAST_FOR_RATES_S, LEAST_ROUNDS, fluctuation
 from analysis.statistics.windows import dwell, entries, in_coverage, merged_windows
 
 _MONTH_S = 30 * 24 * 3600.0

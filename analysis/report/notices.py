@@ -73,16 +73,10 @@ def notices(run: RunData) -> list[str]:
             )
     found = [
         *on_the_clock(run),
-        *_warn_not_finite(run),
-        *_warn_few_for_krum(run),
-        *_warn_nobody_hostile(run),
+        *_warn_updates(run),
         *lines,
         *_report_model_ages(run),
-        *_warn_no_streets(run),
-        *_warn_unused_computers(run),
-        *_warn_uneven_silos(run),
-        *(clean(note, 300) for note in run.manifest.radio.notes),
-        *_warn_too_fast(run),
+        *_warn_inputs(run),
         *_warn_sharp_images(run),
     ]
     return [*found, *(warning for _, _, warning in rates(run) if warning)]
@@ -114,10 +108,8 @@ def on_the_clock(run: RunData) -> Iterator[str]:
         sent = f", sent by {codecs}" if (codecs := codecs_of(run)) else ""
         line = f"{TIMED}{clean(model, 40)} ({size}{many}{sent})"
         if run.learning:
-            line += (
-                f"; trained here is the network '{clean(learner.encoder, 40)}'. Time, bytes and energy are those of the"
-            )
-            line += " first, accuracy that of the second"
+            line += f"; trained here is the network '{clean(learner.encoder, 40)}'. Time, bytes and energy are those "
+            line += "of the first, accuracy that of the second"
         yield f"{line}."
     if learner is not None and NOT_READ in learner.facts:
         yield f"{clean(learner.facts[NOT_READ], 300)}."
@@ -134,9 +126,8 @@ def _report_model_ages(run: RunData) -> Iterator[str]:
     ages = []
     for (source,), merges in run.merges.filter(pl.col("source") != pl.col("aggregator")).group_by("source"):
         newest = np.searchsorted(closed.get(source, np.empty(0)), merges["time_s"].to_numpy())
-        ages.append(
-            np.maximum(newest - merges["source_version"].to_numpy(), 0)
-        )  # negative if both closed at the same instant
+        # negative if both closed at the same instant
+        ages.append(np.maximum(newest - merges["source_version"].to_numpy(), 0))
     if not ages:
         yield (
             "No neighbour's model arrived before the last average: each RSU's model is its own. Take a faster "
@@ -205,13 +196,24 @@ def not_finite(run: RunData) -> tuple[int, int]:
     return of["rejected"], sum(of.values())
 
 
-def _warn_not_finite(run: RunData) -> Iterator[str]:
-    """Warn of updates that were rejected as not finite."""
+def _warn_updates(run: RunData) -> Iterator[str]:
+    """Warn of updates that are not finite, rounds too small for Krum, and hostile vehicles that never came."""
     rejected, updates = not_finite(run)
     if rejected:
         learner = run.manifest.learner
         rate = "learning.lr" if learner is None or "lr" in learner.settings else "the learner's step size"
         yield f"{count(rejected)} of {plural(updates, 'update')} were not finite: lower {rate}."
+    given, asked = run.experiment.learning, run.experiment.hostile
+    if str(given.get("aggregation", "")).endswith("krum"):
+        uploads = run.rounds.filter(pl.col("committed") > 0)["committed"]
+        if few := sum(one < 2 * math.ceil(given["trim"] * one - 1e-9) + 3 for one in uploads):
+            yield (
+                f"In {count(few)} of {plural(len(uploads), 'round')} with uploads these were too few for Krum, which "
+                f"needs 2 f + 3 with f = {given['trim']:g} of them hostile (learning.trim), rounded up; there it "
+                "withstands fewer, with less than 5 none. Raise round.quorum."
+            )
+    if (asked.share > 0 or asked.vehicles) and run.hostile.is_empty() and not run.participations.is_empty():
+        yield "No vehicle in coverage was hostile: check the ids in hostile.vehicles, or raise hostile.share."
 
 
 def _warn_ended_early(run: RunData) -> Iterator[str]:
@@ -226,28 +228,6 @@ def _warn_ended_early(run: RunData) -> Iterator[str]:
             "hardly met the traffic: end it by time (--time SECONDS in place of rounds), and time a larger model "
             "(cost.model)."
         )
-
-
-def _warn_few_for_krum(run: RunData) -> Iterator[str]:
-    """Warn if rounds had too few uploads for Krum to withstand the share ``learning.trim`` of hostile ones."""
-    given = run.experiment.learning
-    if not str(given.get("aggregation", "")).endswith("krum"):
-        return
-    uploads = run.rounds.filter(pl.col("committed") > 0)["committed"]
-    few = sum(one < 2 * math.ceil(given["trim"] * one - 1e-9) + 3 for one in uploads)
-    if few:
-        yield (
-            f"In {count(few)} of {plural(len(uploads), 'round')} with uploads these were too few for Krum, which needs "
-            f"2 f + 3 with f = {given['trim']:g} of them hostile (learning.trim), rounded up; there it withstands "
-            "fewer, with less than 5 none. Raise round.quorum."
-        )
-
-
-def _warn_nobody_hostile(run: RunData) -> Iterator[str]:
-    """Warn if hostile vehicles were asked for, and none of the vehicles in coverage is one."""
-    asked = run.experiment.hostile
-    if (asked.share > 0 or asked.vehicles) and run.hostile.is_empty() and not run.participations.is_empty():
-        yield "No vehicle in coverage was hostile: check the ids in hostile.vehicles, or raise hostile.share."
 
 
 def _warn_outcomes(run: RunData) -> Iterator[str]:
@@ -293,39 +273,28 @@ def _cure_for_links(run: RunData) -> str:
     return cures.get(name, own)
 
 
-def _warn_no_streets(run: RunData) -> Iterator[str]:
-    """Warn if ``radio.state`` is ``streets``, but the traffic has no lanes."""
+def _warn_inputs(run: RunData) -> Iterator[str]:
+    """Warn of settings without effect on this traffic, silos that differ in size, and speeds as of other units."""
     radio = run.manifest.plugins.get("radio")
     if radio and radio.name == "tr37885" and radio.settings.get("state") == "streets" and run.lanes.is_empty():
         yield (
             "No link was behind buildings, for the traffic has no lanes: radio.state was probability, not "
             "streets. A recording has lanes with its net (--net FILE)."
         )
-
-
-def _warn_unused_computers(run: RunData) -> Iterator[str]:
-    """Warn of vehicle types in ``compute.by_type`` that had no vehicle in coverage."""
     drove = set(run.windows["vehicle_type"].unique())
     for one in run.manifest.computers:
         if one.vehicle_type and one.vehicle_type not in drove:
             types = ", ".join(clean(name, 40) for name in sorted(drove)[:8])
             yield f"compute.by_type: nobody of type {clean(one.vehicle_type, 40)} was in coverage, but {types}."
-
-
-def _warn_uneven_silos(run: RunData) -> Iterator[str]:
-    """Warn if silos differ in size and updates do not count by it; never for a learner of the user's own."""
     images = run.silos.group_by("silo").agg(pl.col("images").sum())["images"].to_list()
     own = ":" in run.experiment.learner  # a user's learner may weigh by size
-    by_size = getattr(run.experiment.learning, "weights", "equal") == "images"
+    by_size = run.experiment.learning.get("weights") == "images"
     if run.learning and not own and not by_size and images and max(images) > _UNEVEN * min(images) + 1:
         yield (
             f"Silos hold {count(min(images))} to {count(max(images))} images, and an update counts the same whatever "
             "its silo holds."
         )
-
-
-def _warn_too_fast(run: RunData) -> Iterator[str]:
-    """Warn if the median entry speed is above ``_FASTEST_KMH``: positions and speeds may be in feet."""
+    yield from (clean(note, 300) for note in run.manifest.radio.notes)
     entered = entries(run.windows)["entry_speed_mps"]
     if len(entered) and (median_kmh := 3.6 * float(np.median(entered.to_numpy()))) > _FASTEST_KMH:
         yield (

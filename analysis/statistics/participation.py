@@ -1,4 +1,4 @@
-"""Measures of participation: spread over speeds and directions, cost and waste.
+"""Measures of participation: spread over speeds and directions, cost and waste, fluctuation of the loss.
 
 Participants of a round are the vehicles whose update was aggregated: committed, with a weight above 0. A commit is a
 participation with the outcome ``committed``. Resources of all other participations are wasted, also of those under way
@@ -12,7 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from analysis.loading import WINDOW_KEY, ends_of
-from analysis.statistics.fluctuation import fluctuation
 from analysis.statistics.windows import in_coverage, merged_windows
 
 Floats = NDArray[np.float64]
@@ -24,6 +23,8 @@ _MOST_BINS = 8
 
 LEAST_FOR_RATES_S = 600.0
 """Least simulated time that is extrapolated to an hour or a month (s)."""
+LEAST_ROUNDS = 10
+"""Fewest rounds of an aggregator for an estimate of its fluctuation; the relative standard error at 10 is about 1/3."""
 
 
 def windows_with_updates(windows: pl.DataFrame, participations: pl.DataFrame) -> pl.DataFrame:
@@ -144,3 +145,25 @@ def contested_share(participations: pl.DataFrame, windows: pl.DataFrame, rounds:
     both = both.filter(pl.col("enter_s") < pl.col("exit_s"))
     at_s = invited["start_s"].to_numpy()
     return float((in_coverage(covered).at(at_s) > in_coverage(both).at(at_s)).mean())
+
+
+def fluctuation(rounds: pl.DataFrame) -> float | None:
+    """Return the standard deviation of the training loss around its trend; None with too few rounds.
+
+    This is the estimator of Gasser, Sroka and Jennen-Steinmetz (Biometrika 73, 1986): each loss is compared with the
+    mean of the one before and the one after,
+
+        s^2 = mean of 2/3 (y_(i-1) / 2 - y_i + y_(i+1) / 2)^2.
+
+    Independent noise of variance s^2 around a straight line gives s^2. Unlike residuals of one line over the run, it
+    does not count the bend of a loss that falls steeply at first.
+
+    Args:
+        rounds: the table ``rounds``. ``loss`` is the mean over the aggregated updates; rounds without updates are
+            left out. Each aggregator is one sequence; those shorter than ``LEAST_ROUNDS`` are left out.
+    """
+    loss = pl.col("loss")
+    measured = rounds.filter(loss.is_finite()).sort("round", maintain_order=True)
+    enough = measured.filter(pl.len().over("aggregator") >= LEAST_ROUNDS)
+    found = enough.select((loss.diff().diff().over("aggregator") ** 2).mean() / 6).item()  # 2/3 of the half, squared
+    return None if found is None else float(found) ** 0.5

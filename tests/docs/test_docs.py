@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import importlib
-import importlib.util
 import inspect
 import re
 import runpy
@@ -11,6 +10,7 @@ import shlex
 import tomllib
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,16 +38,9 @@ GENERATED = {
 }
 
 
-def generator() -> Any:
-    spec: Any = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def project() -> dict[str, Any]:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        return tomllib.load(file)
+GENERATE = SimpleNamespace(**runpy.run_path(str(DOCS / "generate.py"), run_name="generate"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+of_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
 def plain(markdown: str) -> str:
@@ -55,15 +48,15 @@ def plain(markdown: str) -> str:
     return " ".join(re.sub(r"\\([*<|\[\]_])", r"\1", markdown).split())
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_row_belongs_to_a_table_with_a_head(path):
-    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+@of_pages
+def test_every_row_belongs_to_a_table_with_a_head(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     tables = re.findall(r"(?:^ *\|.*\n)+", text, re.MULTILINE)
     assert [table for table in tables if not re.match(r".*\n *\|[-| :]+\|\n", table)] == []
 
 
 def test_the_page_of_settings_has_every_setting_as_the_command_line_tells_it():
-    page = generator().settings_page()
+    page = GENERATE.settings_page()
     words = plain(page)
     for text in setting_texts(Experiment):
         assert page.count(f'<span id="{text.key}"></span>`{text.key}`') == 1, text.key
@@ -122,7 +115,7 @@ def test_a_table_has_every_name(page, head, names):
     assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == sorted(names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@of_pages
 def test_links_lead_to_files_and_headings_that_are_there(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
         path = (page.parent / target).resolve() if target else page
@@ -138,13 +131,18 @@ NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
 """A path from the root of the repository in backticks; a name in capitals in it is a placeholder."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_files_that_pages_name_exist(page):
+KEY = re.compile(r"`((?:traffic|gaussian|link|compute|round|exchange|silos|data|camera|blur|schedule)\.\w+)")
+
+
+@of_pages
+def test_files_and_settings_that_pages_name_exist(page):
     if page.name == "CHANGELOG.md":
         return  # of other versions too
-    named = {path for path in NAMED.findall(page.read_text(encoding="utf-8")) if not re.search(r"\b[A-Z]+\b", path)}
-    missing = {path for path in named if not (ROOT / path).exists()}
-    assert not missing
+    text = page.read_text(encoding="utf-8")
+    named = {path for path in NAMED.findall(text) if not re.search(r"\b[A-Z]+\b", path)}
+    assert not {path for path in named if not (ROOT / path).exists()}
+    known = {setting.key for setting in setting_texts(Experiment)}
+    assert set(KEY.findall(text)) - {"gaussian.toml", "schedule.csv"} <= known
 
 
 def test_the_readme_is_short_with_two_pictures():
@@ -187,7 +185,7 @@ def commands_of(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in found]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@of_pages
 def test_commands_and_options_of_the_pages_exist(page):
     known = {name for name in app.resolved_commands() if not name.startswith("-")}
     for _, command, *rest in commands_of(page.read_text(encoding="utf-8")):
@@ -196,24 +194,13 @@ def test_commands_and_options_of_the_pages_exist(page):
         assert {word for word in rest if word.startswith("--")} <= options, (page.name, command, rest)
 
 
-KEY = re.compile(r"`((?:traffic|gaussian|link|compute|round|exchange|silos|data|camera|blur|schedule)\.\w+)")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_settings_that_pages_name_exist(page):
-    if page.name == "CHANGELOG.md":
-        return  # of other versions too
-    known = {text.key for text in setting_texts(Experiment)}
-    assert set(KEY.findall(page.read_text(encoding="utf-8"))) - {"gaussian.toml", "schedule.csv"} <= known
-
-
 def test_contributing_has_the_layers_of_the_import_contracts():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.split("## The arrows")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`.*?`) \| ", section, re.MULTILINE)
     contracts = {
         contract["containers"][0]: [set(layer.split(" | ")) for layer in contract["layers"]]
-        for contract in project()["tool"]["importlinter"]["contracts"]
+        for contract in PROJECT["tool"]["importlinter"]["contracts"]
         if contract["type"] == "layers" and "containers" in contract
     }
     assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == contracts["vnetsim"]
@@ -228,7 +215,7 @@ def test_what_the_dockerfile_names_is_there():
     needed = {*re.findall(r"(?m)^COPY (\S+) /src", text), *re.findall(r"/src/([\w.]+)", text)}
     assert needed == {".", "constraints.txt"}
     assert all((ROOT / path).exists() and path not in ignored for path in (*needed, "docs", "scenarios", "README.md"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = PROJECT["project"]
     assert set(re.findall(r"/src\[(\w+)]", text)) <= set(project["optional-dependencies"])
     assert re.findall(r'ENTRYPOINT \["(.*?)"]', text) == list(project["scripts"])
 
@@ -243,3 +230,55 @@ def test_the_page_that_the_wheel_carries_is_small_fetches_nothing_and_its_links_
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
     for source in ("docs/tutorial.md", "docs/how-to/compare.md", "docs/explanation/link.md", "docs/glossary.md"):
         assert (ROOT / source).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") in page
+
+
+NEUTRAL = {"none", "`none`", "`false`", "`auto`", "0", "1"}
+"""What a setting that the page leaves out may be: off, or taken from elsewhere."""
+WORDS = {
+    "learner", "learning.batchnorm", "learning.linear_probe", "learning.precision", "learning.trim",
+    "radio.environment", "topology.peers", "topology.range_m", "traffic.length_unit", "traffic.repeat",
+    "traffic.speed_unit", "traffic.time_unit", "traffic.vehicle_types",
+}  # fmt: skip
+"""Left out too: they only say what a name or unit means."""
+
+
+def test_the_page_of_defaults_has_those_of_the_default_run_with_certainty_and_source():
+    rows = re.findall(r"^\| `([\w.]+)` \| ([^|]+) \| ([^|]+) \| ([^|]*) \|$", GENERATE.defaults_page(), re.MULTILINE)
+    told = {key: value for key, value, *_ in rows}
+    assert len(told) == len(rows) > 60
+    assert told["radio.carrier_hz"] == "5.9e9"
+    assert told["round.quorum"] == "3"
+    assert told["silos.by"] == "`arrival`"
+    values = GENERATE.default_values()
+    assert {values[key] for key in values.keys() - told - WORDS} <= NEUTRAL
+    assert {certainty for _, _, certainty, _ in rows} <= set(GENERATE.CERTAINTIES)
+
+
+def test_the_table_of_changes_has_the_conditions_of_its_study():
+    folder = ROOT / "docs" / "explanation"
+    rows = re.findall(r"^\| (.+?) \| [\d,]+ ± \d+ \|", (folder / "defaults.md").read_text(), re.MULTILINE)
+    study = tomllib.loads((folder / "defaults.toml").read_text())
+    assert [row.replace("`", "") for row in rows] == [condition["name"] for condition in study["conditions"]]
+
+
+FILES = [".pre-commit-config.yaml", *(str(path.relative_to(ROOT)) for path in ROOT.glob(".github/**/*.yml"))]
+
+
+def read(name: str) -> Any:
+    return pytest.importorskip("yaml").safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_the_workflow_tries_every_python_of_the_classifiers_and_one_job_depends_on_all():
+    jobs = read(".github/workflows/ci.yml")["jobs"]
+    promised = [match[1] for text in PROJECT["project"]["classifiers"] if (match := re.search(r":: (3\.\d+)$", text))]
+    assert jobs["wheel"]["strategy"]["matrix"]["python"] == promised
+    assert {*jobs["required"]["needs"], "required"} == set(jobs)
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    called = re.findall(r"make (\w+)", str(jobs))
+    assert called
+    assert all(re.search(rf"^{target}:", text, re.MULTILINE) for target in called)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_the_hosting_platform_is_yaml(name):
+    assert read(name)

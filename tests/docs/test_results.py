@@ -1,9 +1,9 @@
 """The tables of the studies' results in the documentation are those that ``docs/results.py`` generates."""
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,27 +12,10 @@ from vnetsim.storage.tables import COMPARISON_DIFFERENCES
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def results() -> Any:
-    spec: Any = importlib.util.spec_from_file_location("docs_results", ROOT / "docs" / "results.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-RESULTS = results()
+RESULTS = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "results.py"), run_name="results"))
 COLUMNS = (
-    "compared",
-    "within",
-    "first",
-    "second",
-    "metric",
-    "unit",
-    "seeds",
-    "difference",
-    "low",
-    "high",
-    "resolves",
-    "verdict",
+    *("compared", "within", "first", "second", "metric", "unit"),
+    *("seeds", "difference", "low", "high", "resolves", "verdict"),
 )
 MEASURED = [
     ("arms", "crossing", "FLSimCo", "FedAvg", "accuracy", "%", 10, 0.0214, 0.0051, 0.0377, 0.03, "FLSimCo"),

@@ -33,12 +33,11 @@ def export(
 
     Args:
         path: folder of a run, of recorded traffic, or of a comparison.
-        to: folder to make for a paper: figures, tables, methods, references, inputs, RO-Crate metadata.
+        to: folder to make for a paper: figures, tables, methods, references, inputs.
         tensorboard: folder to make with event files of TensorBoard; for a comparison, one folder in it per cell.
-        fcd: file to make, ``.xml``, ``.csv`` or ``.parquet``: positions of vehicles in coverage as SUMO's floating-car
-            data; not of a comparison.
-        video: file to make, ``.mp4``, ``.webp`` or ``.gif``: the playback of the page, of at most a minute; ``.mp4``
-            needs the program ffmpeg. Not of a comparison.
+        fcd: file to make, ``.xml``: positions of vehicles in coverage as SUMO's floating-car data; not of a comparison.
+        video: file to make, ``.mp4`` or ``.gif``: the playback of the page, of at most a minute; ``.mp4`` needs the
+            program ffmpeg. Not of a comparison.
         progress: see ``vnetsim.run``; of the video.
 
     Raises:
@@ -80,8 +79,8 @@ def export(
 def references(learners: Iterable[type[Learner]] = (), folders: Iterable[PathLike] = ()) -> list[str]:
     """Return BibTeX entries, each once, for vnetsim, SUMO, ``learners``' papers, and those of runs in ``folders``."""
     claim("analysis")
-    from analysis.export.paper import runs_of  # noqa: PLC0415 - matplotlib only for figures
-    from analysis.export.references import references as entries  # noqa: PLC0415
+    from analysis.export.methods import references as entries  # noqa: PLC0415 - matplotlib only for figures
+    from analysis.export.paper import runs_of  # noqa: PLC0415
 
     runs = [run for folder in folders for run in runs_of(Path(folder)).values()]
     papers = [(one.name, one.paper) for one in learners]

@@ -344,11 +344,10 @@ def export(
 
     Args:
         folder: Run directory, or folder of a comparison.
-        to: Folder to make for a paper: figures as PDF and SVG, tables as LaTeX and CSV, methods, references, inputs,
-            RO-Crate metadata.
+        to: Folder to make for a paper: figures as PDF and SVG, tables as LaTeX and CSV, methods, references, inputs.
         tensorboard: Folder to make for TensorBoard; of a comparison, a folder in it for each cell.
-        fcd: File to make (.xml, .csv or .parquet) of vehicles in coverage, as SUMO's floating-car data.
-        video: File to make (.mp4, .webp or .gif) of the page's playback, at most a minute long; .mp4 needs ffmpeg.
+        fcd: File to make (.xml) of vehicles in coverage, as SUMO's floating-car data.
+        video: File to make (.mp4 or .gif) of the page's playback, at most a minute long; .mp4 needs ffmpeg.
     """
     for made in vnetsim.export(folder, to=to, tensorboard=tensorboard, fcd=fcd, video=video):
         print(plain(str(made)))

@@ -10,8 +10,7 @@ from small_runs import UNDRAWN, figures, write_table
 
 from analysis.formatting import si
 from analysis.loading import load
-from analysis.plots.contact_graph import pairs
-from analysis.plots.exchanges import exchange_panels
+from analysis.plots.exchanges import exchange_panels, pairs
 from analysis.plots.participation import phases
 from analysis.report.headline import headline
 from analysis.report.page import build_report

@@ -127,10 +127,18 @@ def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
     ]
 
 
-@pytest.mark.parametrize(("learner", "told_of"), [("flsimco", [True, True, False]), ("mine.py:Mine", [False] * 3)])
-def test_silos_of_unequal_size(tmp_path, make_run, learner, told_of):
+@pytest.mark.parametrize(
+    ("given", "told_of"),
+    [
+        ({"learner": "flsimco"}, [True, True, False]),
+        ({"learner": "mine.py:Mine"}, [False] * 3),
+        ({"learner": "fedavg", "learning": {"weights": "images"}}, [False] * 3),
+        ({"learner": "fedavg", "learning": {"weights": "equal"}}, [True, True, False]),
+    ],
+)
+def test_silos_of_unequal_size(tmp_path, make_run, given, told_of):
     directory = RunDirectory(make_run(tmp_path / "run", vehicles=60))
-    text = tomli_w.dumps({**directory.settings(), "learner": learner})
+    text = tomli_w.dumps({**directory.settings(), **given})
     directory.put({"experiment.toml": text.encode()})
     for (smallest, largest), said in zip([(2, 60), (40, 46), (40, 45)], told_of, strict=True):
         write_table(directory, "silos", [(0, 0, "a", smallest), (1, 0, "a", 1), (1, 1, "b", largest - 1)])

@@ -20,7 +20,7 @@ from analysis.report.headline import _backhaul, finding, headline
 from analysis.report.notices import notices
 from analysis.report.page import build_report
 from analysis.report.record import record
-from analysis.statistics.fluctuation import fluctuation
+from analysis.statistics.participation import fluctuation
 from analysis.statistics.windows import entries
 from vnetsim.learner_facts import CLOUD
 from vnetsim.storage.records import ComputerEntry

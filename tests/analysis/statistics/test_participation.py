@@ -5,7 +5,9 @@ import polars as pl
 import pytest
 
 from analysis.statistics.participation import (
+    LEAST_ROUNDS,
     contested_share,
+    fluctuation,
     gini,
     run_measures,
     shares,
@@ -150,3 +152,43 @@ def test_a_vehicle_in_two_discs_waits_once():
     windows = pl.concat([COVERED, pl.DataFrame({"vehicle_id": ["a"], "enter_s": [2.0], "exit_s": [50.0]})])
     assert contested(windows) == 0.0
     assert contested_share(PARTS.filter(outcome="not_selected"), windows, ROUNDS) is None
+
+
+def rounds_of(losses: object, aggregator: str = "single") -> pl.DataFrame:
+    table = pl.DataFrame({"loss": pl.Series(losses, dtype=pl.Float64, strict=False)})
+    return table.with_row_index("round").with_columns(aggregator=pl.lit(aggregator))
+
+
+NOISE = np.random.default_rng(0).normal(scale=0.3, size=20_000)
+LINE = np.linspace(5.0, 2.0, len(NOISE))
+
+
+@pytest.mark.parametrize("trend", [0.0, LINE, 3 * np.exp(-np.arange(len(NOISE)) / 20)])
+def test_white_noise_gives_its_deviation_whatever_smooth_trend_is_below_it(trend):
+    assert fluctuation(rounds_of(NOISE + trend)) == pytest.approx(0.3, rel=0.02)
+
+
+def test_a_straight_line_gives_nothing():
+    assert fluctuation(rounds_of(LINE)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_outlier_by_hand():
+    """Second differences of one loss that is 6 too high: 6, -12, 6, of eight."""
+    losses = [0.0] * LEAST_ROUNDS
+    losses[4] = 6.0
+    assert fluctuation(rounds_of(losses)) == pytest.approx(((36 + 144 + 36) / 8 / 6) ** 0.5)
+
+
+def test_aggregators_have_levels_of_their_own_and_rounds_without_a_loss_are_left_out():
+    first, second = NOISE[:LEAST_ROUNDS], 7 + NOISE[LEAST_ROUNDS : 2 * LEAST_ROUNDS]
+    alone = [fluctuation(rounds_of(one)) for one in (first, second)]
+    both = pl.concat([rounds_of(first, "a"), rounds_of(np.insert(second, 3, np.nan), "b")]).sort("round")
+    assert fluctuation(both) == pytest.approx(np.sqrt(np.mean(np.square(alone))))
+
+
+def test_too_few_rounds_say_nothing():
+    few = NOISE[: LEAST_ROUNDS - 1]
+    assert fluctuation(rounds_of(few)) is None
+    assert fluctuation(rounds_of([*few, None])) is None
+    assert fluctuation(pl.concat([rounds_of(few, "a"), rounds_of(few, "b")])) is None
+    assert fluctuation(rounds_of([])) is None
