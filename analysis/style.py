@@ -239,17 +239,6 @@ def to_svg(figure: matplotlib.figure.Figure, name: str, dpi: int = 200) -> str:
     return _FONT_STYLE.sub(rf"\g<1>{_FONTS}", svg)
 
 
-def inline(svg: str) -> str:
-    """Return an SVG document's root element, for use inside HTML."""
-    return svg[svg.index("<svg") :]
-
-
-def clock(seconds: float) -> str:
-    """Return a simulated time (s) as h:mm:ss."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class TimeAxis:
     """An axis of simulated time from ``begin_s`` (s) on; ``seconds`` is the length of its unit (s)."""
@@ -260,10 +249,11 @@ class TimeAxis:
 
     @property
     def label(self) -> str:
-        """The axis label."""
+        """The axis label; a begin other than 0 is given as h:mm:ss."""
         if self.begin_s == 0:
             return f"simulated time ({self.unit})"
-        return f"simulated time since {clock(self.begin_s)} ({self.unit})"
+        begin = round(self.begin_s)
+        return f"simulated time since {begin // 3600}:{begin % 3600 // 60:02d}:{begin % 60:02d} ({self.unit})"
 
     def of(self, time_s: Any) -> Any:
         """Return the axis value of a simulated time (s), a number or an array."""

@@ -90,7 +90,7 @@ def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
     """Write the traces of ``tracks`` into the new folder ``to``, card last; return ``to``. Errors: ``export_paper``."""
     refuse_what_is_there(to)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _COLUMNS}
-    dates = []
+    dates, names = [], {one.name: one.name.removeprefix("path_") for one in _POINTS}
     for one in tracks:
         for seed, (path, commits) in enumerate(zip(one.runs, one.commits, strict=True)):
             run = RunDirectory(path)
@@ -101,7 +101,7 @@ def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
             tables = {
                 "seeds.csv": pl.DataFrame({**span, "windows_sha256": one.track.windows[seed], "commits": commits}),
                 "windows.csv": windows,
-                "positions.parquet": _positions(windows),
+                "positions.parquet": windows.select(_WINDOW.name, *names).explode(*names).rename(names),
                 "rounds.csv": run.read("rounds"),
                 "participations.csv": run.read("participations"),
             }
@@ -110,7 +110,11 @@ def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
             for name, table in tables.items():
                 rows = table.with_columns(pl.lit(one.track.name).alias("track"), pl.lit(seed).alias("seed"))
                 frames[name].append(rows.select(pl.col(c.name).cast(c.dtype) for c in _COLUMNS[name]))
-    files = {name: _content(name, pl.concat(parts)) for name, parts in frames.items()}
+    whole = {name: pl.concat(parts) for name, parts in frames.items()}
+    files = {
+        name: parquet(_COLUMNS[name], rows) if name.endswith(".parquet") else rows.write_csv().encode()
+        for name, rows in whole.items()
+    }
     files[REPLAY] = Path(__file__).with_name(REPLAY).read_bytes()
     folder = Folder(to)
     try:
@@ -120,18 +124,6 @@ def export_traces(tracks: Sequence[TrackTraces], to: Path) -> Path:
         folder.clear()
         raise
     return to
-
-
-def _positions(windows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per point of the windows' paths: index of the window, and columns without ``path_``."""
-    names = [one.name for one in _POINTS]
-    points = windows.select(_WINDOW.name, *names).explode(names)
-    return points.rename({name: name.removeprefix("path_") for name in names})
-
-
-def _content(name: str, rows: pl.DataFrame) -> bytes:
-    """Return rows as the file ``name``, CSV or Parquet by its suffix."""
-    return parquet(_COLUMNS[name], rows) if name.endswith(".parquet") else rows.write_csv().encode()
 
 
 def _card(tracks: Sequence[TrackTraces], files: Mapping[str, bytes], date: str) -> bytes:

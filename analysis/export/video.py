@@ -238,7 +238,9 @@ class _Frames:
             rsus = [self._serving(vehicle, *doing[vehicle][1:], time_s) for vehicle in senders]
             lines.set_segments(list(np.stack((places[stages == stage], self._rsus[rsus]), 1)) if rsus else [])
         self._place_marks(time_s, dict(zip(vehicles, places, strict=True)))
-        self._clock.set_text(self._time_words(time_s))
+        every = self._every * self._run.every
+        some = f", 1 in {count(every)} vehicles" if every > 1 else ""
+        self._clock.set_text(f"{time_s:.1f} s, {self._speed} x as fast{some}")
         self._says.set_text(self._count_words(time_s, stages))
         self._now.set_xdata([time_s, time_s])
         if self._curve is not None:
@@ -293,12 +295,6 @@ class _Frames:
         self._arcs.set_segments(arcs)
         self._arcs.set_color(colours)
         self._rings.set_data(*np.reshape(around, (-1, 2)).T)
-
-    def _time_words(self, time_s: float) -> str:
-        """Return the simulated time and how fast it goes."""
-        every = self._every * self._run.every
-        some = f", 1 in {count(every)} vehicles" if every > 1 else ""
-        return f"{time_s:.1f} s, {self._speed} x as fast{some}"
 
     def _count_words(self, time_s: float, stages: Ints) -> str:
         """Return the text for a time: rounds closed, updates committed, and the number of vehicles in each stage."""

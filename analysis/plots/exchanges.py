@@ -26,7 +26,6 @@ from analysis.style import (
     VERMILION,
     Drawn,
     Figure,
-    Panel,
     axes,
     drawing,
     group_digits,
@@ -281,6 +280,5 @@ def _value_words(run: RunData) -> str:
     return f" {numbers} {clean(series.caption, 400)}".rstrip()
 
 
-def exchange_panels(run: RunData) -> list[Panel]:
-    """Draw all figures of exchanges; the table ``exchanges`` must not be empty."""
-    return [contact_graph_panel(run), rounds_panel(run), contact_time_panel(run)]
+EXCHANGE_PANELS = (contact_graph_panel, rounds_panel, contact_time_panel)
+"""They draw a run whose table ``exchanges`` is not empty."""

@@ -69,10 +69,7 @@ def _data(run: RunData) -> list[tuple[str, str]]:
     return [
         ("Data over RSU links", si(links + relayed, "B") + part),
         ("Data over sidelinks", si(by_via.get("sidelink", 0.0), "B")),
-        (
-            "Exchanges completed",
-            f"{percent(completed / all_of_them, 0)} ({count(completed)} of {count(all_of_them)})",
-        ),
+        ("Exchanges completed", f"{percent(completed / all_of_them, 0)} ({count(completed)} of {count(all_of_them)})"),
     ]
 
 
@@ -110,10 +107,7 @@ def _hostile(run: RunData) -> list[tuple[str, str]]:
         return []
     seen, committed = (
         rows.select(one=pl.col("vehicle_id").is_in(run.hostile["vehicle_id"].implode()))["one"]
-        for rows in (
-            run.participations.unique("vehicle_id"),
-            run.participations.filter(outcome="committed"),
-        )
+        for rows in (run.participations.unique("vehicle_id"), run.participations.filter(outcome="committed"))
     )
     words = f"{count(int(seen.sum()))} of {count(len(seen))} vehicles ({percent(float(seen.mean()), 0)})"  # type: ignore[arg-type]
     if len(committed):

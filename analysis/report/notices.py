@@ -24,10 +24,7 @@ _UNEVEN = 1.1
 
 STAGES = {
     "left_download": ("while the model came down", "raise radio.bandwidth_hz, or widen the range"),
-    "left_training": (
-        "while they trained",
-        "lower learning.steps, raise compute.median_flops, or widen the range",
-    ),
+    "left_training": ("while they trained", "lower learning.steps, raise compute.median_flops, or widen the range"),
     "left_exchange": (
         "while they waited for or exchanged with others",
         "lower round.quorum or exchange.limit_s, or widen the range",

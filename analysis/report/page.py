@@ -17,18 +17,12 @@ from markupsafe import Markup
 from analysis.formatting import Table, clean, shortened, timestamp
 from analysis.loading import RunData, load
 from analysis.plots.blur import level_panel, sample_strips
-from analysis.plots.exchanges import exchange_panels
+from analysis.plots.exchanges import EXCHANGE_PANELS
 from analysis.plots.learning import series_panels, silo_panel
 from analysis.plots.participation import outcome_panel, spent_panel, timeline_panel, weight_panel
 from analysis.plots.place import map_panel
 from analysis.plots.seen import framed_paths, seen_panel, speed_table
-from analysis.plots.several_rsus import (
-    apart_panel,
-    commits_panel,
-    handover_panel,
-    met_panel,
-    succession_panel,
-)
+from analysis.plots.several_rsus import apart_panel, commits_panel, handover_panel, met_panel, succession_panel
 from analysis.plots.traffic import dwell_panel, occupancy_panel, speed_panel
 from analysis.report.breakdown import by_rsu, by_type
 from analysis.report.headline import finding, headline, leading
@@ -36,7 +30,7 @@ from analysis.report.notices import notices, on_the_clock
 from analysis.report.playback import playback
 from analysis.report.possible import failed_panel, survival_panel, tables
 from analysis.report.record import record
-from analysis.style import Panel, inline, styled
+from analysis.style import Panel, styled
 from vnetsim.storage.folder import Folder
 
 
@@ -108,7 +102,8 @@ def sections(run: RunData) -> list[Section]:
         takes_part = [draw(run) for draw in (timeline_panel, outcome_panel, weight_panel, spent_panel)]
         found.append(Section(id="participations", title="Who takes part", panels=takes_part))
         if not run.exchanges.is_empty():
-            found.append(Section(id="exchanges", title="Exchange between vehicles", panels=exchange_panels(run)))
+            panels = [draw(run) for draw in EXCHANGE_PANELS]
+            found.append(Section(id="exchanges", title="Exchange between vehicles", panels=panels))
         if not run.learning:
             return found
         found.append(Section(id="learning", title="Learning", panels=series_panels(run)))
@@ -160,7 +155,8 @@ def environment() -> jinja2.Environment:
     result.filters["term"] = lambda head: next(
         (meaning for term, meaning in TERMS.items() if head.startswith(term)), ""
     )
-    result.filters["inline_svg"] = lambda svg: Markup(inline(svg))  # noqa: S704 - matplotlib escaped its text
+    # the root element alone, for use inside HTML
+    result.filters["inline_svg"] = lambda svg: Markup(svg[svg.index("<svg") :])  # noqa: S704 - matplotlib escaped it
     return result
 
 

@@ -70,8 +70,7 @@ def vehicles(run: RunData) -> pl.DataFrame:
     """
     windows = run.equipped.sort("enter_s", maintain_order=True)
     seen = windows.group_by("vehicle_id", maintain_order=True).agg(
-        pl.col("rsu_id", "vehicle_type").first(),
-        speed_mps=pl.col("entry_speed_mps").first(),
+        pl.col("rsu_id", "vehicle_type").first(), speed_mps=pl.col("entry_speed_mps").first()
     )
     lasted = lasting(windows).group_by("vehicle_id").agg(longest_s=pl.col("lasted_s").max(), cut=pl.col("cut").any())
     seen = seen.join(lasted, on="vehicle_id", how="left", maintain_order="left")

@@ -10,7 +10,7 @@ from small_runs import UNDRAWN, figures, write_table
 
 from analysis.formatting import si
 from analysis.loading import load
-from analysis.plots.exchanges import exchange_panels, pairs
+from analysis.plots.exchanges import EXCHANGE_PANELS, pairs
 from analysis.plots.participation import phases
 from analysis.report.headline import headline
 from analysis.report.page import build_report
@@ -48,7 +48,7 @@ def exchanged(exchange_run):
 
 def panels(run):
     with styled():
-        return {panel.name: panel for panel in exchange_panels(run)}
+        return {panel.name: panel for panel in (draw(run) for draw in EXCHANGE_PANELS)}
 
 
 def plain(text):

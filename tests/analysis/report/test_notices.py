@@ -1,4 +1,3 @@
-import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +13,18 @@ from analysis.report.page import build_report
 from vnetsim.storage.run_directory import RunDirectory
 
 
+def with_settings(run, **settings):
+    """Return a run's directory, with tables of its settings replaced."""
+    directory = RunDirectory(run)
+    directory.put({"experiment.toml": tomli_w.dumps({**directory.settings(), **settings}).encode()})
+    return directory
+
+
 @pytest.fixture
 def told(tmp_path, make_run):
     """Return the notices of a made-up run whose participations and settings are changed."""
 
-    def tell(*, outcomes=None, speed_mps=None, learner=None, status=None, settings=None, manifest=None, **scenario):
+    def tell(*, outcomes=None, speed_mps=None, settings=None, manifest=None, **scenario):
         run = make_run(tmp_path / "run", **{"vehicles": 60, **scenario})
         directory = RunDirectory(run)
         if directory.has("participations"):
@@ -29,15 +35,8 @@ def told(tmp_path, make_run):
             if speed_mps is not None:
                 table = table.with_columns(speed_mps=pl.lit(speed_mps))
             write_table(directory, "participations", table.rows())
-        record = directory.manifest() | (manifest or {})
-        if learner:
-            record["learner"] |= learner
-        if status:
-            record["status"] = status
-        directory.write_json("manifest.json", record)
-        if settings:
-            text = tomli_w.dumps({**directory.settings(), **settings})
-            directory.put({"experiment.toml": text.encode()})
+        directory.write_json("manifest.json", directory.manifest() | (manifest or {}))
+        with_settings(run, **(settings or {}))
         return [line.replace("\u202f", " ") for line in notices(load(run))]
 
     return tell
@@ -100,10 +99,8 @@ def test_most_left_first_with_the_stage_and_its_setting(told, stage, setting):
 
 @pytest.mark.parametrize(("rule", "trim", "said"), [("krum", 0.1, True), ("krum", 0.0, False), ("median", 0.1, False)])
 def test_rounds_of_too_few_uploads_for_krum(tmp_path, make_run, rule, trim, said):
-    directory = RunDirectory(make_run(tmp_path / "run", vehicles=60, note=""))
-    settings = directory.settings()
-    settings["learning"] = {**settings.get("learning", {}), "aggregation": rule, "trim": trim}
-    directory.put({"experiment.toml": tomli_w.dumps(settings).encode()})
+    run = make_run(tmp_path / "run", vehicles=60, note="")
+    directory = with_settings(run, learning={"aggregation": rule, "trim": trim})
     rounds = directory.read("rounds")
     few = [4 if place == 0 else 5 for place in range(rounds.height)]
     write_table(directory, "rounds", rounds.with_columns(committed=pl.Series(few)).rows())
@@ -112,11 +109,10 @@ def test_rounds_of_too_few_uploads_for_krum(tmp_path, make_run, rule, trim, said
 
 
 def test_hostile_vehicles_that_never_came(tmp_path, make_run):
-    directory = RunDirectory(make_run(tmp_path / "run", vehicles=20, note=""))
-    assert not [line for line in notices(load(directory.path)) if "hostile" in line]
-    settings = {**directory.settings(), "hostile": {"vehicles": ["no such"]}, "conduct": {"name": "noise"}}
-    directory.put({"experiment.toml": tomli_w.dumps(settings).encode()})
-    assert [line for line in notices(load(directory.path)) if line.startswith("No vehicle in coverage was hostile")]
+    run = make_run(tmp_path / "run", vehicles=20, note="")
+    assert not [line for line in notices(load(run)) if "hostile" in line]
+    with_settings(run, hostile={"vehicles": ["no such"]}, conduct={"name": "noise"})
+    assert [line for line in notices(load(run)) if line.startswith("No vehicle in coverage was hostile")]
 
 
 def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
@@ -137,9 +133,7 @@ def test_a_computer_for_a_type_that_nobody_drove_is_told(told):
     ],
 )
 def test_silos_of_unequal_size(tmp_path, make_run, given, told_of):
-    directory = RunDirectory(make_run(tmp_path / "run", vehicles=60))
-    text = tomli_w.dumps({**directory.settings(), **given})
-    directory.put({"experiment.toml": text.encode()})
+    directory = with_settings(make_run(tmp_path / "run", vehicles=60), **given)
     for (smallest, largest), said in zip([(2, 60), (40, 46), (40, 45)], told_of, strict=True):
         write_table(directory, "silos", [(0, 0, "a", smallest), (1, 0, "a", 1), (1, 1, "b", largest - 1)])
         words = f"Silos hold {smallest} to {largest} images, and an update counts the same whatever its silo holds."
@@ -223,8 +217,7 @@ def test_page_and_terminal_tell_the_same(told, tmp_path):
 )
 def test_how_old_neighbours_models_were(tmp_path, make_run, versions, words):
     run = make_run(tmp_path / "run", vehicles=40, rounds=3)
-    directory = RunDirectory(run)
-    directory.put({"experiment.toml": tomli_w.dumps({**directory.settings(), "topology": {"kind": "peers"}}).encode()})
+    directory = with_settings(run, topology={"kind": "peers"})
     rounds = load(run).rounds
     names = [rounds.with_columns(aggregator=pl.lit(name)) for name in ("rsu0", "rsu1")]
     write_table(directory, "rounds", pl.concat(names).rows())
@@ -241,5 +234,5 @@ def test_how_old_neighbours_models_were(tmp_path, make_run, versions, words):
 def test_vehicles_too_fast_for_any_road(tmp_path, make_run):
     run = load(make_run(tmp_path / "run", vehicles=60))
     assert not any("in feet?" in line for line in notices(run))
-    faster = dataclasses.replace(run, windows=run.windows.with_columns(pl.col("entry_speed_mps") * 5))
+    faster = replace(run, windows=run.windows.with_columns(pl.col("entry_speed_mps") * 5))
     assert sum("in feet?" in line for line in notices(faster)) == 1

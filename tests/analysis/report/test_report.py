@@ -241,10 +241,7 @@ def test_energy_is_added_up_where_the_computers_power_is_known_and_not_told_else
     unknown = "power not known, no energy reckoned"
     assert [(name, value.replace("\u202f", " ")) for name, value, _ in computers.rows] == [
         ("agx-xavier", "30 % of the vehicles, 500 GFLOP/s in the median, 30 W while it trains"),
-        (
-            "ecu",
-            "70 % of the vehicles, 1.00 GFLOP/s in the median (given by hand), " + unknown,
-        ),
+        ("ecu", "70 % of the vehicles, 1.00 GFLOP/s in the median (given by hand), " + unknown),
         ("radio unit", "2 W sending, 1 W receiving, both assumed"),
     ]
 

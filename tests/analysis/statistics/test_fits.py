@@ -14,8 +14,7 @@ def sample(mean, sd, low, high, n, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("mean", "sd", "low", "high"),
-    [(105, 25, 60, 150), (55, 2.5, 50, 60), (45, 5, 0, 200), (80, 30, 60, 150)],
+    ("mean", "sd", "low", "high"), [(105, 25, 60, 150), (55, 2.5, 50, 60), (45, 5, 0, 200), (80, 30, 60, 150)]
 )
 def test_equals_maximum_likelihood_by_scipy(mean, sd, low, high):
     values = sample(mean, sd, low, high, 800)

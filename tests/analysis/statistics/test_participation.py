@@ -81,11 +81,7 @@ PARTS = pl.DataFrame(
 )  # fmt: skip
 ROUNDS = pl.DataFrame({"round": [0, 1], "close_s": [20.0, 36.0], "aggregator": ["single"] * 2, "loss": [3.0, 2.0]})
 COVERED = pl.DataFrame(
-    {
-        "vehicle_id": ["a", "b", "c", "d"],
-        "enter_s": [0.0, 0.0, 1.0, 7.0],
-        "exit_s": [36.0, 8.0, 6.0, 36.0],
-    }
+    {"vehicle_id": ["a", "b", "c", "d"], "enter_s": [0.0, 0.0, 1.0, 7.0], "exit_s": [36.0, 8.0, 6.0, 36.0]}
 )
 
 
