@@ -73,7 +73,6 @@ def _draw_rsus(ax: Axes, run: RunData) -> None:
     )
     for rsu in run.rsus:
         ax.add_patch(Circle((rsu.x_m, rsu.y_m), rsu.range_m, **disc))
-        ax.plot([rsu.x_m], [rsu.y_m], "^", color=BLACK, markersize=6 if few else 4.5, markeredgecolor="white", mew=0.8)
         if few:
             ax.annotate(
                 shortened(rsu.id, 24),
@@ -83,6 +82,8 @@ def _draw_rsus(ax: Axes, run: RunData) -> None:
                 fontsize=8.0,
                 bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
             )
+    places = [rsu.x_m for rsu in run.rsus], [rsu.y_m for rsu in run.rsus]
+    ax.plot(*places, "^", color=BLACK, markersize=6 if few else 4.5, markeredgecolor="white", mew=0.8)
 
 
 def map_axes(

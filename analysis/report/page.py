@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -207,7 +208,9 @@ def build_report(run: Path) -> ReportResult:
         RunError: the directory cannot be written.
     """
     data = load(run)
-    parts = sections(data)
+    with ThreadPoolExecutor(1) as beside:  # most of its time is in NumPy and zlib, while matplotlib is in Python
+        played = beside.submit(playback, data)
+        parts = sections(data)
     numbers, warnings, clock = headline(data), notices(data), list(on_the_clock(data))
     large = leading(data, numbers)
     page = (
@@ -225,7 +228,7 @@ def build_report(run: Path) -> ReportResult:
             clock=clock,
             warnings=[line for line in warnings if line not in clock],
             notes=[clean(note, 400) for note in data.manifest.traffic.notes],
-            played=playback(data),
+            played=played.result(),
             sections=parts,
             strips=sample_strips(data),
             paths=framed_paths(data),

@@ -136,29 +136,32 @@ def thin_paths(
     Returns:
         shape (n,); infinite for the first and the last point of each path, 0 for points not needed at ``tolerance_m``.
     """
+    last = np.append(first[1:], len(time_s)) - 1
     needed_m = np.zeros(len(time_s), np.float32)
-    needed_m[first] = needed_m[np.append(first[1:], len(time_s)) - 1] = np.inf
-    keep = needed_m > 0
-    points = np.flatnonzero(~keep)  # candidates: points in a piece where some are too far off
+    needed_m[first] = needed_m[last] = np.inf
+    # candidates are points in a piece where some are too far off; of each the ends of its piece
+    points = np.flatnonzero(needed_m == 0)
+    before, after = (np.repeat(ends, last - first - 1) for ends in (first, last))
     while len(points):
-        kept = np.flatnonzero(keep)
-        piece = np.searchsorted(kept, points) - 1
-        length_s = np.diff(time_s[kept])
-        passed_s = time_s[points] - time_s[kept][piece]
+        starts = np.flatnonzero(np.diff(before, prepend=-1))
+        sizes = np.diff(starts, append=len(points))
+        length_s = time_s[after[starts]] - time_s[before[starts]]
+        passed_s = time_s[points] - time_s[before]
         off_m2 = np.zeros(len(points))
         for values in (x_m, y_m):
-            ends_m = values[kept]
-            slope = np.divide(np.diff(ends_m), length_s, out=np.zeros(len(kept) - 1), where=length_s > 0)
-            off_m2 += (values[points] - ends_m[piece] - passed_s * slope[piece]) ** 2
-        starts = np.flatnonzero(np.diff(piece, prepend=-1))
-        worst_m2 = np.repeat(np.maximum.reduceat(off_m2, starts), np.diff(starts, append=len(piece)))
+            way_m = values[after[starts]] - values[before[starts]]
+            slope = np.divide(way_m, length_s, out=np.zeros(len(starts)), where=length_s > 0)
+            off_m2 += (values[points] - values[before] - passed_s * np.repeat(slope, sizes)) ** 2
+        worst_m2 = np.repeat(np.maximum.reduceat(off_m2, starts), sizes)
         far = worst_m2 > tolerance_m * tolerance_m
         split = far & (off_m2 == worst_m2)
         # a piece is looked at only at tolerances at which both its ends are kept
-        ends = needed_m[kept[piece[split]]], needed_m[kept[piece[split] + 1]]
+        ends = needed_m[before[split]], needed_m[after[split]]
         needed_m[points[split]] = np.minimum(np.sqrt(worst_m2[split]), np.minimum(*ends))
-        keep[points[split]] = True
-        points = points[far & ~split]
+        before = np.maximum.accumulate(np.where(split, points, before))
+        after = np.minimum.accumulate(np.where(split, points, after)[::-1])[::-1]
+        stay = far & ~split
+        points, before, after = points[stay], before[stay], after[stay]
     return needed_m
 
 
@@ -205,9 +208,11 @@ def read_paths(run: RunData, every: int) -> PlayedPaths:
         read = run.paths.collect(lambda rows, begin=begin: rows.slice(begin, size).select(_POINTS))  # type: ignore[misc]
         low, high = np.searchsorted(parts["row"], [begin, begin + size])
         some = parts[low:high]
-        rows = pl.concat([*waiting, read[some["row"] - begin].hstack(some)])
+        mine = read if some.height == read.height else read[some["row"] - begin]
+        rows = pl.concat([*waiting, mine.hstack(some)])
         waiting = [rows.filter(pl.col("last_row") >= begin + size)]
-        whole = rows.filter(pl.col("last_row") < begin + size).sort("place")
+        over = rows["last_row"].to_numpy() < begin + size
+        whole = rows[np.flatnonzero(over)[np.argsort(rows["place"].to_numpy()[over])]]
         if whole.is_empty():
             continue
         joined, time_s, x_m, y_m, first = _join_paths(whole)
@@ -293,7 +298,8 @@ def _pack(run: RunData, paths: PlayedPaths, tolerance_m: float) -> str:
     head = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     head += b" " * (-len(head) % 4)
     body = b"".join(values.tobytes() for values in columns.values())
-    return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 6)).decode()
+    # level 6 saves 2 % of the bytes and takes three times as long
+    return base64.b64encode(zlib.compress(struct.pack("<I", len(head)) + head + body, 4)).decode()
 
 
 def _lanes(run: RunData, origin: tuple[float, float]) -> list[list[float]]:

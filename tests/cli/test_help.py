@@ -110,4 +110,4 @@ def test_mobility_imports_no_torch(tmp_path):
     modules = imported_by("mobility", "gaussian", "--out", str(tmp_path / "m"), "--set", "traffic.end_s=60")
     assert (tmp_path / "m" / "report.html").is_file()
     assert "polars" in modules
-    assert not modules & {"torch", "torchvision", "learners"}
+    assert not modules & {"torch", "torchvision", "learners", "scipy.stats"}

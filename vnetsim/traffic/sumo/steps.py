@@ -25,7 +25,7 @@ from vnetsim.traffic.vehicle_types import TypeFilter
 
 _WAKE_S = 2.0
 """Time (s) between two looks for signals while waiting for SUMO."""
-_STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 2.0
+_STEPS, _BYTES, _WAIT_S = 64, 1 << 23, 5.0
 """Limits on the steps that are processed together: their number, their bytes, and their wall time."""
 
 _AHEAD = 2
