@@ -9,6 +9,10 @@ import contextlib
 import os
 import signal
 import sys
+import threading
+
+_AGAIN_S = 0.05
+"""Delay (s) before an interruption that could not be raised is sent again."""
 
 
 def main() -> None:
@@ -42,11 +46,22 @@ def hear_signals() -> None:
             interrupted.append(number)
             raise KeyboardInterrupt
 
+    def send_again(lost: sys.UnraisableHookArgs) -> None:
+        """Send the signal again when Python could not raise it, as in a callback of a weak reference."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(lost)
+        elif interrupted:
+            number = interrupted.pop()
+            again = threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number))
+            again.daemon = True
+            again.start()
+
     usual = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
     for name, handler in usual.items():
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == handler:
             signal.signal(number, interrupt)
+    sys.unraisablehook = send_again
 
 
 def open_streams() -> None:

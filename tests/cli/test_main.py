@@ -67,6 +67,30 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
 
 
+@pytest.mark.parametrize("pressed", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_callback_of_a_weak_reference_interrupts_a_moment_later(pressed):
+    code = """
+import os, signal, sys, time, weakref
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+from vnetsim.__main__ import hear_signals
+hear_signals()
+class Thing: pass
+thing = Thing()
+def called(_):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(0)
+watched = weakref.ref(thing, called)
+del thing
+try:
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = launched(int(pressed), code=code, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def test_signals_that_come_together_interrupt_once():
     code = """
 import signal
