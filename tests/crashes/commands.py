@@ -78,14 +78,15 @@ RUN = resumable(
 )
 
 
-def run_of_fedco(data: Path) -> Command:
-    """Return a round of FedCo, which keeps state in silos, on tiny images; ``data`` is a folder to put them in."""
+def run_of_scaffold(data: Path) -> Command:
+    """Return a round of SCAFFOLD, which keeps state in silos, on tiny images; ``data`` is a folder to put them in."""
     draw, file = np.random.default_rng(0), data / "images.npz"
     np.savez(file, images=draw.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8), labels=np.arange(60) % 3)
-    own = {"batch": 4, "steps": 1, "engine": "sequential", "bank": 12, "linear_probe": "never", "queue": 8}
+    own = {"batch": 4, "steps": 1, "engine": "sequential"}
     sets: list[tuple[tuple[str, ...], Any]] = [(("learning", key), value) for key, value in own.items()]
     sets += [
-        (("learner",), "fedco"), (("rounds",), 1), (("device",), "cpu"), (("data", "name"), "npz"),
+        (("learner",), "scaffold-classification"), (("cost", "model"), "trained"), (("rounds",), 1),
+        (("device",), "cpu"), (("data", "name"), "npz"),
         (("data", "root"), str(file)), (("data", "image_px"), 8), (("silos", "count"), 3), (("silos", "approaches"), 1),
         (("traffic", "end_s"), 15.0), (("source", "arrivals_per_s"), 0.5), (("round", "quorum"), 2),
         (("round", "deadline_s"), 10.0),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from commands import MOBILITY, RUN, Command, run_of_fedco
+from commands import MOBILITY, RUN, Command, run_of_scaffold
 from small_runs import SCENARIOS, SMALL
 
 from analysis.report import page
@@ -57,9 +57,13 @@ def test_an_error_at_every_change_of_a_report(report, how, failed_everywhere):
 
 
 @pytest.mark.slow
-def test_every_change_of_a_learner_with_state_in_silos(killed_everywhere, failed_everywhere, tmp_path):
-    assert killed_everywhere(run_of_fedco(tmp_path)) > 100
-    assert failed_everywhere("both", run_of_fedco(tmp_path)) > 100
+def test_a_stop_at_every_change_of_a_learner_with_state_in_silos(killed_everywhere, tmp_path):
+    assert killed_everywhere(run_of_scaffold(tmp_path)) > 100
+
+
+@pytest.mark.slow
+def test_an_error_at_every_change_of_a_learner_with_state_in_silos(failed_everywhere, tmp_path):
+    assert failed_everywhere("both", run_of_scaffold(tmp_path)) > 100
 
 
 STRUCK = """
