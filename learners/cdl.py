@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from learners.data.moving import to_device
+from learners.data.moving import copy_into, to_device
 from learners.encoders import ResNet8
 from learners.engines.optimizers import CombinedOptimizer, Optimizer, Rate
 from learners.engines.programs import (
@@ -272,7 +272,7 @@ class ContrastiveDivergence:
         generator = torch.Generator().manual_seed(job.training.seed)
         batch = job.program.prepare(draw_first(job.program, job.training, generator))
         with self._copies.borrow() as networks:
-            networks.load_state_dict(base)
+            copy_into(networks, base)
             networks.train()
             loss, divergence, _ = self._terms(networks, {**job.given, **batch}, base)
             backbone = [parameter for name, parameter in networks.named_parameters() if name.startswith(BACKBONE)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _ALIGNED = 64
 """Alignment of tensors in one packed copy (bytes); no kernel needs more."""
@@ -50,9 +50,31 @@ def pack(tensors: Mapping[str, Tensor], *, pinned: bool = False) -> Tensor:
     """
     device = next((tensor.device for tensor in tensors.values()), None)
     packed = torch.empty(sum(packed_sizes(tensors)), dtype=torch.uint8, device=device, pin_memory=pinned)
-    if tensors:
-        torch._foreach_copy_(list(unpack(packed, tensors).values()), list(tensors.values()))
+    copy_each(list(unpack(packed, tensors).values()), list(tensors.values()))
     return packed
+
+
+def copy_each(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Copy each tensor into its place; on a GPU in few kernels: torch copies lists of one type and layout at once."""
+    groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
+    for place, tensor in zip(places, tensors, strict=True):
+        kind = place.device.type != "cpu" and (place.dtype, tensor.dtype, _layout(place) == _layout(tensor))
+        into, of = groups.setdefault(kind, ([], []))
+        into.append(place)
+        of.append(tensor)
+    for into, of in groups.values():
+        torch._foreach_copy_(into, of)
+
+
+def copy_into(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy a state of a module, with at least its names and on its device, into it; see ``copy_each``."""
+    places = module.state_dict()
+    copy_each(list(places.values()), [state[name].detach() for name in places])
+
+
+def _layout(tensor: Tensor) -> list[int]:
+    """Return the strides of the dimensions that have more than one element."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
 
 
 def unpack(packed: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from learners.data.moving import has_fixed_shapes, to_device
+from learners.data.moving import copy_each, has_fixed_shapes, to_device
 
 BETA_MEAN = 0.9
 BETA_SQUARE = 0.999
@@ -135,14 +135,19 @@ class Adam:
     def restart(self, state: Mapping[str, Tensor]) -> None:
         """Set steps and moments to those of ``state``; what it lacks is 0."""
         here = self.state()
-        torch._foreach_zero_(list(here.values()))
-        if state:
-            torch._foreach_copy_([here[name] for name in state], list(state.values()))
+        self._steps.zero_()
+        if moments := [*self._means.values(), *self._squares.values()]:
+            torch._foreach_zero_(moments)
+        copy_each([here[name] for name in state], list(state.values()))
 
     def _moments(self, kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return copies of the moments ``kind``, ``mean`` or ``square``, by parameter; empty for a new optimizer."""
-        prefix = f"{kind}."
-        return {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}
+        kept = {name.removeprefix(f"{kind}."): one for name, one in state.items() if name.startswith(f"{kind}.")}
+        # in the layout of the parameter, without which a GPU takes a kernel for each tensor of a list
+        return {
+            name: one.clone() if one.device.type == "cpu" else torch.empty_like(self._parameters[name]).copy_(one)
+            for name, one in kept.items()
+        }
 
 
 class CombinedOptimizer:

@@ -25,7 +25,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from learners.data.moving import pack, packed_sizes, to_device, unpack
+from learners.data.moving import copy_each, copy_into, pack, packed_sizes, to_device, unpack
 from learners.engines.lanes import Lane
 from learners.engines.programs import (
     Program,
@@ -149,13 +149,12 @@ class Recording:
     def _copy_in(self, job: TrainingJob) -> None:
         """Copy a job's base, given tensors and optimizer state into the tensors that the recording reads."""
         for here, given in ((self._base, job.base), (self._given, job.given), (self._kept, job.optimizer)):
-            if here:
-                there = to_device(given, self._device)
-                torch._foreach_copy_(list(here.values()), [there[name].detach() for name in here])
+            there = to_device(given, self._device)
+            copy_each(list(here.values()), [there[name].detach() for name in here])
 
     def _start(self) -> None:
         """Set the network and the optimizer to the tensors that were copied in."""
-        self._network.load_state_dict(self._base)
+        copy_into(self._network, self._base)
         self._optimizer.restart(self._kept)
 
     def _take_step(self, program: Program) -> None:
@@ -168,7 +167,7 @@ class Recording:
         if not self._figures:
             self._figure_row = pack(found)
             self._figures = unpack(self._figure_row, found)
-        torch._foreach_copy_(list(self._figures.values()), list(found.values()))
+        copy_each(list(self._figures.values()), [found[name] for name in self._figures])
 
     def _result(self) -> list[dict[str, Tensor]]:
         """Return the tensors of the network and those of the optimizer."""
@@ -177,8 +176,7 @@ class Recording:
     def _save(self) -> None:
         """Copy network and optimizer state into the rows that ``_train`` copies out."""
         for row, tensors in self._saved:
-            if tensors:
-                torch._foreach_copy_(list(unpack(row, tensors).values()), list(tensors.values()))
+            copy_each(list(unpack(row, tensors).values()), list(tensors.values()))
 
 
 class RecordedEngine:

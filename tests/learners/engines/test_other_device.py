@@ -13,7 +13,7 @@ from device_checks.tiny_rounds import joined, tiny_learner
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from learners.data.moving import to_device
+from learners.data.moving import _layout, to_device
 from learners.engines.programs import draw_first
 from learners.engines.recorded import COMPARED_CALLS, RecordedEngine
 from learners.tasks.evaluation import as_floats
@@ -143,3 +143,27 @@ def test_a_vehicle_copies_its_draws_at_once() -> None:
     short, long, two = counts
     assert short == long
     assert 0 < two - short <= 2
+
+
+class Lists(TorchDispatchMode):
+    """Refuses operations on lists that CUDA takes tensor by tensor: of several types, or of layouts that differ."""
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
+        lists = [one for one in arguments if isinstance(one, list) and one and isinstance(one[0], There)]
+        if operation.__name__.startswith("_foreach_") and lists:
+            copies = "copy" in operation.__name__  # the layout of a network is not that of a packed row
+            assert len({one.dtype for some in (lists[-1:] if copies else lists) for one in some}) == 1, operation
+            assert copies or all(len({str(_layout(one)) for one in pair}) == 1 for pair in zip(*lists, strict=True))
+        return operation(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam-kept"}], ids=["adam", "adam-kept"])
+def test_lists_of_tensors_take_few_kernels(settings: dict[str, Any]) -> None:
+    with other_device() as device:
+        learner = tiny_learner("cdl", device, **settings)
+        learner._task.engine = RecordedEngine(CallingLane, lanes=1)
+        for round_ in range(2):
+            if round_:  # sub-networks train, and optimizers continue
+                learner._task.engine._calls = COMPARED_CALLS
+            with Lists():
+                learner.aggregate(learner.train(joined(round_)))
