@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from learners.averaging import averaging_server
-from learners.data.moving import to_device
+from learners.data.moving import copy_into, to_device
 from learners.engines.programs import (
     LocalTraining,
     State,
@@ -270,6 +270,8 @@ class Overseas:
             copies = [{host: mine[host] for host in alike} for mine, alike in both]
         jobs = [self._job_with_teachers(*one) for one in zip(starts, copies, similarities, strict=True)]
         trained = self._task.engine.train(jobs)
+        if self._emd and self._settings.similarity == "step":
+            similarities = _means_of_steps(copies, trained)
         return [self._update(*one) for one in zip(starts, jobs, trained, copies, similarities, strict=True)]
 
     def figures(self, updates: Sequence[Update], folded: Folded, version: int) -> Mapping[str, float]:  # noqa: ARG002
@@ -289,13 +291,10 @@ class Overseas:
     def _update(
         self, start: Start, job: TrainingJob, trained: Trained, copies: Mapping[str, State], alike: Mapping[str, float]
     ) -> Update:
-        """Return an upload; ``exchanges``: EMD by host, with ``step`` its mean. ``guest-average`` mixes copies in."""
+        """Return an upload; ``exchanges``: ``alike``, EMD by host. ``guest-average`` mixes copies in."""
         if copies and not self._emd:
             shares = [0.5, *[0.5 / len(copies)] * len(copies)]
             trained = replace(trained, state=weighted_mean([trained.state, *copies.values()], shares))
-        elif copies and self._settings.similarity == "step":
-            means = trained.figures["similarities"].double().mean(dim=0).tolist()
-            alike = dict(zip(copies, means, strict=True))
         update = update_of(self._task, start.participant, job, trained)
         return replace(update, metrics={**update.metrics, "teachers": float(len(copies))}, exchanges=alike)
 
@@ -356,7 +355,7 @@ class Overseas:
         with self._copies.borrow() as network, torch.no_grad():
             network.train()  # normalises with the batch, as a student does: equal parameters give equal features
             for state in (start.base, *copies.values()):
-                network.load_state_dict(state)
+                copy_into(network, to_device(state, self._task.device))
                 seen.append(network(images, with_dense=True)[0])
         return dense_problem(seen[0], torch.stack(seen[1:]))
 
@@ -395,3 +394,10 @@ class Overseas:
             labels = weights.sum() * labels
         loss = labels + settings.beta * distillation_loss(logits, taught, weights, temperature=settings.temperature)
         return loss, {"loss": loss, "similarities": similarities}
+
+
+def _means_of_steps(copies: Sequence[Mapping[str, State]], trained: Sequence[Trained]) -> list[dict[str, float]]:
+    """Return the mean similarity of each vehicle's steps by host, read together; {} for a vehicle without copies."""
+    taught = [one.figures["similarities"] for mine, one in zip(copies, trained, strict=True) if mine]
+    numbers = iter(torch.cat([rows.double().mean(dim=0) for rows in taught]).tolist() if taught else [])
+    return [{host: next(numbers) for host in mine} for mine in copies]

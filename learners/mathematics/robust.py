@@ -202,16 +202,19 @@ def clip(state: Mapping[str, Tensor], base: Mapping[str, Tensor], settings: Aver
     if settings.clip_norm == 0:
         return state
     trained = [name for name, tensor in state.items() if tensor.is_floating_point()]
-    squares = [(state[name].to(torch.float64) - base[name]).square().sum() for name in trained]
-    distance = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-    if not distance > settings.clip_norm:  # NaN too
+    if not trained:
         return state
-    share = settings.clip_norm / distance
+    squares = [(state[name].to(torch.float64) - base[name]).square().sum() for name in trained]
+    distance = torch.stack(squares).sum().sqrt()
+    beyond = distance > settings.clip_norm  # False for NaN
+    if distance.device.type == "cpu" and not beyond:  # a GPU would be waited for
+        return state
+    share = torch.full_like(distance, settings.clip_norm) / distance  # a number over a tensor has other bits
 
     def drawn(tensor: Tensor, centre: Tensor) -> Tensor:
-        """Return the tensor at ``share`` of the way from ``centre``."""
+        """Return the tensor at ``share`` of the way from ``centre``; unchanged unless ``beyond``."""
         centre = centre.to(torch.float64)
-        return (centre + share * (tensor - centre)).to(tensor.dtype)
+        return (centre + share * (tensor - centre)).to(tensor.dtype).where(beyond, tensor)
 
     return {**state, **{name: drawn(state[name], base[name]) for name in trained}}
 

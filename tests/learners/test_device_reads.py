@@ -44,3 +44,19 @@ def test_a_round_and_an_evaluation_wait_a_few_times(name: str, monkeypatch: pyte
         learner.evaluate(final=False)
         models = 1 + len({one.silo for one in joined(0, VEHICLES)}) * bool(learner._silos.trained)
         assert pretended.reads.total() <= models * READS_IN_EVALUATION[type(learner).task], pretended.reads
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("flsimco", {"clip_norm": 0.01}), ("fedefm", {"similarity": "step"})], ids=["clip", "step"]
+)
+def test_more_vehicles_make_a_round_wait_no_more_often(name: str, settings: dict[str, Any]) -> None:
+    """Besides the transport problems of ``similarity = "step"``, which are solved within the steps."""
+    found = []
+    with pretended.other_device() as device:
+        for count in (2, VEHICLES):
+            learner = tiny_learner(name, device, steps=1, **settings)
+            for round_ in range(2):
+                pretended.reads.clear()
+                learner.aggregate(train_checked(learner, joined(round_, count), {}))
+            found.append(sum(times for place, times in pretended.reads.items() if not place.startswith("transport.py")))
+    assert found[0] == found[1] > 0
