@@ -1,5 +1,6 @@
 """Runs and comparisons that end at a time limit: the same command again goes on to the bits of an uninterrupted one."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,58 @@ def cli_recording(cli: Cli, tmp_path: Path) -> Path:
     """Return a recording of the artificial traffic."""
     assert cli("mobility", "gaussian", "--set", "traffic.end_s=30", "--out", tmp_path / "traffic").status == 0
     return tmp_path / "traffic"
+
+
+FCD = """<fcd-export>{}</fcd-export>""".format(
+    "".join(
+        f'<timestep time="{t}"><vehicle id="a" x="{10 * t}" y="0" speed="10" type="car" lane="e_0"/></timestep>'
+        for t in range(61)
+    )
+)
+MOVED = f"""
+scenario = "trace.xml"
+seeds = "0"
+[settings]
+rounds = 2
+device = "cpu"
+traffic.rsu = ["300,0:250"]
+round = {{ quorum = 1, invited = 1 }}
+[[arms]]
+learner = "{WALK}:Walk"
+[[arms]]
+learner = "{WALK}:Shifted"
+"""
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise vnetsim.InputError("recorded anew")
+
+
+def test_a_comparison_goes_on_elsewhere(cli, results_of, tmp_path, monkeypatch):
+    """Study, scenario and results are carried elsewhere, as to a machine for minutes; of finished cells the tables."""
+
+    def tables() -> dict[str, bytes]:
+        results = {cell.name: results_of(cell) for cell in Path("out/cells").iterdir()}
+        return {f"{cell}/{name}": one[name] for cell, one in results.items() for name in one if ".parquet" in name}
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "study").mkdir(parents=True)
+    (here / "study" / "trace.xml").write_text(FCD)
+    (here / "study" / "study.toml").write_text(MOVED)
+    call = ("compare", "study/study.toml", "--out", "out")
+    monkeypatch.chdir(here)
+    assert cli(*call).status == 0
+    whole = tables()
+    shutil.rmtree("out")
+    for _ in range(3):
+        assert cli(*call, *AT_ONCE).status == 75
+    (finished,) = [one for one in Path("out/cells").iterdir() if RunDirectory(one).manifest()["status"] == "finished"]
+    shutil.rmtree(finished / "checkpoint")
+    (finished / "model.safetensors").unlink()
+    shutil.move(here, there)
+    monkeypatch.chdir(there)
+    monkeypatch.setattr("vnetsim.study.traffic.record_mobility", refuse)  # there may be no SUMO
+    assert cli(*call).status == 0
+    assert tables() == whole
+    Path("study/trace.xml").write_text(FCD + "\n")
+    assert "recorded anew" in cli(*call).err, "the scenario is another one"

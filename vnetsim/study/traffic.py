@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import shlex
 import time
@@ -151,7 +152,8 @@ def _record(
         with changing() as run:
             folder = run.path_of(f"{name}/manifest.json").parent
             record = _read_record(run)
-            known = next((RecordedEntry(**one) for one in record["traffic"] if one["folder"] == name), None)
+            entries = [RecordedEntry(**one) for one in record["traffic"]]
+            known = next((one for one in entries if one.folder == name or _is_of(one, settings, run)), None)
             if known is None:
                 if not run.holds(COMPARISON):  # the folder is a comparison's before it has anything else
                     run.write_json(COMPARISON, record)
@@ -161,7 +163,7 @@ def _record(
                 except InUseError:
                     return None
         if known is not None:
-            check_recording(folder, known)
+            check_recording(run.path / known.folder, known, settings["scenario"])
             return known
         if folder.exists():  # an earlier call was interrupted
             run.remove(name)
@@ -177,12 +179,32 @@ def _record(
     return new
 
 
-def check_recording(folder: Path, known: RecordedEntry) -> None:
-    """Raise InputError if recorded traffic or one of its inputs was altered."""
+def _is_of(known: RecordedEntry, settings: Mapping[str, Any], run: RunDirectory) -> bool:
+    """Return whether a recording has these settings, but its scenario, with equal files, was in another folder."""
+    now, before = json.loads(json.dumps(settings, default=str)), str(known.settings["scenario"])
+    scenario = now["scenario"]
+    if {**known.settings, "scenario": scenario} != now or Path(before).name != Path(scenario).name:
+        return False
+    inputs = _inputs(run.path / known.folder, before, scenario)
+    return scenario in inputs and not changed_inputs(inputs, run.path)
+
+
+def _inputs(folder: Path, before: str, scenario: str) -> dict[str, str]:
+    """Return the inputs of recorded traffic with SHA-256, at paths as if ``before`` had moved to ``scenario``."""
+    inputs = RunDirectory(folder).manifest()["inputs"]
+    if before == scenario:
+        return dict(inputs)
+    here, there = Path(scenario).parent, Path(before).parent
+    return {os.path.normpath(here / os.path.relpath(folder / name, there)): one for name, one in inputs.items()}
+
+
+def check_recording(folder: Path, known: RecordedEntry, scenario: str = "") -> None:
+    """Raise InputError if recorded traffic or an input was altered; ``scenario`` is where it is now if it was moved."""
     windows = folder / "windows.parquet"
     if not windows.is_file() or sha256_of(windows) != known.sha256:
         raise InputError(f"{windows}: changed or gone since it was recorded; start in a new folder.")
-    for path in changed_inputs(RunDirectory(folder).manifest()["inputs"], folder):
+    before = str(known.settings["scenario"])
+    for path in changed_inputs(_inputs(folder, before, scenario or before), folder):
         raise InputError(f"{path}: changed or gone since the traffic was recorded; start in a new folder.")
 
 
