@@ -2,14 +2,16 @@
 
     python tests/gpu_check.py --device cuda --out DIR [--seconds 540] [--data-root FOLDER_OF_CIFAR10]
 
-needs torch, torchvision, scipy, numpy and safetensors, no SUMO, no tables and no installation. Type it again until it
+needs torch, torchvision, scipy, numpy and safetensors, no SUMO, no tables and no installation; the group ``live`` needs
+vnetsim installed, and is not run without. Type it again until it
 says that nothing is left: what is finished lies in DIR and is skipped (``--again PART,...`` or ``all`` forgets it).
 What Ctrl-C or a signal interrupts is left, and the next command begins it again. DIR holds ``gpu_check.json`` and the
 table ``gpu_check.md``. ``--tiny --device cpu`` rehearses all parts; no figure of that means anything.
 
 First comes the mathematics, then the engine that a run uses against plain steps, to the bit, then whole rounds against
-the CPU, then speeds. Each learner is a part by itself, so that the verdict grows; ``engines``, ``rounds`` and
-``same_bits`` name the parts of all learners. A part is begun where the most it may take is left of the command's
+the CPU, then speeds and the command line (cells of a study, a run that is killed, Ray, SUMO), the rows that no GPU has
+shown yet first. Each learner is a part by itself, so that the verdict grows; ``engines``, ``rounds`` and ``same_bits``
+name the parts of all learners. A part is begun where the most it may take is left of the command's
 seconds; one that takes longer has failed.
 
 The exit status is 0 when no part failed and every figure of correctness met its target.
@@ -78,12 +80,16 @@ def parts() -> list[Part]:
         Part(name="mathematics", run=right("mathematics"), limit_s=60, decides=True),
         *each("engines"),
         *each("rounds"),
-        Part(name="many_small", run=fast("many_small"), limit_s=90),
-        Part(name="large_bfloat16", run=large("bfloat16"), limit_s=90),
-        Part(name="small_rounds", run=fast("small_rounds"), limit_s=120),
-        Part(name="paper_flsimco", run=fast("paper_rounds", "flsimco"), limit_s=200),
+        Part(name="small_rounds", run=fast("small_rounds"), limit_s=90),
+        Part(name="many_small", run=fast("many_small"), limit_s=60),
+        Part(name="host_waits", run=fast("host_waits"), limit_s=60),
+        *(
+            Part(name=f"live_{function}", run=partial(_late, "live")(function), limit_s=limit_s, group="live")
+            for function, limit_s in (("resume", 90), ("ray", 90), ("sumo", 90), ("cells", 180))
+        ),
         *each("same_bits"),
-        Part(name="host_waits", run=fast("host_waits"), limit_s=90),
+        Part(name="large_bfloat16", run=large("bfloat16"), limit_s=90),
+        Part(name="paper_flsimco", run=fast("paper_rounds", "flsimco"), limit_s=200),
         Part(name="transport", run=fast("transport"), limit_s=90),
         Part(name="large_tf32", run=large("TF32"), limit_s=120),
         Part(name="large_float32", run=large("float32"), limit_s=150),
@@ -163,6 +169,7 @@ def run(together: Sequence[Part], ends_s: float, arguments: Sequence[str], recor
     process = subprocess.Popen(
         [sys.executable, sys.argv[0], *arguments, "--child", str(ends_s), *(part.name for part in together)],
         stdin=subprocess.PIPE,  # closed when this process ends, in whatever way
+        start_new_session=True,  # so that a part's own processes end with it
         env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},  # what deterministic algorithms want
     )
     of = {part.name: part for part in together}
@@ -178,7 +185,8 @@ def run(together: Sequence[Part], ends_s: float, arguments: Sequence[str], recor
                 why = f"took longer than its limit of {limit_s:.0f} s"
                 break
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode == NO_DEVICE:
         return None
@@ -238,7 +246,7 @@ def attempt(part: Part, options: argparse.Namespace, record: Record) -> int:
 
 def _end_with_parent() -> None:
     os.read(0, 1)  # nothing is ever written
-    os._exit(1)
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def machine(device: str) -> dict[str, Any]:

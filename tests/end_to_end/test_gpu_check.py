@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,7 +86,7 @@ def test_parts_run_on_a_bare_machine(tmp_path):
 
 
 PARTS = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import gpu_check
@@ -93,6 +95,13 @@ from device_checks.rows import Part, Row
 def fine(setup):
     return [Row(work="fine", reference="", seen="fine")]
 
+def held_at_first(setup):
+    begun = Path({begun!r})
+    if not begun.exists():
+        begun.touch()
+        time.sleep(1500)
+    return fine(setup)
+
 def crashed(setup):
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -100,7 +109,7 @@ def wrong(setup):
     return 1 / 0
 
 def endless(setup):
-    time.sleep(1500)
+    subprocess.run(["sleep", "1500"])
 
 def parts():
     return [
@@ -114,28 +123,74 @@ if __name__ == "__main__":
 """
 
 
+class Check:
+    """The check with parts of a test in place of its own.
+
+    Args:
+        folder: for the check.
+        group: of all parts.
+        parts: the most that each may take (s), by the name of its function in ``PARTS``.
+    """
+
+    def __init__(self, folder: Path, group: str = "", **parts: float) -> None:
+        self.out, self.begun, self._script = folder / "out", folder / "begun", folder / "check.py"
+        self._script.write_text(PARTS.format(tests=str(CHECK.parent), parts=parts, group=group, begun=str(self.begun)))
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(self._script), "--device", "cpu", "--out", str(self.out), *more]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, *more: str) -> tuple[int, str]:
+        """Return the exit status, and what the summary says to be left and failed."""
+        process = self.start("--seconds", "900", *more)
+        printed, _ = process.communicate()  # ends when no process of a part is left
+        return process.returncode, printed.partition("gpu_check.md: ")[2].splitlines()[0]
+
+    def kept(self) -> dict[str, tuple[str, str]]:
+        parts = json.loads((self.out / "gpu_check.json").read_text())["parts"]
+        return {name: (part["status"], part["why"]) for name, part in parts.items() if part["status"] != "running"}
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("group", ["", "together"])
+def test_an_interrupted_part_is_left_and_begun_again(by, group, tmp_path):
+    check = Check(tmp_path, group, fine=300, held_at_first=300)
+    process = check.start("--seconds", "900")
+    while not check.begun.exists():
+        time.sleep(0.02)
+    process.send_signal(by)
+    printed, _ = process.communicate()  # whose output is open as long as the process of the part lives
+    assert process.returncode == (-by if by == signal.SIGKILL else 130)
+    assert "Traceback" not in printed
+    assert check.kept() == {"fine": ("finished", "")}
+    for _ in range(2):  # the second time nothing is left to do
+        assert check.run() == (0, "left: nothing; failed: none")
+
+
 @pytest.mark.parametrize("group", ["", "together"])
 def test_what_fails_leaves_the_others_to_run(group, tmp_path):
     """An error, a crash or its limit; a part is begun where its limit is left, and what has failed is not repeated."""
-    script, limits_s = tmp_path / "check.py", {"crashed": 300, "endless": 1, "fine": 5000, "wrong": 300}
-    script.write_text(PARTS.format(tests=str(CHECK.parent), parts=limits_s, group=group))
-
-    def check(seconds: int) -> tuple[int, str, dict[str, tuple[str, str]]]:
-        """Return the exit status, what the summary says to be left and failed, and what is on record."""
-        command = [sys.executable, script, "--device", "cpu", "--out", tmp_path / "out", "--seconds", str(seconds)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        parts = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["parts"]
-        ended = {name: (part["status"], part["why"]) for name, part in parts.items() if part["status"] != "running"}
-        return done.returncode, done.stdout.partition("gpu_check.md: ")[2].splitlines()[0], ended
-
+    check = Check(tmp_path, group, crashed=300, endless=1, fine=5000, wrong=300)
+    assert check.run() == (1, "left: fine; failed: crashed, endless, wrong")
     failed = {
         "crashed": ("failed", "its process ended with status -11"),
         "endless": ("failed", "took longer than its limit of 1 s"),
         "wrong": ("failed", "ZeroDivisionError: division by zero"),
     }
-    assert check(900) == (1, "left: fine; failed: crashed, endless, wrong", failed)
-    ended = failed | {"fine": ("finished", "")}
-    assert check(6000) == (1, "left: nothing; failed: crashed, endless, wrong", ended)
+    assert check.kept() == failed
+    assert check.run("--seconds", "6000") == (1, "left: nothing; failed: crashed, endless, wrong")
+    assert check.kept() == failed | {"fine": ("finished", "")}
+
+
+def test_tests_for_a_gpu_are_collected_without_sumo():
+    bare = "import sys; sys.modules |= dict.fromkeys(('sumo', 'sumolib', 'traci', 'libsumo')); import pytest; "
+    command = [sys.executable, "-c", f"{bare}sys.exit(pytest.main())", "--collect-only", "-q", "-m", "cuda"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", str(CHECK.parent)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "error" not in done.stdout
+    assert "::" in done.stdout
 
 
 def test_a_device_that_is_not_there_is_said(tmp_path):
