@@ -139,15 +139,20 @@ class Expansion:
             whole: list[Override] = [(("rounds",), ALL_ROUNDS), (("traffic", "repeat"), False)]
             self._options = [*(one for one in whole if one[0] not in grid), *options]
 
-    def _traffic_seed(self, base: Experiment, seed: int) -> int | None:
-        """Return the seed of the traffic that a cell replays; None if the settings decide it."""
+    def _with_traffic_seed(self, base: Experiment, seed: int) -> Experiment:
+        """Return the experiment to record for a cell's ``seed``; ``base`` itself if the settings decide its traffic."""
         # traffic_seeds adds the variation of traffic to the paired differences; without training, seeds that share
         # their traffic would not be repetitions
-        if self._traffic_seeds:
-            return self._traffic_seeds[seed % len(self._traffic_seeds)]
         kind = kind_of(base.scenario)
-        seeded = kind is not None and bool(kind.seeded_by)
-        return seed if self._timing_only and seeded and base.traffic.seed is None else None
+        seeded_by = kind.seeded_by if kind else ""
+        if self._traffic_seeds and not seeded_by:
+            with error_context(self._where):
+                raise InputError(f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed.")
+        if self._traffic_seeds:
+            return base.with_values({seeded_by: self._traffic_seeds[seed % len(self._traffic_seeds)]})
+        if self._timing_only and seeded_by and base.traffic.seed is None:
+            return base.with_values({seeded_by: seed})
+        return base
 
     def _keys_of_learners(self) -> dict[str, set[str]]:
         """Return the names of the settings of each learner in the study; refuse unknown ones, and different tasks."""
@@ -182,18 +187,10 @@ class Expansion:
         cells: list[Cell] = []
         for seed in self._seeds:
             for (condition, arm), experiment in zip(pairs, experiments, strict=True):
-                base, cell = bases[condition.label], dataclasses.replace(experiment, seed=seed)
-                cell = cell.with_values({"traffic.gui": False})  # a replay has no window to show
-                traffic_seed = self._traffic_seed(base, seed)
-                if traffic_seed is not None:
-                    kind = kind_of(base.scenario)
-                    if kind is None or not kind.seeded_by:
-                        with error_context(self._where):
-                            raise InputError(
-                                f"traffic_seeds: {base.scenario} is a recording, which has no traffic seed."
-                            )
-                    base = base.with_values({kind.seeded_by: traffic_seed})
-                    cell = cell.with_values({"traffic.seed": base.traffic.seed})
+                base = self._with_traffic_seed(bases[condition.label], seed)
+                cell = dataclasses.replace(experiment, seed=seed)
+                # a replay has no window to show
+                cell = cell.with_values({"traffic.gui": False, "traffic.seed": base.traffic.seed})
                 key = json.dumps(deciding_settings(base), sort_keys=True, default=str)
                 traffics.setdefault(key, base)
                 number = list(traffics).index(key)
@@ -207,7 +204,7 @@ class Expansion:
             if other is not one:
                 with error_context(self._where):
                     raise InputError(f"'{other.words}' and '{one.words}' are the same experiment.")
-        drawn = any(self._traffic_seed(base, 0) is not None for base in bases.values())
+        drawn = any(self._with_traffic_seed(base, 0) is not base for base in bases.values())
         of_arms = [path for arm in self._arms for path in arm.settings if path[0] not in {"learner", "learning"}]
         return Plan(
             traffics=tuple(traffics.values()),

@@ -44,10 +44,9 @@ from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.study.cells import CellJob, CellResult, is_disk_full, is_finished
 from vnetsim.study.parts import Changing, Part, change_in_turn, in_part, share_directory
 from vnetsim.study.plan import Cell, Plan
-from vnetsim.study.ray_cluster import cluster_of
 from vnetsim.study.traffic import NotesOnce, record_all, with_one_rsu
 from vnetsim.study.workers import MOST_SHOWN, StudyProgress, choose_workers, run_here, run_in_processes
-from vnetsim.study.workers_ray import run_on_ray
+from vnetsim.study.workers_ray import cluster_of, run_on_ray
 
 Engine = Callable[[Sequence[CellJob], StudyProgress], Generator[CellResult, None, None]]
 """Runs cells and yields their results; closing the generator stops them."""

@@ -1,25 +1,123 @@
 """Run cells on a Ray cluster, as tasks that Ray starts again when their process or machine dies.
 
 Every machine must see the folder of the comparison, in which a cell runs as on a single machine; a second attempt
-resumes the first. Every machine also needs the data sets, vnetsim and the installed learners.
+resumes the first. Every machine also needs the data sets, vnetsim and the installed learners. An unreachable cluster is
+refused before anything runs.
 """
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from typing import Any
 
 from vnetsim import __version__
-from vnetsim.errors import one_line
+from vnetsim.errors import InputError, one_line
 from vnetsim.process import RETRIES, prepare_process
 from vnetsim.storage.records import COMPARISON
 from vnetsim.study.cells import CellJob, CellResult, play
-from vnetsim.study.ray_cluster import PATIENCE_S, Cluster, connect
 from vnetsim.study.workers import CellProgress, StudyProgress
 
-SHOW_EVERY_S = 1.0
+Cluster = Mapping[str, Any]
+"""Arguments of ``ray.init``."""
+
+PATIENCE_S, JOIN_S, SHOW_EVERY_S = 5.0, 60.0, 1.0
+"""Time limits (s) for a machine to answer and for joining a cluster; how often progress is shown (s)."""
+
+
+def cluster_of(workers: int | None, engine: str, address: str | None) -> Cluster | None:
+    """Return the cluster that the options describe, None without Ray; InputError for wrong options or no Ray cluster.
+
+    ``address`` is HOST:PORT of a cluster's head or ``auto``, and ``workers`` then 1 or None. Without an address, a new
+    cluster has ``workers`` CPUs, by default 1.
+    """
+    if engine == "ray":
+        _import_ray()
+    elif address is not None:
+        raise InputError(f"--address {address}: is that of a Ray cluster; add --engine ray.")
+    workers = 1 if workers is None else workers
+    if workers < 1:
+        raise InputError(f"--workers {workers}: must be at least 1.")
+    if engine != "ray":
+        return None
+    if address is None:
+        return {"num_cpus": workers, "include_dashboard": False}
+    if workers != 1:
+        raise InputError(f"--workers {workers}: the cluster of --address decides how many cells run at once.")
+    if address != "auto":
+        _refuse_unreachable(address)
+    return {"address": address}
+
+
+def _import_ray() -> Any:
+    """Set the environment variables that Ray reads, import Ray and return it; refuse if it is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on tasks without GPUs
+    # by default Ray gives workers such a low priority that other work on the machine starves them
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # silences a page of text for a lost raylet and a line for every restarted worker
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        import ray  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise InputError("--engine ray: Ray is not installed; do that with: pip install 'vnetsim[ray]'.") from None
+    return ray
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Refuse an address without a Ray cluster; Ray itself would try forever."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in address:
+        raise InputError(f"--address {address}: write HOST:PORT of the cluster's head (ray start --head), or auto.")
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--address {address}: no Ray cluster answers there: {one_line(error)}.") from None
+    joining = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
+    try:
+        subprocess.run(  # noqa: S603 - this interpreter
+            [sys.executable, "-c", joining, address], check=True, timeout=JOIN_S, capture_output=True
+        )
+    except (subprocess.SubprocessError, OSError):
+        raise InputError(
+            f"--address {address}: something listens there, but no Ray cluster of this Ray {version('ray')} and Python "
+            f"could be joined within {JOIN_S:.0f} s."
+        ) from None
+
+
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[None]:
+    """Connect to a cluster, or start one, for the block, and end what was started; InputError if none answers."""
+    ray = _import_ray()
+    try:
+        with _silence_stderr():
+            ray.init(**cluster, logging_level="error", log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"--address {cluster.get('address')}"
+        raise InputError(f"{where}: no Ray cluster answers: {one_line(error)[:300]}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _silence_stderr() -> Iterator[None]:
+    """Discard all that this process writes to standard error meanwhile, such as messages of Ray's libraries."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def run_on_ray(
@@ -73,10 +171,10 @@ def _outcome(job: CellJob, reference: Any) -> CellResult:
     return outcome
 
 
-def _cell(job: CellJob, version: str, news: Any) -> CellResult:
+def _cell(job: CellJob, made_by: str, news: Any) -> CellResult:
     """Run a cell on a machine of the cluster; fail if that has another vnetsim or does not see the folder."""
-    if version != __version__:
-        where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {version}"
+    if made_by != __version__:
+        where = f"{socket.gethostname()} has vnetsim {__version__}, the comparison is made by {made_by}"
         return CellResult(name=job.name, error=f"{where}; install the same version on all machines.")
     if not (job.root / COMPARISON).is_file():
         where = f"{socket.gethostname()} does not see the folder {job.root}"
