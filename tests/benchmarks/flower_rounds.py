@@ -1,13 +1,12 @@
 """Rounds of FedAvg in Flower's simulation, for test_other_simulators.py: 50 clients, 10 a round, the small classifier.
 
 Run by a Python that has Flower and finds the repository: ``python flower_rounds.py ROUNDS STEPS BATCH IMAGES``. Prints
-the seconds since the first line after each round.
+a line after each round. One client trains at a time.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 import flwr
@@ -19,7 +18,6 @@ from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-BEGAN_S = time.perf_counter()
 CLIENTS, CLASSES, A_ROUND = 50, 8, 10
 
 
@@ -63,7 +61,7 @@ class Timed(FedAvg):  # type: ignore[misc]
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
         done = super().aggregate_fit(server_round, results, failures)
         assert len(results) == A_ROUND, failures
-        print(f"round {server_round} {time.perf_counter() - BEGAN_S:.3f}", flush=True)
+        print(f"round {server_round}", flush=True)
         return done
 
 
@@ -86,9 +84,8 @@ def main(rounds: int, steps: int, batch: int, images: int) -> None:
         server_app=ServerApp(server_fn=server),
         client_app=ClientApp(client_fn=client),
         num_supernodes=CLIENTS,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        backend_config={"init_args": {"num_cpus": 1}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )
-    print(f"end {time.perf_counter() - BEGAN_S:.3f}", flush=True)
 
 
 if __name__ == "__main__":
