@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from vnetsim.coverage.windows import Entered, Left, VehiclePath
@@ -17,6 +18,7 @@ from vnetsim.scenario.kinds import kind_of
 from vnetsim.simulation.vehicle import SiloBinder
 from vnetsim.storage.run_directory import RunDirectory
 from vnetsim.traffic import open_traffic
+from vnetsim.xml_files import XmlFile
 
 
 def is_driven(experiment: Experiment, found: object | None = None) -> bool:
@@ -82,7 +84,7 @@ def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
     for folder, name, digests in waiting:
         path = (folder / name).resolve()
         replayed = path.name == "windows.parquet"
-        if not (replayed or path.name.endswith((".net.xml", ".net.xml.gz"))):
+        if not (replayed or path.name.endswith((".net.xml", ".net.xml.gz")) or _is_net(path)):
             continue
         if name in digests and changed_inputs({name: digests[name]}, folder):
             raise InputError(f"{what}: {path} changed or is gone since the traffic was recorded.")
@@ -91,6 +93,17 @@ def _net_of(experiment: Experiment, inputs: Iterable[str]) -> Path:
         before = RunDirectory(path.parent).manifest()["inputs"]  # a replay of a replay
         waiting += [(path.parent, one, before) for one in before]
     raise InputError(
-        f"{what} is drawn from the roads on which vehicles drive, and this traffic ({experiment.scenario}) has no "
-        "net (.net.xml): take a .sumocfg, an FCD recording with traffic.net, or another data.name."
+        f"{what} is drawn from the roads on which vehicles drive, and this traffic ({experiment.scenario}) has no net: "
+        "take a .sumocfg, an FCD recording with traffic.net, or another data.name."
     )
+
+
+def _is_net(path: Path) -> bool:
+    """Return whether an XML file's root element is ``net``."""
+    roots: list[str] = []
+    file = XmlFile(path, lambda name, _: roots.append(name))
+    with suppress(InputError):
+        for _ in file.pieces():
+            if roots:
+                break
+    return roots[:1] == ["net"]
