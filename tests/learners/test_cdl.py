@@ -18,7 +18,7 @@ from learners.data.sets import SteeringSet
 from learners.engines.programs import SequentialEngine, TrainingJob, add_prefix
 from learners.mathematics.losses import divergence_rows
 from learners.steering_baselines import DecentralisedSgd
-from vnetsim.learning import Participant
+from vnetsim.learning import LearnerContext, Participant
 
 MakeParticipant = Callable[..., Participant]
 New = Callable[..., Any]
