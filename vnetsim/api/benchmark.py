@@ -17,7 +17,7 @@ from typing import Any
 from vnetsim import __version__
 from vnetsim.api.calls import Show, display_of
 from vnetsim.api.results import Run, TableText
-from vnetsim.api.settings import SettingTree, folder_of, overrides_of, path_of, seeds_of, text_of
+from vnetsim.api.settings import SettingTree, as_option, folder_of, overrides_of, path_of, text_of
 from vnetsim.api.studies import Study
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
@@ -42,7 +42,7 @@ from vnetsim.study.bench import (
     shipped_seeds,
     track_names,
 )
-from vnetsim.study.levels import seeds_of as whole_seeds
+from vnetsim.study.levels import seeds_of
 from vnetsim.study.runner import compare as run_comparison
 
 HOME = Path("bench")
@@ -186,7 +186,7 @@ def bench_check(
     """
     theirs, track = read_row(Path(path_of(row, "row")))
     arm = arm_of_row(theirs, track, code or {})
-    numbers = whole_seeds(seeds_of(seeds), "seeds")
+    numbers = seeds_of(as_option(seeds, str), "seeds")
     if beyond := [one for one in numbers if one >= len(track.windows)]:
         raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.windows) - 1}.")
     with tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:
