@@ -1,11 +1,12 @@
 """What tests of learners ask of states, participants and threads."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load, save
 
 from vnetsim.learning import Participant, Peer
 
@@ -41,6 +42,26 @@ def equal(a: State, b: State) -> bool:
 def of(state: State, prefix: str) -> dict[str, torch.Tensor]:
     """Return the part of a state below ``prefix``, named without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def model_of(learner: Any) -> dict[str, torch.Tensor]:
+    """Return the newest model that a learner saves."""
+    return of(learner.state_dict(), "model.")
+
+
+def resumed(make: Callable[[], Any], play: Callable[[Any, range], None], *, rounds: int, stop: int) -> State:
+    """Compare a run with one that stops and goes on from its file, to the bit; return what the file holds."""
+    whole, first, second = make(), make(), make()
+    play(whole, range(rounds))
+    play(first, range(stop))
+    assert all(tensor.device.type == "cpu" for tensor in first.state_dict().values())
+    saved = load(save(first.state_dict()))
+    second.load_state_dict(saved)
+    assert equal(second.state_dict(), saved)
+    play(second, range(stop, rounds))
+    assert equal(second.state_dict(), whole.state_dict())
+    assert second.evaluate(final=True) == whole.evaluate(final=True)
+    return saved
 
 
 def peers_of(*others: Participant) -> tuple[Peer, ...]:
