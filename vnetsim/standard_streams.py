@@ -6,6 +6,8 @@ import contextlib
 import io
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from unicodedata import category
 
 _CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -24,6 +26,42 @@ def tell(line: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"vnetsim: {plain(' '.join(line.splitlines()))}\n")
         sys.stderr.flush()
+
+
+_BENEATH = threading.Lock()
+
+
+@contextlib.contextmanager
+def quiet(panic: type[BaseException]) -> Iterator[None]:
+    """Hold back what is written to descriptor 2 in the block and write it at the end; drop it if ``panic`` is raised.
+
+    Does nothing while another thread is in such a block.
+    """
+    if not _BENEATH.acquire(blocking=False):  # another thread has redirected the descriptor and will restore it
+        yield
+        return
+    import tempfile  # noqa: PLC0415 - keeps --help quick
+
+    try:
+        with tempfile.TemporaryFile() as written:
+            before = os.dup(2)
+            os.dup2(written.fileno(), 2)
+            panicked = False
+            try:
+                yield
+            except panic:
+                panicked = True
+                raise
+            finally:
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.flush()
+                os.dup2(before, 2)
+                os.close(before)
+                written.seek(0)
+                with contextlib.suppress(OSError):
+                    os.write(2, b"" if panicked else written.read())
+    finally:
+        _BENEATH.release()
 
 
 def drop_output() -> None:

@@ -12,7 +12,7 @@ import pytest
 from learners.data.image_files import read_archive
 from vnetsim.errors import InputError, RunError
 from vnetsim.runs.writer import lock_directory
-from vnetsim.storage.run_directory import RunDirectory
+from vnetsim.storage.run_directory import RunDirectory, damage_as_input_error
 from vnetsim.storage.tables import TABLES, frame, to_parquet
 
 
@@ -127,3 +127,17 @@ def test_a_folder_of_the_users_beside_a_stray_lock_is_left_alone(tmp_path):
     with suppress(RunError), lock_directory(run, fresh=True):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checksums.sha256"]
         raise RunError("x")
+
+
+def test_what_a_panic_prints_is_dropped_and_all_else_is_kept(capfd, tmp_path):
+    with damage_as_input_error(tmp_path):
+        os.write(2, b"written meanwhile\n")
+
+    def panic() -> None:
+        with damage_as_input_error(tmp_path):
+            os.write(2, b"thread panicked")
+            raise pl.exceptions.PanicException
+
+    with pytest.raises(InputError, match="the file is damaged"):
+        panic()
+    assert capfd.readouterr().err == "written meanwhile\n"

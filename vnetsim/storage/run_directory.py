@@ -33,6 +33,7 @@ import polars as pl
 from vnetsim import __version__
 from vnetsim.errors import InputError
 from vnetsim.process import refuse_forked
+from vnetsim.standard_streams import quiet
 from vnetsim.storage.disk import Content
 from vnetsim.storage.folder import Folder, json_bytes, sha256
 from vnetsim.storage.records import COMPARISON, FORMAT, ComparisonRecord, ManifestRecord
@@ -72,7 +73,8 @@ def damage_as_input_error(path: Path, words: str = "unreadable") -> Iterator[Non
     """
     refuse_forked()
     try:
-        yield
+        with quiet(pl.exceptions.PanicException):
+            yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: {words}: {(str(error) or 'damaged').splitlines()[0]}.") from error
     except pl.exceptions.PanicException as error:  # no Exception; Ctrl-C inside Polars raises it too
