@@ -234,11 +234,14 @@ def test_a_baseline_is_that_of_the_shipped_rows(name, more, seeds, says, tmp_pat
     (tmp_path / "row.json").write_text(json.dumps(row))
     with pytest.raises(InputError, match=re.escape(says)) if says else nullcontext():
         vnetsim.bench_table(tmp_path / "row.json")
+    with pytest.raises(InputError, match=re.escape(says or "seeds: 10 is none")):
+        vnetsim.bench_check(tmp_path / "row.json", seeds=10)
 
 
 def test_code_is_run_only_where_the_user_names_it(row, cli, toy):
     Path("evil.py").write_text("raise SystemExit('ran')\n")
     for change, says in (
+        ({"code": {"pace.name": "0" * 64}}, "pace.name: fixed by track"),
         ({"learner": "evil.py:Evil"}, "names code, which a row may not"),
         ({"settings": {"selection.name": "evil.py:Evil"}}, "names code, which a row may not"),
         ({"code": {"learner": "0" * 64}}, "that this one was made with: --learner=FILE.py:CLASS"),

@@ -181,10 +181,12 @@ def bench_check(
         command: see ``vnetsim.run``.
 
     Raises:
-        InputError: the file is no row, its track differs from the installed one, or a plug-in is missing or differs.
+        InputError: the file is no row, its track or its baseline's results differ from the installed ones, or a plug-in
+            is missing or differs.
         RunError: a cell failed, or the results do not agree.
     """
     theirs, track = read_row(Path(path_of(row, "row")))
+    _refuse_other_baseline(track, [theirs])
     arm = arm_of_row(theirs, track, code or {})
     numbers = seeds_of(as_option(seeds, str), "seeds")
     if beyond := [one for one in numbers if one >= len(track.windows)]:

@@ -269,7 +269,7 @@ def read_row(path: Path) -> tuple[BenchRecord, Track]:
         if row.control and row.control not in controls:
             raise unknown_name("control", row.control[:60], controls)
         if not row.control:
-            _refuse_closed(track, row.task, row.settings)
+            _refuse_closed(track, row.task, [*row.settings, *(row.code.keys() - {"learner"})])
         _refuse_impossible(row, track.tasks[row.task].unit)
     return row, track
 
