@@ -1,6 +1,7 @@
 """The benchmark: rows of a tiny track, and the tracks and rows that are shipped."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -250,6 +251,10 @@ def test_code_is_run_only_where_the_user_names_it(row, cli, toy):
         done = cli("bench", "check", "row.json")
         assert (done.status, done.err.count("\n")) == (2, 1)
         assert says in done.err
+    done = cli("bench", "check", "row.json", "--learner", "evil.py:Evil")
+    assert (done.status, done.err) == (2, "vnetsim: evil.py:Evil: not the code that the row was made with.\n")
+    os.mkfifo("waits.json")
+    assert cli("bench", "table", "waits.json").err == "vnetsim: waits.json: no such file.\n"
     assert cli("bench", "table", "row.json").status == 0
     control = {**row, "control": "light", "learner": "evil.py:Evil", "settings": {"selection.name": "evil.py:Evil"}}
     Path("row.json").write_text(json.dumps(control))

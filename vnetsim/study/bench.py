@@ -244,6 +244,8 @@ def row_file(row: BenchRecord) -> str:
 
 def read_row(path: Path) -> tuple[BenchRecord, Track]:
     """Return a row and its track, checked against each other, without running what it names; InputError for a fault."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file.")
     try:
         content = path.read_bytes()
         value = json.loads(content) if len(content) <= _LARGEST_ROW_BYTES else None
@@ -295,7 +297,10 @@ def arm_of_row(row: BenchRecord, track: Track, given: Mapping[str, str]) -> Benc
         if not row.control and key in PLUGIN_KEYS and (not isinstance(value, str) or code_file(value) is not None):
             raise InputError(f"{key:.40}: names code, which a row may not.")
     files = {key: at_folder(name, Path.cwd()) for key, name in given.items()}
-    if _digests(files) != row.code:
+    found = _digests(files)
+    if found != row.code:
+        if other := [key for key in found if found.keys() == row.code.keys() and found[key] != row.code[key]]:
+            raise InputError(f"{given[other[0]]}: not the code that the row was made with.")
         asked = ", ".join(f"{'--' if key == 'learner' else '--set '}{key:.40}=FILE.py:CLASS" for key in row.code)
         raise InputError(f"a row brings no code; give the files that this one was made with: {asked or 'none'}.")
     return BenchArm(track=track, row=row, files=files)

@@ -155,7 +155,7 @@ def _resolve(kind: Kind, found: type[Any], overrides: list[Override]) -> tuple[E
     if learner.task == "steering":
         of_learner["data.image_px"] = 20
     small = [(tuple(key.split(".")), value) for key, value in (_SMALL | of_learner).items()]
-    if kind is TRAFFIC_SOURCES and "end_s" not in getattr(found, "traffic_settings", ()):
+    if kind is TRAFFIC_SOURCES and "end_s" not in (getattr(found, "traffic_settings", None) or ()):
         small = [(path, value) for path, value in small if path[0] != "traffic"]
     experiment, _ = read_experiment(scenario, [*small, *named, *overrides])
     values = experiment.data.own if kind.table == "data" else getattr(experiment, kind.table)

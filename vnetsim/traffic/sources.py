@@ -37,7 +37,7 @@ def open_source(
     source = source or resolve_plugin(TRAFFIC_SOURCES, experiment.source, experiment.scenario)
     streams = Streams(seed=experiment.seed).child("traffic")
     request = TrafficRequest(experiment=experiment, streams=streams, repeat=repeat)
-    refuse_unread(experiment, source.found.name, getattr(source.found, "traffic_settings", ()))
+    refuse_unread(experiment, source.found.name, getattr(source.found, "traffic_settings", None) or ())
     with plugin_errors(TRAFFIC_SOURCES.name, source.found.name, "in open"):
         traffic: TrafficStream = source.settings.open(request)
         if experiment.scenario in TRAFFIC_SOURCES.built_in:

@@ -28,6 +28,7 @@ def test_straight_is_where_the_line_meets_the_rim(make, radius, bearing, heading
     now = rsu.x_m + x, rsu.y_m + y
     window = make.window([(0.0, now[0] - u, now[1] - v, speed), (1.0, *now, speed)])
     candidate = make.candidate(window, 1.0)
+    assert candidate.velocity_mps == pytest.approx((u, v), abs=1e-9)
     assert candidate.remaining_s("straight") == pytest.approx(rim_s(x, y, u, v, rsu.range_m), rel=1e-6)
     assert candidate.remaining_s() == candidate.remaining_s("straight")
 
@@ -99,10 +100,10 @@ def test_times_and_what_earlier_rounds_told(make):
     fresh = make.candidate(window, 0.0)
     assert (fresh.download_s, fresh.train_s, fresh.upload_s, fresh.duration_s) == (1.0, 3.0, 4.0, 8.0)
     assert fresh.transfers == 2
-    assert (fresh.loss, fresh.commits, fresh.last_round, fresh.images) == (None, 0, -1, 120)
+    assert (fresh.loss, fresh.loss_round, fresh.commits, fresh.last_round, fresh.images) == (None, None, 0, -1, 120)
     known = make.candidate(window, 0.0, losses={7: (0.25, 3)}, commits={"v": 2}, images={})
     assert (fresh.loss_and_round, known.loss_and_round) == (None, (0.25, 3))
-    assert (known.loss, known.commits, known.images) == (0.25, 2, None)
+    assert (known.loss, known.loss_round, known.commits, known.images) == (0.25, 3, 2, None)
     assert known.level_px > 0
     with pytest.raises(AttributeError):
         known.loss = 1.0

@@ -72,6 +72,12 @@ class Candidate:
         return position_m(self._window.path, self._state.now_s)
 
     @property
+    def velocity_mps(self) -> tuple[float, float]:
+        """Its velocity (m/s) at its last path point so far, along the last piece; at the entry, towards the RSU."""
+        # the path may already have later points, which nobody can know yet
+        return _velocity_mps(self._window, bisect_right(self._window.path.time_s, self._state.now_s))
+
+    @property
     def commits(self) -> int:
         """Number of accepted updates of this vehicle so far."""
         return self._state.commits.get(self.vehicle_id, 0)
@@ -89,12 +95,18 @@ class Candidate:
     @property
     def loss(self) -> float | None:
         """Mean training loss of its silo's last accepted update; None before the first."""
-        found = self.loss_and_round
+        found = self._state.losses.get(self._window.vehicle.silo)
         return None if found is None else found[0]
 
     @property
+    def loss_round(self) -> int | None:
+        """The round of ``loss``; None before the first."""
+        found = self.loss_and_round
+        return None if found is None else found[1]
+
+    @property
     def loss_and_round(self) -> tuple[float, int] | None:
-        """``loss`` and its round; None before the first."""
+        """``loss`` and ``loss_round`` in one look-up; None before the first."""
         return self._state.losses.get(self._window.vehicle.silo)
 
     @property
@@ -203,15 +215,23 @@ class Candidate:
         return remaining_s if remaining_s > 0 else 0.0
 
 
-def _straight_exit_s(window: OpenWindow, points: int) -> float:
-    """Return the exit time (s) straight on from the last of ``points`` points, or at the entry towards the RSU."""
-    rsu, path, last = window.rsu, window.path, max(points - 1, 0)
-    if last:
-        x_m, y_m = path.x_m[last] - path.x_m[last - 1], path.y_m[last] - path.y_m[last - 1]
+def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
+    """Return the velocity (m/s) at the last of ``points`` path points; at the entry it is towards the RSU."""
+    path, last = window.path, points - 1
+    if last < 1:
+        last = 0
+        x_m, y_m = window.rsu.x_m - path.x_m[0], window.rsu.y_m - path.y_m[0]
     else:
-        x_m, y_m = rsu.x_m - path.x_m[0], rsu.y_m - path.y_m[0]
-    speed_mps, length_m = path.speed_mps[last], math.hypot(x_m, y_m)
-    if speed_mps == 0 or length_m == 0:
+        x_m, y_m = path.x_m[last] - path.x_m[last - 1], path.y_m[last] - path.y_m[last - 1]
+    speed_mps = path.speed_mps[last]
+    length_m = math.hypot(x_m, y_m)
+    return (speed_mps * x_m / length_m, speed_mps * y_m / length_m) if length_m > 0 else (0.0, 0.0)
+
+
+def _straight_exit_s(window: OpenWindow, points: int) -> float:
+    """Return the exit time (s) straight on from the last of ``points`` path points; infinite if the vehicle stands."""
+    rsu, path, last = window.rsu, window.path, max(points - 1, 0)
+    u, v = _velocity_mps(window, points)
+    if u == v == 0:
         return math.inf
-    u, v = speed_mps * x_m / length_m, speed_mps * y_m / length_m
     return path.time_s[last] + crossings(path.x_m[last] - rsu.x_m, path.y_m[last] - rsu.y_m, u, v, rsu.range_m)[1]
