@@ -67,8 +67,10 @@ def copy_each(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
 
 
 def copy_into(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy a state of a module, with at least its names and on its device, into it; see ``copy_each``."""
+    """Copy a state of a module, with at least its names and on its device, into it; ValueError for other shapes."""
     places = module.state_dict()
+    if wrong := [name for name in places if state[name].shape != places[name].shape]:
+        raise ValueError(f"{wrong[0]}: shape {tuple(state[wrong[0]].shape)}, expected {tuple(places[wrong[0]].shape)}")
     copy_each(list(places.values()), [state[name].detach() for name in places])
 
 

@@ -114,6 +114,10 @@ def test_windows_say_how_long_they_last(tmp_path):
         (lambda: vnetsim.run("gaussian", rsu=3), "traffic.rsu: expected a list of strings"),
         (lambda: vnetsim.compare("gaussian", learners=3), "learners: expected a text, got 3"),
         (lambda: vnetsim.compare("gaussian", learners=[3]), "learners: expected a text, got 3"),
+        (
+            lambda: vnetsim.compare("gaussian", seeds=1.5),
+            r"seeds: expected one, or several such as range\(8\), got 1\.5",
+        ),
         (lambda: vnetsim.compare("gaussian", learners=["cdl"], workers="2"), "workers: expected a whole number"),
         (lambda: vnetsim.compare("gaussian", learners=["cdl", "dsgd"], size=3), "size: expected a text, got 3"),
     ],

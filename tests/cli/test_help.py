@@ -103,6 +103,7 @@ def imported_by(*arguments: str) -> set[str]:
 def test_help_imports_nothing_heavy():
     modules = imported_by("--help")
     assert not modules & {"torch", "numpy", "polars", "scipy", "matplotlib", "simpy"}
+    assert "vnetsim.cli.terminal" not in modules  # with it comes rich
 
 
 @pytest.mark.slow

@@ -108,13 +108,26 @@ def test_constant_model():
     assert link.update_s is None
 
 
-def test_shadowing_is_drawn_per_window_from_its_own_stream():
-    def snr(vehicle_id: str, earlier_windows: int, seed: int = 0) -> float:
-        path = path_of(AT, vehicle_id=vehicle_id)
-        return snr_db(opened(UNCAPPED, path, earlier_windows=earlier_windows, seed=seed))
+def shadowing_db(vehicle_id: str, earlier_windows: int, seed: int = 0, settings: Tr37885 | None = None) -> float:
+    """Return what the shadowing of a window takes from its signal."""
+    settings = replace(settings or PLAIN, max_spectral_efficiency=100.0)
+    shadowed = opened(settings, path_of(AT, vehicle_id=vehicle_id), earlier_windows=earlier_windows, seed=seed)
+    return snr_db(opened(replace(settings, shadowing_db=0.0))) - snr_db(shadowed)
 
-    assert snr("a", 0) == snr("a", 0)
-    assert len({snr("a", 0), snr("a", 1), snr("b", 0), snr("a", 0, seed=1)}) == 4
+
+def test_shadowing_is_drawn_per_window_from_its_own_stream():
+    assert shadowing_db("a", 0) == shadowing_db("a", 0)
+    assert len({shadowing_db("a", 0), shadowing_db("a", 1), shadowing_db("b", 0), shadowing_db("a", 0, seed=1)}) == 4
+
+
+def test_shadowing_has_the_deviation_set():
+    draws = np.array([shadowing_db(f"v{i}", 0) for i in range(2000)])
+    # standard errors: 3/sqrt(2000) = 0.067 for the mean, 3/sqrt(4000) = 0.047 for the deviation
+    assert abs(draws.mean()) < 0.3
+    assert abs(draws.std() - 3.0) < 0.2
+    assert shadowing_db("a", 0, settings=replace(PLAIN, shadowing_db=0.0)) == 0.0
+    doubled = shadowing_db("a", 0, settings=replace(PLAIN, shadowing_db=6.0))
+    assert doubled == pytest.approx(2 * shadowing_db("a", 0), rel=1e-9)
 
 
 @pytest.mark.parametrize(

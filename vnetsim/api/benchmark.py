@@ -188,7 +188,7 @@ def bench_check(
     theirs, track = read_row(Path(path_of(row, "row")))
     _refuse_other_baseline(track, [theirs])
     arm = arm_of_row(theirs, track, code or {})
-    numbers = seeds_of(as_option(seeds, str), "seeds")
+    numbers = seeds_of(as_option(seeds, str, "seeds", "range(3)"), "seeds")
     if beyond := [one for one in numbers if one >= len(track.windows)]:
         raise InputError(f"seeds: {beyond[0]} is none of the track's, which are 0 to {len(track.windows) - 1}.")
     with tempfile.TemporaryDirectory(prefix="vnetsim-bench-") as place:

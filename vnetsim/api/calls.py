@@ -269,8 +269,8 @@ def compare(
         plan, name = plan_of(
             path_of(scenario),
             named,
-            learners=as_option(learners, learner_name),
-            seeds=as_option(seeds, str),
+            learners=as_option(learners, learner_name, "learners", "['flsimco', 'fedavg']"),
+            seeds=as_option(seeds, str, "seeds", "range(8)"),
             size=None if size is None else text_of(size, "size"),
             sharp_control=sharp_control,
             scale=text_of(scale, "scale"),

@@ -79,10 +79,15 @@ def folder_of(out: object) -> Path | None:
     return None if out is None else Path(path_of(out, "out"))
 
 
-def as_option(values: Any, word: Callable[[Any], str]) -> str | None:
-    """Return one value or several as an option of the command line has them, ``word`` of each; text and None stay."""
+def as_option(values: Any, word: Callable[[Any], str], what: str, example: str) -> str | None:
+    """Return one value or several as an option of the command line has them, ``word`` of each; text and None stay.
+
+    InputError, which names the argument ``what`` and an ``example``, for what is neither one nor several.
+    """
     if values is None or isinstance(values, str):
         return values
+    if not isinstance(values, int | type | Iterable):
+        raise InputError(f"{what}: expected one, or several such as {example}, got {values!r}.")
     return ",".join(map(word, values if isinstance(values, Iterable) else [values]))
 
 

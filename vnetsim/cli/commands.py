@@ -13,6 +13,7 @@ from cyclopts import App, Group, Parameter
 
 import vnetsim
 from vnetsim.cli.bench import bench
+from vnetsim.cli.ending import status_of
 from vnetsim.cli.lookup import check, cite, docs, init, learners, new, plugins, settings
 from vnetsim.cli.options import (
     OUTPUT,
@@ -28,7 +29,6 @@ from vnetsim.cli.options import (
     settings_of,
     typed,
 )
-from vnetsim.cli.terminal import print_headline, print_results, status_of
 from vnetsim.errors import InputError, RunError
 from vnetsim.own_packages import claim
 from vnetsim.standard_streams import plain, tell
@@ -67,6 +67,8 @@ Seed = Annotated[int | None, Parameter(help="Seed of every random stream (defaul
 
 def _show(page: Page, *, title: str, last: str = "") -> None:
     """Print warnings, then tables, notes and path; without tables a headline, notes, and ``last`` or the path."""
+    from vnetsim.cli.terminal import print_headline, print_results  # noqa: PLC0415 - keeps --help quick
+
     for line in page.warnings:
         tell(line)
     if page.tables:
@@ -181,6 +183,8 @@ def place(
         out: Folder of the results and of the recorded traffic; a second call with it does not record again. Default:
             runs/SCENARIO-place.
     """
+    from vnetsim.cli.terminal import print_results  # noqa: PLC0415 - keeps --help quick
+
     found = vnetsim.place(
         scenario,
         budget=budget,

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from vnetsim.cli.options import settings_of
-from vnetsim.cli.terminal import print_plugin, print_plugins, print_settings
 from vnetsim.errors import InputError, RunError, unknown_name
 from vnetsim.plugins import Kind
 from vnetsim.setting_texts import SettingText, as_toml, description, meanings, setting_texts, tables_of
@@ -71,6 +70,8 @@ def plugins(kind: str | None = None, name: str | None = None, /) -> int:
             traffic_sources.
         name: Explain this plug-in, installed or of a file as path/to/file.py:CLASS.
     """
+    from vnetsim.cli.terminal import print_plugin, print_plugins  # noqa: PLC0415 - keeps --help quick
+
     wanted = [one for one in kinds() if kind in (None, word(one))]
     if not wanted:
         assert kind is not None
@@ -115,6 +116,7 @@ def settings(key: str | None = None, /) -> int:
         key: A setting, such as round.quorum, or a table of them, such as round; of a table that belongs to plug-ins,
             such as selection or learning, those of all that are installed.
     """
+    from vnetsim.cli.terminal import print_settings  # noqa: PLC0415 - keeps --help quick
     from vnetsim.experiment import PLUGIN_TABLES  # noqa: PLC0415
 
     faults: list[str] = []

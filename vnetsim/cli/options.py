@@ -129,8 +129,8 @@ class TrainingOptions:
         scale: What is trained: laptop, small networks in minutes, or paper, the published network, batch and steps,
             which want a GPU. What is timed stays.
         device: auto, cpu, cuda or cuda:N (default auto).
-        timing_only: Train nobody: play the rounds over all of the traffic, and report or compare who could take part,
-            and when.
+        timing_only: Train nobody: play the rounds over all of the traffic, and report who could take part, and when. To
+            compare, one learner is enough.
     """
 
     time_s: Annotated[float | None, Parameter(name="--time", group=LEARNING)] = None

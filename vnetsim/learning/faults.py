@@ -34,11 +34,13 @@ def train_checked(learner: Learner, participants: Sequence[Participant], model: 
     """Let the learner train, and return its checked updates; ``finite`` is False if a value or the loss is not finite.
 
     All updates must have the same tensors. Those that the model (``model``) has must have its shapes; others must agree
-    between updates in all but the first dimension. RunError names the round, and the vehicle if its update is wrong.
+    between updates in all but the first dimension. RunError names the round, and the vehicle if its update is wrong or
+    it trains alone.
     """
     when = f"in train in round {participants[0].round}"
     try:
-        with plugin_errors(LEARNERS.name, learner.name, when):
+        alone = f" at vehicle '{participants[0].vehicle_id}'" if len(participants) == 1 else ""
+        with plugin_errors(LEARNERS.name, learner.name, f"{when}{alone}"):
             updates = list(learner.train(participants))
     except RunError as error:
         if not out_of_memory(error) or "learning.batch" in str(error):

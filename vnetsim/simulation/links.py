@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -150,13 +150,20 @@ class Link:
     path: VehiclePath
     rsu: Rsu
     state: Any  # the model's random state of the window; None if it draws nothing
+    _fixed: dict[str, float] = field(default_factory=dict)  # rates that never change, looked up once
 
     def downlink_bps(self, time_s: float) -> float:
         """Return the rate from RSU to vehicle (bit/s) at a time (s) that the path covers."""
-        found = self.model.downlink_bps(self.rsu, position_m(self.path, time_s), self.state)
-        return number_of(found, RATE, RADIO_MODELS, self.model, "downlink_bps")
+        return self._fixed.get("downlink_bps") or self._compute_bps("downlink_bps", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
         """Return the rate from vehicle to RSU (bit/s) at a time (s) that the path covers."""
-        found = self.model.uplink_bps(self.rsu, position_m(self.path, time_s), self.state)
-        return number_of(found, RATE, RADIO_MODELS, self.model, "uplink_bps")
+        return self._fixed.get("uplink_bps") or self._compute_bps("uplink_bps", time_s, self.model.uplink_bps)
+
+    def _compute_bps(self, method: str, time_s: float, rate_bps: Callable[..., float]) -> float:
+        """Compute the rate at a time (bit/s), and keep it for the whole window if rates are never updated."""
+        found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
+        found = number_of(found, RATE, RADIO_MODELS, self.model, method)
+        if self.update_s is None:
+            self._fixed[method] = found
+        return found

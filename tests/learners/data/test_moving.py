@@ -1,8 +1,10 @@
 """Tensors that go to another device together, with "meta" for one that is always there."""
 
+import pytest
 import torch
+from torch import nn
 
-from learners.data.moving import to_device
+from learners.data.moving import copy_into, to_device
 
 
 def test_tensors_keep_types_shapes_and_order_and_those_already_there_are_returned_themselves():
@@ -13,3 +15,8 @@ def test_tensors_keep_types_shapes_and_order_and_those_already_there_are_returne
     assert arrived["there"] is there
     kept = [(name, tensor.dtype, tensor.shape, "meta", False) for name, tensor in tensors.items()]
     assert [(n, t.dtype, t.shape, t.device.type, t.requires_grad) for n, t in arrived.items()] == kept
+
+
+def test_a_state_of_another_shape_is_not_copied_into_a_module():
+    with pytest.raises(ValueError, match=r"^weight: shape \(1, 3\), expected \(2, 3\)$"):
+        copy_into(nn.Linear(3, 2), {"weight": torch.zeros(1, 3), "bias": torch.zeros(2)})
