@@ -7,6 +7,7 @@ rate and no latency takes no time at all: no event of the loop is spent on it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from vnetsim.simulation.tasks import Activity, Signal, Task
 
 
 def refuse_slow_wires(experiment: Experiment, lasts_s: float, model_bytes: int) -> None:
-    """Refuse a hierarchy whose models take longer to the cloud than the traffic lasts: InputError with both times."""
+    """Raise InputError if a hierarchy's models take as long to the cloud as the traffic lasts, or longer."""
     wire = experiment.backhaul.wire
     least_s = wire.latency_s + wire.cloud_latency_s + 8 * model_bytes / wire.up_bps
     if experiment.topology.kind == "hierarchical" and least_s >= lasts_s:
@@ -52,10 +53,9 @@ class _Queue:
     waiting: Signal | None = None
 
     def enter(self) -> Activity:
-        """Wait until a model may cross, and return True; False as soon as a newer one waits in its place."""
+        """Wait until a model may cross, and return True; return False as soon as a newer model waits in its place."""
         if self.busy:
-            former, turn = self.waiting, Signal()
-            self.waiting = turn
+            former, self.waiting = self.waiting, (turn := Signal())
             if former is not None:
                 former()
             yield turn
@@ -65,7 +65,7 @@ class _Queue:
         return True
 
     def leave(self) -> None:
-        """End a crossing: let the model that waits cross, if there is one."""
+        """End a crossing, and let the waiting model cross, if there is one."""
         self.busy = False
         if self.waiting is not None:
             self.waiting()
@@ -84,48 +84,39 @@ class Backhaul:
         self._wire = settings.wire
         self.wires = {rsu.id: RsuWire(down=Channel(env), up=Channel(env)) for rsu in rsus}
         self._max_staleness = max_staleness
-        self._here = Signal()
-        self._here()
+        self._fired = Signal()
+        self._fired()
         # an RSU's copies of an aggregator's models, by version
         self._copies: dict[tuple[str, str], dict[int, Signal]] = defaultdict(dict)
         self._queues: dict[tuple[str | None, str | None, str], _Queue] = defaultdict(_Queue)
 
     def fetch(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Signal:
-        """Bring a model of some bytes to an RSU; each model crosses the wire once, however often it is fetched.
+        """Bring a model to an RSU; return a signal that fires when the model is there, or has fired already.
 
-        Returns:
-            a signal that fires when the model is there, or has fired before.
+        A model crosses an RSU's wire once, however often it is fetched.
         """
         if model.aggregator == rsu_id:
-            return self._here
+            return self._fired
         copies = self._copies[rsu_id, model.aggregator]
         if model.version not in copies:
-            copies[model.version] = Task(self._copy(rsu_id, model, size_bytes))
+            copies[model.version] = Task(self._fetch_copy(rsu_id, model, size_bytes))
         return copies[model.version]
 
     def deliver(self, rsu_id: str, aggregator: str, size_bytes: float) -> Signal:
-        """Send an update from the RSU that received it to an aggregator, even if its participation is cut meanwhile.
+        """Send an update from an RSU to an aggregator; return a signal that fires on arrival, or has fired already.
 
-        Returns:
-            a signal that fires when the update has arrived, or has fired before.
+        The update keeps crossing the wires even if its participation is cut meanwhile.
         """
         if aggregator == rsu_id:
-            return self._here
-        return Task(self.send(size_bytes, rsu_id, _home(aggregator)))
+            return self._fired
+        return Task(self.send(size_bytes, rsu_id, _rsu_of(aggregator)))
 
     def send(self, size_bytes: float, source: str | None, target: str | None, *, newest_only: bool = False) -> Activity:
-        """Send bytes from one place to another.
+        """Send bytes from ``source`` to ``target``, each an RSU's id or None for what is above all RSUs.
 
-        Args:
-            size_bytes: how much (B).
-            source: an RSU's id; None for the aggregator above all RSUs, or the cloud.
-            target: likewise.
-            newest_only: at each wire, wait until the model before has crossed, and give up if a newer one arrives
-                meanwhile. A model that has begun to cross is never stopped: otherwise nothing would arrive if models
-                come faster than they cross.
-
-        Returns:
-            whether it has arrived.
+        The activity returns True when the bytes have arrived. With ``newest_only`` a model waits at each wire until the
+        model before has crossed, and returns False if a newer one arrives meanwhile. A model that has begun to cross is
+        never stopped: otherwise nothing would arrive if models come faster than they cross.
         """
         latency_s = 0.0 if source and target else self._wire.cloud_latency_s
         latency_s += self._wire.latency_s * ((source is not None) + (target is not None))
@@ -134,23 +125,23 @@ class Backhaul:
                 queue = self._queues[source, target, direction]
                 if newest_only and not (yield from queue.enter()):
                     return False
-                yield from self._cross(rsu_id, direction, size_bytes)
+                yield from self._cross_wire(rsu_id, direction, size_bytes)
                 if newest_only:
                     queue.leave()
             if direction == "up" and latency_s > 0:
                 yield self._env.timeout(latency_s)
         return True
 
-    def _copy(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Activity:
-        """Bring a model to an RSU, then drop the RSU's older copies beyond ``max_staleness`` versions."""
-        yield from self.send(size_bytes, _home(model.aggregator), rsu_id)
+    def _fetch_copy(self, rsu_id: str, model: ModelKey, size_bytes: float) -> Activity:
+        """Bring a model to an RSU; then forget the RSU's copies that are more than ``max_staleness`` versions older."""
+        yield from self.send(size_bytes, _rsu_of(model.aggregator), rsu_id)
         copies = self._copies[rsu_id, model.aggregator]
         oldest = model.version - self._max_staleness
         for old in [old for old, copy in copies.items() if old < oldest and copy.fired]:
             del copies[old]
 
-    def _cross(self, rsu_id: str, direction: str, size_bytes: float) -> Activity:
-        """Count a message, and move it over an RSU's wire; takes no time for 0 bytes or an infinite rate."""
+    def _cross_wire(self, rsu_id: str, direction: str, size_bytes: float) -> Activity:
+        """Move a message over an RSU's wire, and count it at once; no time passes for 0 bytes or an infinite rate."""
         wire = self.wires[rsu_id]
         if direction == "up":
             wire.up_bytes += size_bytes
@@ -160,12 +151,12 @@ class Backhaul:
             wire.down_bytes += size_bytes
             wire.down_messages += 1
             channel, rate_bps = wire.down, self._wire.down_bps
-        if size_bytes > 0 and rate_bps < float("inf"):
+        if size_bytes > 0 and rate_bps < math.inf:
             crossed = Signal()
             channel.send(size_bytes, lambda _: rate_bps, crossed)
             yield crossed
 
 
-def _home(aggregator: str) -> str | None:
-    """Return the id of an aggregator's RSU; None for the aggregator above all RSUs."""
+def _rsu_of(aggregator: str) -> str | None:
+    """Return the id of the RSU where an aggregator is: its own name; None for the aggregator above all RSUs."""
     return None if aggregator == AGGREGATOR else aggregator

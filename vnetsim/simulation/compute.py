@@ -17,13 +17,11 @@ TRANSMIT_W, RECEIVE_W = 2.0, 1.0
 amplifier needs about 1 W to radiate 0.2 W (23 dBm), the rest of the unit 1 W."""
 
 
-def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
+def energy_j(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -> dict[str, float]:
     """Return the extra energy that a participation needs on board (J), by column of the table ``participations``.
 
-    Args:
-        seconds: time in each stage (s).
-        watts: power of the computer while it trains (W); None if not known: then the result is empty.
-        worked_s: how long it computed for others in the exchange (s); it may send all that time.
+    ``seconds`` are by stage, ``watts`` the computer's power while it trains (W), ``worked_s`` how long it computed for
+    others in the exchange (s), during which it may also send. Empty if ``watts`` is None, which means not known.
     """
     if watts is None:
         return {}
@@ -39,7 +37,7 @@ def energy(seconds: Mapping[Any, float], watts: float | None, worked_s: float) -
 def vehicle_computer(settings: ComputeSettings, vehicle_id: str, streams: Streams, vehicle_type: str = "") -> Computer:
     """Return a vehicle's computer, the same for equal ids: the preset of its type, or drawn by ``settings.shares``.
 
-    Its speed is log-normally distributed around the preset's median.
+    Its speed is drawn from a log-normal distribution around the preset's median.
     """
     presets = list(settings.shares)
     preset = settings.by_type.get(vehicle_type, presets[0])

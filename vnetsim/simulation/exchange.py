@@ -25,8 +25,8 @@ from vnetsim.simulation.world import World
 
 Peers = tuple[Participation, ...]
 
+# how often the range of two vehicles is checked (s): every 56 m for two that approach each other at 100 km/h
 RANGE_UPDATE_S = 1.0
-"""How often the range of two vehicles is checked (s): every 56 m for two that approach each other at 100 km/h."""
 
 
 class _Cut(Interrupt):
@@ -77,56 +77,55 @@ class ExchangePhase:
         self._start_s: float = self.world.env.now
         self._exchanges = [
             DirectedExchange(sender=sender, receiver=receiver, start_s=self._start_s)
-            for sender, receiver in self._pairs()
+            for sender, receiver in self._list_pairs()
         ]
         self._under_way = Counter(member for e in self._exchanges for member in (e.sender, e.receiver))
 
-    def neighbours(self, member: Participation) -> int:
-        """Return with how many others a member has an exchange, in either direction and with any outcome."""
-        return len({e.receiver if e.sender is member else e.sender for e in self._of(member)})
+    def count_neighbours(self, member: Participation) -> int:
+        """Return the number of vehicles with which a member has an exchange, in either direction, with any outcome."""
+        return len({e.receiver if e.sender is member else e.sender for e in self._exchanges_of(member)})
 
     def begin(self) -> None:
-        """Start all exchanges now; they are cut after ``exchange.limit_s``. Members without any are done at once."""
+        """Start all exchanges now, and cut them after ``exchange.limit_s``. Members without any proceed at once."""
         for exchange in self._exchanges:
             exchange.task = Task(self._carry_out(exchange))
         Deadline(self.world.env).set(self._settings.limit_s, partial(self._cut, self._exchanges))
-        Task(self._watch())
+        Task(self._check_ranges())
         for member in self.members:
-            self._settle(member)
+            self._release_if_done(member)
 
     def leave(self, member: Participation) -> Peers:
-        """Cut the exchanges of a member that leaves coverage, and return its peers; it does not go on by itself."""
+        """Cut the exchanges of a member that leaves coverage, and return its peers; its ``proceed`` is not called."""
         del self._present[member]
-        self._cut(self._of(member))
-        return self.peers(member)
+        self._cut(self._exchanges_of(member))
+        return self.peers_of(member)
 
     def stop(self) -> None:
-        """Cut the exchanges that are still under way; their vehicles do not go on by themselves."""
+        """Cut the exchanges that are still under way; the ``proceed`` of their vehicles is not called."""
         self._present.clear()
         self._cut(self._exchanges)
 
-    def peers(self, member: Participation) -> Peers:
-        """Return the peers of a member so far, in the order of ``members``: those whose model has arrived at it.
+    def peers_of(self, member: Participation) -> Peers:
+        """Return those with which a member has completed an exchange so far, in the order of ``members``.
 
-        If receivers compute or send something back, a peer is a member that has returned a result to it. With
-        ``Exchange.mutual`` the exchanges in both directions must be complete.
+        These are the vehicles whose model has arrived at the member or, if receivers compute or send something back,
+        that have returned a result to the member. With ``Exchange.mutual`` both directions must be complete.
         """
         done = {(e.sender, e.receiver) for e in self._exchanges if e.outcome == "completed"}
-        returns = self._plan.return_bytes > 0 or self._plan.work_flop > 0
+        sent_to = {receiver for sender, receiver in done if sender is member}
+        received_from = {sender for sender, receiver in done if receiver is member}
+        if self._plan.mutual:
+            found = sent_to & received_from
+        else:
+            found = sent_to if self._plan.return_bytes > 0 or self._plan.work_flop > 0 else received_from
+        return tuple(other for other in self.members if other in found)
 
-        def counts(other: Participation) -> bool:
-            """Return whether a member is a peer."""
-            to, back = (member, other) in done, (other, member) in done
-            return (to and back) if self._plan.mutual else to if returns else back
-
-        return tuple(other for other in self.members if counts(other))
-
-    def _of(self, member: Participation) -> list[DirectedExchange]:
-        """Return the exchanges of a member, in either direction."""
+    def _exchanges_of(self, member: Participation) -> list[DirectedExchange]:
+        """Return a member's exchanges, in either direction and with any outcome."""
         return [exchange for exchange in self._exchanges if member in (exchange.sender, exchange.receiver)]
 
-    def _pairs(self) -> list[tuple[Participation, Participation]]:
-        """Return sender and receiver of each exchange of the topology; with ``contact``, of pairs in contact now."""
+    def _list_pairs(self) -> list[tuple[Participation, Participation]]:
+        """Return sender and receiver of each exchange, by ``exchange.topology``; ``contact`` takes pairs in contact."""
         members, topology = self.members, self._settings.topology
         if topology == "ring":
             following = [*members[1:], *members[:1]] if len(members) > 1 else []
@@ -134,39 +133,37 @@ class ExchangePhase:
             if self._plan.mutual:
                 pairs.update(dict.fromkeys((receiver, sender) for sender, receiver in tuple(pairs)))
             return list(pairs)
-        everybody = itertools.permutations(members, 2)
-        if topology == "contact":
-            return [pair for pair in everybody if self._via(*pair)]
-        return list(everybody)
+        all_pairs = itertools.permutations(members, 2)
+        return [pair for pair in all_pairs if topology != "contact" or self._find_connection(*pair)]
 
-    def _in_range(self, one: Participation, other: Participation) -> bool:
-        """Return whether two members are within range of each other now."""
+    def _are_in_range(self, one: Participation, other: Participation) -> bool:
+        """Return whether two members are now closer than ``exchange.range_m``."""
         offset_m = _offset_m(one.window.path, other.window.path, self.world.env.now)
         return math.hypot(*offset_m) < self._settings.range_m
 
-    def _via(self, one: Participation, other: Participation) -> Literal["sidelink", "relay", ""]:
-        """Return how two members can reach each other now; empty if they cannot."""
+    def _find_connection(self, one: Participation, other: Participation) -> Literal["sidelink", "relay", ""]:
+        """Return how two members can reach each other now: directly or over the RSU; empty if they cannot."""
         settings = self._settings
         if settings.topology == "star":
             return "relay"
-        if self._in_range(one, other):
+        if self._are_in_range(one, other):
             return "sidelink"
         return "relay" if settings.relay else ""
 
     def _carry_out(self, exchange: DirectedExchange) -> Activity:
-        """Wait for contact, send the model, let the receiver work, send the result back; report the end or the cut."""
+        """Wait for contact, send the model, let the receiver compute, send the result back; record the end or cut."""
         plan, sender, receiver = self._plan, exchange.sender, exchange.receiver
         try:
-            while not (via := self._via(sender, receiver)):
+            while not (via := self._find_connection(sender, receiver)):
                 yield exchange.look_again
                 exchange.look_again = Signal()
             exchange.via = via
-            yield from self._send(exchange, sender, receiver, plan.send_bytes)
+            yield from self._send_to_vehicle(exchange, sender, receiver, plan.send_bytes)
             if plan.work_flop or plan.return_bytes:
                 with self._computers[receiver].request() as turn:
                     yield turn
-                    yield from self._work(receiver)
-                yield from self._send(exchange, receiver, sender, plan.return_bytes)
+                    yield from self._compute_result(receiver)
+                yield from self._send_to_vehicle(exchange, receiver, sender, plan.return_bytes)
             exchange.outcome = "completed"
         except _Cut:
             exchange.outcome = "cut"
@@ -176,32 +173,32 @@ class ExchangePhase:
         self.record(exchange, self.model)
         for member in (sender, receiver):
             self._under_way[member] -= 1
-            self._settle(member)
+            self._release_if_done(member)
 
-    def _work(self, host: Participation) -> Activity:
-        """Compute on a receiver's computer; the time is added to its ``worked_s`` even if the exchange is cut."""
+    def _compute_result(self, host: Participation) -> Activity:
+        """Compute the result on a receiver's computer, and add the time to its ``worked_s`` even if cut before."""
         begin_s = self.world.env.now
         try:
             yield self.world.env.timeout(self._plan.work_flop / self.world.computer(host.window).flops)
         finally:
             host.worked_s += self.world.env.now - begin_s
 
-    def _send(
+    def _send_to_vehicle(
         self, exchange: DirectedExchange, source: Participation, target: Participation, size_bytes: int
     ) -> Activity:
-        """Send bytes from one vehicle to the other, over the sidelink or through the RSU."""
+        """Send bytes from one vehicle to the other over ``exchange.via``; raise ``_Cut`` if contact is lost."""
         if exchange.via == "sidelink":
-            sidelink = self.world.sidelinks[source.window.rsu.id]
-            yield from self._hop(exchange, sidelink, partial(self._sidelink_bps, source, target), size_bytes)
+            sidelink, rate_bps = self.world.sidelinks[source.window.rsu.id], partial(self._sidelink_bps, source, target)
+            yield from self._send_over_channel(exchange, sidelink, rate_bps, size_bytes)
         else:
             up, down = source.invitation.coverage, target.invitation.coverage
-            yield from self._hop(exchange, up.channel, up.link.uplink_bps, size_bytes)
-            yield from self._hop(exchange, down.channel, down.link.downlink_bps, size_bytes)
+            yield from self._send_over_channel(exchange, up.channel, up.link.uplink_bps, size_bytes)
+            yield from self._send_over_channel(exchange, down.channel, down.link.downlink_bps, size_bytes)
 
-    def _hop(
+    def _send_over_channel(
         self, exchange: DirectedExchange, channel: Channel, rate_bps: Callable[[float], float], size_bytes: int
     ) -> Activity:
-        """Move bytes over a channel, and count those that arrived; raise ``_Cut`` if contact is lost at the end."""
+        """Send bytes over a channel, and count those that arrived; raise ``_Cut`` if contact is lost at the end."""
         done = Signal()
         transfer = channel.send(size_bytes, rate_bps, done, update_s=self.world.radio.update_s)
         exchange.on_air = True
@@ -212,35 +209,35 @@ class ExchangePhase:
             raise
         exchange.on_air = False
         exchange.moved_bytes += size_bytes
-        if not self._in_contact(exchange):
+        if not self._is_in_contact(exchange):
             raise _Cut
 
     def _cut(self, exchanges: Sequence[DirectedExchange]) -> None:
-        """Cut those of the exchanges that are still under way."""
+        """Cut each of the exchanges that is still under way, at once."""
         for exchange in exchanges:
             if exchange.outcome is None:
                 exchange.task.interrupt(_Cut())
 
-    def _settle(self, member: Participation) -> None:
-        """Let a member go on that is still present and has no exchange under way, once."""
+    def _release_if_done(self, member: Participation) -> None:
+        """Call a member's ``proceed``, once, if it has no exchange under way any more and has not left."""
         if member in self._present and not self._under_way[member]:
             del self._present[member]
-            member.proceed(self.peers(member))
+            member.proceed(self.peers_of(member))
 
-    def _in_contact(self, exchange: DirectedExchange) -> bool:
-        """Return whether an exchange can go on: the vehicles are in range now, or it goes through the RSU."""
-        return exchange.via == "relay" or self._in_range(exchange.sender, exchange.receiver)
+    def _is_in_contact(self, exchange: DirectedExchange) -> bool:
+        """Return whether an exchange can go on now: it goes over the RSU, or the vehicles are in range."""
+        return exchange.via == "relay" or self._are_in_range(exchange.sender, exchange.receiver)
 
     def _contact_s(self, exchange: DirectedExchange) -> float:
-        """Return how long the vehicles of an ended exchange were in contact (s); all the time if RSUs may relay."""
+        """Return how long the vehicles of an ended exchange were in contact (s); the whole time if RSUs may relay."""
         settings = self._settings
         if settings.relay or settings.topology == "star":
             return exchange.end_s - exchange.start_s
         paths = exchange.sender.window.path, exchange.receiver.window.path
         return contact_time_s(*paths, settings.range_m, exchange.start_s, exchange.end_s)
 
-    def _watch(self) -> Activity:
-        """Every ``RANGE_UPDATE_S``, cut transfers out of range and resume exchanges that wait for contact."""
+    def _check_ranges(self) -> Activity:
+        """Every ``RANGE_UPDATE_S``, cut transfers out of range and begin exchanges that waited for contact."""
         env = self.world.env
         for count in itertools.count(1):
             yield env.timeout(max(math.ulp(env.now), self._start_s + count * RANGE_UPDATE_S - env.now))
@@ -249,11 +246,11 @@ class ExchangePhase:
             for exchange in self._exchanges:
                 if exchange.outcome is None and not exchange.via:
                     exchange.look_again()
-                elif exchange.on_air and not self._in_contact(exchange):
+                elif exchange.on_air and not self._is_in_contact(exchange):
                     self._cut([exchange])
 
     def _sidelink_bps(self, source: Participation, target: Participation, time_s: float) -> float:
-        """Return the rate between two members at a time (bit/s); the link's state is drawn once for both directions."""
+        """Return the rate between two members at a time (bit/s); draw the pair's radio state at its first call."""
         one, other = source.window, target.window
         pair = frozenset((one.vehicle.id, other.vehicle.id))
         if pair not in self._pair_states:
@@ -266,34 +263,34 @@ class RoundExchange:
     """The exchange of the open round; ``gathered`` are the participations that wait for it, in order of arrival."""
 
     world: World
-    record: Callable[[DirectedExchange, ModelKey], None]  # called with every exchange that has ended, and the model
+    record: Callable[[DirectedExchange, ModelKey], None]  # see ``ExchangePhase``
     gathered: dict[Participation, None] = field(default_factory=dict)  # an ordered set
-    _members: dict[Participation, None] = field(default_factory=dict)  # those in flight
+    _members: dict[Participation, None] = field(default_factory=dict)  # members in flight, also after the exchange
     _phase: ExchangePhase | None = None
     _opened_by: Literal["quorum", "deadline"] = "quorum"
 
     @property
     def under_way(self) -> bool:
-        """Whether the round's exchange has begun."""
+        """Whether the round's exchange has begun; False again once ``stop`` was called."""
         return self._phase is not None
 
     @property
     def closed_by(self) -> Literal["quorum", "deadline"] | None:
-        """What began the exchange, once all participations in it have ended; None before."""
+        """What began the exchange, once all participations in it have ended; None before, and without an exchange."""
         return None if self._phase is None or self._members else self._opened_by
 
     def begin(self, model: ModelKey, opened_by: Literal["quorum", "deadline"]) -> None:
-        """Begin the exchange of ``gathered`` (at least one), in the round that began with ``model``."""
+        """Begin the exchange of ``gathered`` (at least one) and empty it; the round began with ``model``."""
         self._opened_by = opened_by
         self._members, self.gathered = self.gathered, {}
         members = tuple(self._members)
         self._phase = ExchangePhase(world=self.world, members=members, model=model, record=self.record)
         for participation in self._members:
-            participation.begin_exchange(self._phase.neighbours(participation))
+            participation.begin_exchange(self._phase.count_neighbours(participation))
         self._phase.begin()
 
     def leave(self, participation: Participation) -> bool:
-        """Cut the exchanges of a member that leaves coverage; return whether it goes on, needing no coverage."""
+        """Cut the exchanges of a member that leaves coverage; let it proceed if it needs none, and return whether."""
         assert self._phase is not None
         peers = self._phase.leave(participation)
         if participation.needs_coverage:
@@ -302,45 +299,43 @@ class RoundExchange:
         return True
 
     def remove(self, participation: Participation) -> None:
-        """Forget a participation that has ended, whether it waited or was a member, or neither."""
+        """Forget a participation that has ended; does nothing if it neither waited nor took part."""
         self.gathered.pop(participation, None)
         self._members.pop(participation, None)
 
     def stop(self) -> Callable[[Participation], None] | None:
-        """End the exchange as the round closes.
+        """Cut the exchange when the round closes; return a function that lets one of its members proceed.
 
-        Returns:
-            a function that lets a member go on that was still in the exchange; None if no exchange was under way.
+        None if no exchange was under way.
         """
         phase, self._phase = self._phase, None
         if phase is None:
             return None
         phase.stop()
-        return lambda participation: participation.proceed(phase.peers(participation))
+        return lambda participation: participation.proceed(phase.peers_of(participation))
 
 
 def contact_time_s(one: VehiclePath, other: VehiclePath, range_m: float, start_s: float, end_s: float) -> float:
     """Return how long two vehicles were closer than ``range_m`` (m) between two instants (s) that both paths cover.
 
-    Between path points both drive straight at constant speed, so the distance is below the range between the roots of
-    a quadratic: the result is exact, not rounded to a step.
+    The result is exact, not rounded to a step: vehicles drive straight at constant speed between path points.
     """
     inside = {time_s for path in (one, other) for time_s in path.time_s if start_s < time_s < end_s}
     instants = [start_s, *sorted(inside), end_s]
     return math.fsum(
-        _close_share(_offset_m(one, other, before_s), _offset_m(one, other, after_s), range_m) * (after_s - before_s)
+        _share_in_range(_offset_m(one, other, before_s), _offset_m(one, other, after_s), range_m) * (after_s - before_s)
         for before_s, after_s in itertools.pairwise(instants)
     )
 
 
 def _offset_m(one: VehiclePath, other: VehiclePath, time_s: float) -> tuple[float, float]:
-    """Return the vector from one vehicle to the other at a time (m)."""
+    """Return the vector (x, y) from one vehicle to the other at a time (m), which both paths cover."""
     (x1_m, y1_m), (x2_m, y2_m) = position_m(one, time_s), position_m(other, time_s)
     return x2_m - x1_m, y2_m - y1_m
 
 
-def _close_share(start_m: tuple[float, float], end_m: tuple[float, float], range_m: float) -> float:
-    """Return the share, in [0, 1], of a straight way from start to end (m) that is within ``range_m`` of the origin."""
+def _share_in_range(start_m: tuple[float, float], end_m: tuple[float, float], range_m: float) -> float:
+    """Return the share, in [0, 1], of the straight way from start to end that is within ``range_m`` (m) of (0, 0)."""
     (x_m, y_m), (to_x_m, to_y_m) = start_m, end_m
     if start_m == end_m:
         return float(math.hypot(x_m, y_m) < range_m)

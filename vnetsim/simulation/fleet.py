@@ -40,7 +40,7 @@ class Fleet:
         self._by_name = {aggregator.name: aggregator for aggregator in self.by_rsu.values()}
 
     def enter(self, path: VehiclePath) -> None:
-        """Open the window of a vehicle that enters a disc now; its first entry binds its silo. ``serve`` follows."""
+        """Open a window as a vehicle enters a disc; the vehicle's first entry assigns its silo. ``serve`` follows."""
         rsu = self._rsus[path.rsu_id]
         vehicle = self._vehicles.get(path.vehicle_id)
         if vehicle is None:
@@ -57,7 +57,7 @@ class Fleet:
         vehicle.windows.append(window)
 
     def serve(self, path: VehiclePath) -> None:
-        """Make a window's RSU serve its vehicle: hand over its participation, or let it wait here if it has none."""
+        """Let a window's RSU serve its vehicle: hand over the participation or, without one, let the vehicle wait."""
         window = self._windows[path]
         vehicle = window.vehicle
         if (before := vehicle.serving) is not None and not vehicle.served_by:
@@ -65,12 +65,12 @@ class Fleet:
         vehicle.serving = window
         if vehicle.served_by:
             self.handover.serve(self._by_name[vehicle.served_by[0]], vehicle, window)
-        self.idle(vehicle)
+        self.offer(vehicle)
 
     def leave(self, event: Left) -> None:
-        """Close a window now, record it, and stop waiting for an invitation in it.
+        """Close and record the window of a vehicle that leaves a disc; the vehicle waits there no longer.
 
-        If its RSU served the vehicle, nobody does until another ``serve``, and the vehicle's participation has lost
+        If the window's RSU served the vehicle, nobody does until another ``serve``, and the participation has lost
         coverage. If the vehicle was never invited in the window, a participation ``not_selected`` is recorded.
         """
         window = self._windows.pop(event.path)
@@ -89,10 +89,11 @@ class Fleet:
         if not window.invited:
             self.recorder.record_participation(window, None, "not_selected", aggregator.model, event.time_s)
 
-    def idle(self, vehicle: Vehicle) -> bool:
-        """Let an idle vehicle wait at its RSU for an invitation; return whether the open round may invite it.
+    def offer(self, vehicle: Vehicle) -> bool:
+        """Let a vehicle wait for an invitation at the RSU that serves it; return whether the open round may invite it.
 
-        With ``silos.by = "place"`` its data may change. False if it takes part, is not equipped, or no RSU serves it.
+        False, and nothing done, if it takes part, is not equipped, or no RSU serves it. Its data may change with
+        ``silos.by = "place"``.
         """
         if not vehicle.equipped or vehicle.served_by or vehicle.serving is None:
             return False
@@ -100,15 +101,15 @@ class Fleet:
         return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
 
     def record_open_windows(self, time_s: float) -> None:
-        """Record and forget windows open at the run's end (s), and ``not_selected`` for those without invitation.
+        """Record all windows that are open at the run's end (s), and forget them.
 
-        Each window ends at its first path point after that time.
+        Windows without an invitation also get a participation ``not_selected``. Each window ends at its first path
+        point after that time.
         """
         for window in self._windows.values():
             if window.vehicle.equipped and not window.invited:
-                self.recorder.record_participation(
-                    window, None, "not_selected", self.by_rsu[window.rsu.id].model, time_s
-                )
+                model = self.by_rsu[window.rsu.id].model
+                self.recorder.record_participation(window, None, "not_selected", model, time_s)
         windows = [cut_window(path, time_s) for path in self._windows]
         self.recorder.log.windows.extend(sorted(windows, key=lambda window: window.exit_s))
         self._windows.clear()

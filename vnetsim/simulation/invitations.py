@@ -15,14 +15,13 @@ from vnetsim.learning import ModelKey
 from vnetsim.plugins.results import number_of, require_type
 from vnetsim.simulation.log import Rows
 from vnetsim.simulation.pace import LENGTH, PACES, Pace, PlannedRound, RoundState
-from vnetsim.simulation.participation import Predicted
+from vnetsim.simulation.participation import PredictedRest
 from vnetsim.simulation.selection import SELECTIONS, Candidate, SelectionContext, SelectionPolicy
 from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.vehicle import OpenWindow, Vehicle
 from vnetsim.storage.rows import ParticipationRecord
 
-_ROUNDING = 1e-9
-"""A number of steps this far below a whole number, relatively, counts as that whole number."""
+_ROUNDING = 1e-9  # a number of steps this far below a whole number, relatively, counts as that whole number
 
 
 class Invitations:
@@ -51,10 +50,9 @@ class Invitations:
         return len(self._waiting)
 
     def offer(self, window: OpenWindow, round_index: int) -> bool:
-        """Let an idle vehicle wait in a window; one that took part in the open round rests until the next round.
+        """Let an idle vehicle wait in a window, and return whether it does.
 
-        Returns:
-            whether it waits; False if it was invited in the open round or its update counts for it.
+        False if the open round, ``round_index``, invited the vehicle or counts its update: it rests until the next.
         """
         if self._selection_state.last_round.get(window.vehicle.id, -1) >= round_index:
             self.rest(window.vehicle)
@@ -62,15 +60,15 @@ class Invitations:
         if window not in self._candidates:
             self._candidates[window] = candidate = Candidate(window, self._selection_state)
             self._windows[candidate] = window
-            insort(self._waiting, candidate, key=self._entered)
+            insort(self._waiting, candidate, key=self._entry_index)
         return True
 
     def rest(self, vehicle: Vehicle) -> None:
-        """Do not invite a vehicle before the next round."""
+        """Remember an idle vehicle that may not be invited in the open round, for ``take_rested``."""
         self._rested[vehicle.id] = vehicle
 
     def take_rested(self) -> Collection[Vehicle]:
-        """Prepare a new round: set ``planned_share`` to 1, and return the vehicles that rested in the round before."""
+        """Prepare a new round: set ``planned_share`` to 1, return the vehicles given to ``rest``, and forget them."""
         self.planned_share = 1.0
         rested, self._rested = self._rested, {}
         return rested.values()
@@ -80,7 +78,7 @@ class Invitations:
         self._selection_state.last_round[vehicle.id] = round_index
 
     def forget(self, window: OpenWindow, closed: Window) -> None:
-        """Withdraw a window that has closed, and count its length for predictions."""
+        """Stop waiting in a window that has closed, and count its length for predictions."""
         self._selection_state.add_window(window.vehicle, closed)
         self.withdraw(window)
 
@@ -88,13 +86,13 @@ class Invitations:
         """Stop waiting in a window; does nothing if no vehicle waits in it."""
         candidate = self._candidates.pop(window, None)
         if candidate is not None:
-            del self._waiting[bisect_left(self._waiting, window.index, key=self._entered)]
+            del self._waiting[bisect_left(self._waiting, window.index, key=self._entry_index)]
             del self._windows[candidate]
 
     def plan_length_s(self, state: RoundState) -> float | None:
-        """Let the pace plan the open round; set ``planned_share``, and return how long it may last from now on (s).
+        """Let the pace plan the open round: set ``planned_share``, and return the time from now to its deadline (s).
 
-        None if the pace plans nothing, or the round has already invited somebody.
+        None, and nothing set, if the pace plans nothing or the round has already invited somebody.
         """
         if self._plan is None or state.invited:
             return None
@@ -109,10 +107,8 @@ class Invitations:
     def select(self, free: int, state: RoundState) -> Generator[OpenWindow]:
         """Yield the windows to invite in the policy's order, lazily, and set the ``chance`` of each.
 
-        The windows that were yielded stop waiting only when the generator ends or is closed.
-
-        Raises:
-            RunError: the policy failed, returned something that is no candidate, or one twice.
+        The windows that were yielded stop waiting only when the generator ends or is closed. RunError if the policy
+        returns something that is no candidate, or one twice.
         """
         self._selection_state.advance(state.now_s, self.planned_share)
         candidates = tuple(self._waiting)
@@ -131,29 +127,30 @@ class Invitations:
             cloud_round=self._selection_state.cloud_round(state.round),
         )
         places, count = min(free, len(candidates)), len(candidates)
-        chosen: dict[Candidate, OpenWindow] = {}
+        selected: dict[Candidate, OpenWindow] = {}
         try:
             answer = self._policy.select(candidates, places, context)
             for candidate in require_type(answer, Iterable, SELECTIONS, self._policy, "select", state):
                 window = self._windows.get(candidate) if isinstance(candidate, Candidate) else None
-                if window is None or candidate in chosen:
+                if window is None or candidate in selected:
                     what = candidate.vehicle_id if isinstance(candidate, Candidate) else repr(candidate)
                     raise RunError(
                         f"selection policy '{self._policy.name}' returned {what} in round {state.round}, which is no "
                         "candidate or was returned before; it must return some of the candidates, each once."
                     )
-                chosen[candidate] = window
+                selected[candidate] = window
                 chance = context.chances.get(candidate.vehicle_id)
                 window.chance = 1.0 if chance is None else chance * count / places
                 yield window
         finally:
-            for window in chosen.values():
+            for window in selected.values():
                 self.withdraw(window)
 
     def share(self, window: OpenWindow, state: RoundState) -> float:
-        """Return the share of its training that a vehicle does, in (0, 1]; called when it begins to train.
+        """Ask the pace for the share of its training that a vehicle does, in (0, 1]; called when training begins.
 
-        It is a whole number of local steps, at least one; 1 if the training has no steps or the pace does not decide.
+        The share is rounded down to whole local steps, at least one. It is 1 if the pace does not decide about it, or
+        the training cannot be divided into steps.
         """
         if self._share is None:
             return 1.0
@@ -164,24 +161,21 @@ class Invitations:
         share = number_of(self._share(candidate, state), SHARE, PACES, self._pace, "share", state)
         return max(1, math.floor(share * candidate.steps * (1 + _ROUNDING))) / candidate.steps
 
-    def predict(self, window: OpenWindow, now_s: float) -> Predicted:
-        """Return the predictions of how long a window still lasts after a time (s)."""
+    def predict(self, window: OpenWindow, now_s: float) -> PredictedRest:
+        """Return the predictions of how long a window still lasts after ``now_s``, the present time (s)."""
         self._selection_state.advance(now_s, self.planned_share)
         return Candidate(window, self._selection_state).predict()
 
     def after_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float | None]]
     ) -> None:
-        """Pass the records of a round that closed on to the selection policy.
+        """Record a round that closed, and call the selection policy's ``after_round`` with this aggregator's records.
 
         Args:
             records: of all aggregators.
             model: the model with which the round began.
-            figures: silo of each accepted update, and the number that the policy asks for by its ``figure``, None
-                if the learner does not report it.
-
-        Raises:
-            RunError: the policy needs a figure that the learner does not report.
+            figures: silo and the policy's ``figure`` of each accepted update; None if the learner does not report the
+                figure, which is a RunError if the policy needs it.
         """
         reported = [(silo, figure) for silo, figure in figures if figure is not None]
         asked = getattr(self._policy, "figure", "")
@@ -194,6 +188,6 @@ class Invitations:
         if self._learn is not None:
             self._learn(new, self._memory)
 
-    def _entered(self, candidate: Candidate) -> int:
-        """Return the number of a candidate's window in order of entry, as a sort key."""
+    def _entry_index(self, candidate: Candidate) -> int:
+        """Return the number of a waiting candidate's window in order of entry, as a sort key."""
         return self._windows[candidate].index

@@ -60,7 +60,7 @@ class Radio:
         self._memory = None if begin is None else begin(rsus, lanes)
 
     def rate_use(self) -> RateUse:
-        """Return a new counter of the rates that channels use; RunError if the model's ``cap_bps`` is no number."""
+        """Return a new counter of the rates that channels use; RunError if the model's ``cap_bps`` is not finite."""
         cap_bps = getattr(self._model, "cap_bps", None)
         if cap_bps is not None:
             cap_bps = number_of(cap_bps, FINITE, RADIO_MODELS, self._model, "cap_bps")
@@ -68,17 +68,17 @@ class Radio:
         return RateUse(cap_bps=cap_bps, state=lambda: getattr(memory, "state", ""), notes=getattr(memory, "notes", ()))
 
     def enter(self, vehicle_type: str) -> None:
-        """Report to the model the height of a vehicle that entered coverage for the first time, by its type."""
+        """Report the height of a vehicle of this type to the radio model; called at each vehicle's first entry."""
         if self._entered is not None:
             self._entered(self._heights_m.get(vehicle_type, CAR_M), self._memory)
 
     def link(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Link:
-        """Return the link of a window; ``earlier_windows`` is part of the name of its random stream."""
+        """Return a window's link in a new random state; ``earlier_windows`` is part of the random stream's name."""
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
         return Link(model=self._model, update_s=self.update_s, path=path, rsu=rsu, state=state)
 
     def received_dbm(self, path: VehiclePath, rsu: Rsu, earlier_windows: int) -> Callable[[PositionM], float]:
-        """Return the power received from an RSU (dBm) by position (m), in the random state of the same ``link``."""
+        """Return a function from position (m) to the power received from an RSU (dBm), in the state of its ``link``."""
         model = self._model
         state = self._draw_state((path,), path.vehicle_id, rsu.id, earlier_windows)
 
@@ -89,26 +89,26 @@ class Radio:
         return received_dbm
 
     def pair_state(self, round_index: int, one: VehiclePath, other: VehiclePath) -> Any:
-        """Return the model's random state for two vehicles in a round's exchange; their order does not matter."""
+        """Return two vehicles' radio state in a round's exchange, equal in either order; None if nothing is random."""
         paths = sorted((one, other), key=lambda path: path.vehicle_id)
         return self._draw_state(paths, "sidelink", round_index, *(path.vehicle_id for path in paths))
 
     def _draw_state(self, vehicles: Sequence[VehiclePath], *names: str | int) -> Any:
-        """Draw the model's state of a link from the random stream of a name; None if the model draws nothing."""
+        """Draw a link's state from the random stream of these names; None if the radio model draws nothing."""
         if self._draw is None:
             return None
         heights_m = tuple(self._heights_m.get(path.vehicle_type, CAR_M) for path in vehicles)
         return self._draw(self._streams.generator(*names), self._memory, heights_m)
 
     def sidelink_bps(self, rsu: Rsu, sender: VehiclePath, receiver: VehiclePath, time_s: float, state: Any) -> float:
-        """Return the rate between two vehicles (bit/s) at a time (s) that both paths cover."""
+        """Return the rate between two vehicles (bit/s) in a ``pair_state`` at a time (s) that both paths cover."""
         sender_m, receiver_m = position_m(sender, time_s), position_m(receiver, time_s)
         found = self._model.sidelink_bps(rsu, sender_m, receiver_m, state)
         return number_of(found, RATE, RADIO_MODELS, self._model, "sidelink_bps")
 
 
 def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio) -> Association:
-    """Return the rule of ``association.rule`` by which RSUs serve vehicles."""
+    """Return the rule by which RSUs serve vehicles: ``first``, ``nearest`` or ``strongest`` of ``association.rule``."""
     if settings.rule == "first":
         return Association(None)
     quality = nearness(rsus) if settings.rule == "nearest" else received_power(radio, rsus)
@@ -116,22 +116,21 @@ def association(settings: AssociationSettings, rsus: Sequence[Rsu], radio: Radio
 
 
 def received_power(radio: Radio, rsus: Sequence[Rsu]) -> Quality:
-    """Return the quality for ``association.rule = "strongest"``: a function of a path.
+    """Return the quality for ``association.rule = "strongest"``: from a path to a function from place to power (dBm).
 
-    It returns the power received from the path's RSU (dBm) as a function of place. Call it once for each window, in
-    order of entry: the number of its calls selects the window's random stream.
+    Call the quality once for each window, in order of entry: the number of its calls selects the random stream.
     """
     by_id = {rsu.id: rsu for rsu in rsus}
     entries: Counter[tuple[str, str]] = Counter()
 
     def quality(path: VehiclePath) -> AtPlace:
-        """Return the function from place to power for a new window."""
+        """Return the function from place (m) to the power (dBm) received from the RSU of a new window."""
         key = path.vehicle_id, path.rsu_id
         power_dbm = cache(radio.received_dbm(path, by_id[path.rsu_id], entries[key]))
         entries[key] += 1
 
         def at_place(x_m: Any, y_m: Any) -> Any:
-            """Return the power at one place, or at each of many (dBm)."""
+            """Return the power (dBm) at one place, a float, or at each of many places, an array."""
             if isinstance(x_m, float):
                 return power_dbm((x_m, y_m))
             return np.array([power_dbm(place) for place in zip(x_m.tolist(), y_m.tolist(), strict=True)])
@@ -153,15 +152,15 @@ class Link:
     _fixed: dict[str, float] = field(default_factory=dict)  # rates that never change, looked up once
 
     def downlink_bps(self, time_s: float) -> float:
-        """Return the rate from RSU to vehicle (bit/s) at a time (s) that the path covers."""
+        """Return the rate from RSU to vehicle (bit/s), > 0, at a time (s) that the path covers."""
         return self._fixed.get("downlink_bps") or self._compute_bps("downlink_bps", time_s, self.model.downlink_bps)
 
     def uplink_bps(self, time_s: float) -> float:
-        """Return the rate from vehicle to RSU (bit/s) at a time (s) that the path covers."""
+        """Return the rate from vehicle to RSU (bit/s), > 0, at a time (s) that the path covers."""
         return self._fixed.get("uplink_bps") or self._compute_bps("uplink_bps", time_s, self.model.uplink_bps)
 
     def _compute_bps(self, method: str, time_s: float, rate_bps: Callable[..., float]) -> float:
-        """Compute the rate at a time (bit/s), and keep it for the whole window if rates are never updated."""
+        """Compute a rate at a time (bit/s) by the radio model's ``method``; keep it if rates never change."""
         found = rate_bps(self.rsu, position_m(self.path, time_s), self.state)
         found = number_of(found, RATE, RADIO_MODELS, self.model, method)
         if self.update_s is None:

@@ -45,19 +45,19 @@ class Rows(list[Row]):
         return self._forgotten + len(self)
 
     def at(self, row: int) -> Row:
-        """Return a row, which must not be forgotten."""
+        """Return the row of a number, counted with forgotten rows; it must not be forgotten itself."""
         return self[row - self._forgotten]
 
     def replace(self, row: int, value: Row) -> None:
-        """Replace a row, which must not be forgotten."""
+        """Replace the row of a number, counted with forgotten rows; it must not be forgotten itself."""
         self[row - self._forgotten] = value
 
     def since(self, row: int) -> list[Row]:
-        """Return the rows from ``row`` on, without forgotten ones."""
+        """Return the rows from number ``row`` on, counted with forgotten rows but without them."""
         return self[max(0, row - self._forgotten) :]
 
     def forget(self, before: int) -> None:
-        """Drop all rows before number ``before``; their numbers stay counted."""
+        """Delete all rows before number ``before``; the numbers of later rows do not change."""
         del self[: max(0, before - self._forgotten)]
         self._forgotten = max(before, self._forgotten)
 
@@ -135,9 +135,9 @@ class RoundHandler(Protocol):
         ...
 
     def close_round(self, summary: RoundSummary, participants: Sequence[Participant]) -> RoundResult:
-        """Train the committed participants (perhaps none), in order of commit, and aggregate them."""
+        """Train the committed participants (perhaps none), in order of commit, and aggregate their updates."""
         ...
 
     def mix(self, mixing: Mixing) -> None:
-        """Average models of several aggregators; not called if there is only one aggregator."""
+        """Compute the models in ``mixing.means`` from other models; not called if there is only one aggregator."""
         ...

@@ -42,7 +42,7 @@ from vnetsim.simulation.open_round import Outbox
 from vnetsim.simulation.plugins import SimulationPlugins
 from vnetsim.simulation.recorder import Recorder
 from vnetsim.simulation.selection.state import SelectionState
-from vnetsim.simulation.topology import by_rsu
+from vnetsim.simulation.topology import aggregator_by_rsu
 from vnetsim.simulation.world import World
 
 
@@ -74,27 +74,16 @@ def simulate(
     on_round: Callable[[SimulationLog], object] | None = None,
     images: Mapping[int, int] | None = None,
 ) -> SimulationResult:
-    """Run an experiment's rounds over its traffic.
+    """Run an experiment's rounds over its traffic; return the records, and why the run ended.
 
-    Exceptions of traffic and handler reach the caller unchanged. The traffic is not closed.
+    A round that is open when the traffic ends closes by ``traffic_end`` if any update has arrived in it; otherwise it
+    has no record, only participations. Exceptions of traffic and handler reach the caller unchanged; RunError if the
+    traffic goes back in time. The traffic is not closed.
 
-    Args:
-        experiment: the settings.
-        traffic: RSUs and coverage events.
-        handler: learning, called at the close of every round.
-        streams: the experiment's random streams; ``radio``, ``compute``, ``fleet`` and ``selection`` are used.
-        plugins: selection policy, pace and radio model.
-        progress: called after every instant of traffic with ``time_s`` (s), finished ``rounds`` and closed ``windows``.
-        on_round: called after every round with the log, which is complete for that round; if it returns False, the
-            run ends as if the traffic had ended.
-        images: number of images by silo, for selection policies; None if the task does not report them.
-
-    Returns:
-        the records, and why the run ended. A round that is open when the traffic ends closes by ``traffic_end`` if
-        anybody has committed; otherwise it has no record, only participations.
-
-    Raises:
-        RunError: when the traffic goes back in time.
+    ``handler`` is called at the close of every round. ``progress`` is called after every instant of traffic with
+    ``time_s`` (s), finished ``rounds`` and closed ``windows``. ``on_round`` is called after every round with the log,
+    which is complete for that round; if it returns False, the run ends as if the traffic had ended. ``images`` has the
+    number of images by silo, for selection policies; None if the task does not report them.
     """
     env = simpy.Environment(initial_time=traffic.info.begin_s)
     log = SimulationLog()
@@ -114,13 +103,12 @@ def simulate(
         images=images or {},
     )
     recorder, outbox = Recorder(log, experiment.camera), Outbox()
-    aggregators: dict[str, Aggregator] = {}
-    handover = (MultiHandover if experiment.handover.policy == "multi" else Handover)(world=world, by_rsu=aggregators)
+    by_rsu: dict[str, Aggregator] = {}
+    handover = (MultiHandover if experiment.handover.policy == "multi" else Handover)(world=world, by_rsu=by_rsu)
 
-    def aggregator(name: str) -> Aggregator:
-        """Return a new aggregator; its selection policy has a random stream of its own."""
-        stream = "selection" if name == AGGREGATOR else f"selection {name}"
-        return Aggregator(
+    names = aggregator_by_rsu(experiment.topology, traffic.rsus)
+    by_name = {
+        name: Aggregator(
             name=name,
             world=world,
             handler=handler,
@@ -129,26 +117,25 @@ def simulate(
             pace=plugins.pace,
             invitations=Invitations(
                 policy=plugins.selection,
-                generator=streams.generator(stream),
+                generator=streams.generator("selection" if name == AGGREGATOR else f"selection {name}"),
                 pace=plugins.pace,
                 selection_state=SelectionState(world=world, whole_paths=traffic.info.whole_paths),
             ),
             invite=handover.invite,
         )
-
-    belongs = by_rsu(experiment.topology, traffic.rsus)
-    all_of_them = {name: aggregator(name) for name in dict.fromkeys(belongs.values())}
-    aggregators |= {rsu_id: all_of_them[name] for rsu_id, name in belongs.items()}
+        for name in dict.fromkeys(names.values())
+    }
+    by_rsu |= {rsu_id: by_name[name] for rsu_id, name in names.items()}
     equips = functools.partial(experiment.traffic.equips, traffic_seed=traffic.info.seed)
-    fleet = Fleet(traffic.rsus, experiment.silos, recorder, aggregators, handover, radio.enter, equips)
+    fleet = Fleet(traffic.rsus, experiment.silos, recorder, by_rsu, handover, radio.enter, equips)
     mixer = mixer_class(experiment.topology, traffic.rsus)(
-        world=world, handler=handler, log=log, outbox=outbox, aggregators=all_of_them
+        world=world, handler=handler, log=log, outbox=outbox, aggregators=by_name
     )
-    if len(all_of_them) > 1:
-        world.needed.append(lambda: chain.from_iterable(one.models_in_use() for one in all_of_them.values()))
+    if len(by_name) > 1:
+        world.needed.append(lambda: chain.from_iterable(one.needed_models() for one in by_name.values()))
     loop = _Loop(
         env=env,
-        aggregators=tuple(all_of_them.values()),
+        aggregators=tuple(by_name.values()),
         fleet=fleet,
         mixer=mixer,
         outbox=outbox,
@@ -158,7 +145,7 @@ def simulate(
         until_s=traffic.info.begin_s + experiment.lasts_s,
     )
     last_s = loop.play(traffic, progress)
-    complete = experiment.rounds is not None and len(log.rounds) == experiment.rounds * len(all_of_them)
+    complete = experiment.rounds is not None and len(log.rounds) == experiment.rounds * len(by_name)
     return SimulationResult(
         ended_by="rounds" if complete else loop.ended_by,
         begin_s=traffic.info.begin_s,
@@ -172,8 +159,8 @@ def simulate(
     )
 
 
-def _forward(traffic: TrafficStream) -> Iterator[CoverageEvent]:
-    """Yield the traffic's events; raise RunError if one is earlier than the one before."""
+def _ordered_events(traffic: TrafficStream) -> Iterator[CoverageEvent]:
+    """Yield the traffic's events unchanged; raise RunError if one is earlier than the event before."""
     last_s = traffic.info.begin_s
     for event in traffic.events():
         if event.time_s < last_s:
@@ -198,76 +185,76 @@ class _Loop:
     ended_by: Literal["time", "traffic", "caller"] = "traffic"
 
     def play(self, traffic: TrafficStream, progress: Callable[..., object] | None) -> float:
-        """Play the traffic until all rounds are done, time is up or traffic ends; return the last instant (s)."""
+        """Play the traffic until all rounds are done, the run's time is up or the traffic ends; return when (s)."""
         for aggregator in self.aggregators:
-            aggregator.open()
+            aggregator.open_round()
         last_s = traffic.info.begin_s
         time_s: float
-        for time_s, events in groupby(self.association.follow(_forward(traffic)), key=attrgetter("time_s")):
+        for time_s, events in groupby(self.association.follow(_ordered_events(traffic)), key=attrgetter("time_s")):
             if time_s > self.until_s:
-                return self._time_is_up()
+                return self._end_at_time_limit()
             last_s = time_s
-            if not (self._run_until(time_s) and all(self._apply(event) for event in events)):
-                return self._close(last_s)
+            if not (self._run_clock_until(time_s) and all(self._apply_event(event) for event in events)):
+                return self._end_run(last_s)
             self._empty_outbox()
-            self._fill()
+            self._fill_places()
             if progress is not None:
                 progress(time_s=time_s, rounds=len(self.log.rounds), windows=self.log.windows.total)
         end_s = traffic.info.end_s  # read again: a recording may know it only after its last event
         if end_s is not None and last_s < end_s < math.inf:
             last_s = end_s
         if last_s >= self.until_s:
-            return self._time_is_up()
-        self._run_until(last_s, inclusive=True)
-        return self._close(last_s)
+            return self._end_at_time_limit()
+        self._run_clock_until(last_s, inclusive=True)
+        return self._end_run(last_s)
 
-    def _time_is_up(self) -> float:
-        """Run the clock to the run's time or last round, close what is open; return the last instant (s)."""
-        if self._run_until(self.until_s, inclusive=True):
+    def _end_at_time_limit(self) -> float:
+        """Run the clock to the run's time limit or last round, end what is open, and return the last instant (s)."""
+        if self._run_clock_until(self.until_s, inclusive=True):
             self.ended_by = "time"
-        return self._close(self.until_s)
+        return self._end_run(self.until_s)
 
-    def _close(self, last_s: float) -> float:
-        """End open rounds, record open windows; return the last instant (s): now if ``on_round`` ended the run."""
+    def _end_run(self, last_s: float) -> float:
+        """End open rounds, record open windows, and return ``last_s``, or now if ``on_round`` ended the run (s)."""
         if self.ended_by == "caller":
             last_s = self.env.now
         if not self._finished:
             for aggregator in self.aggregators:
-                aggregator.end_of_traffic(last_s)
+                aggregator.close_at_traffic_end(last_s)
             self._empty_outbox()
-            self.mixer.end_of_traffic(last_s)
+            self.mixer.average_at_traffic_end(last_s)
             self.fleet.record_open_windows(last_s)
         return last_s
 
     @property
     def _finished(self) -> bool:
-        """Whether all rounds are done, and all averages of their models."""
+        """Whether all aggregators have closed their last rounds, and their models have been averaged."""
         return all(aggregator.finished for aggregator in self.aggregators) and self.mixer.finished
 
-    def _fill(self) -> None:
-        """Let every aggregator invite waiting vehicles, as many as it has places."""
+    def _fill_places(self) -> None:
+        """Let every aggregator invite waiting vehicles into its free places."""
         for aggregator in self.aggregators:
-            aggregator.fill()
+            aggregator.fill_places()
 
-    def _apply(self, event: CoverageEvent | Serves) -> bool:
-        """Apply an event, having run the clock before an exit by the traffic's end; return whether rounds remain."""
+    def _apply_event(self, event: CoverageEvent | Serves) -> bool:
+        """Apply an event; if traffic ends with it, run the clock's events up to it before. False if the run is over."""
         if isinstance(event, Entered | Serves):
             (self.fleet.enter if isinstance(event, Entered) else self.fleet.serve)(event.path)
             return True
-        if event.window.exit_cause == "end" and not self._run_until(event.time_s, inclusive=True):
+        if event.window.exit_cause == "end" and not self._run_clock_until(event.time_s, inclusive=True):
             return False
         self.fleet.leave(event)
         return True
 
-    def _run_until(self, time_s: float, *, inclusive: bool = False) -> bool:
-        """Run all events before ``time_s``, and at it if ``inclusive``; return False once the run is over."""
+    def _run_clock_until(self, time_s: float, *, inclusive: bool = False) -> bool:
+        """Run the clock's events before ``time_s`` (s), and at it if ``inclusive``; return False if the run is over."""
         env, outbox = self.env, self.outbox
         while (due_s := env.peek()) < time_s or (inclusive and due_s == time_s):
             env.step()
             if outbox and self._empty_outbox():
                 if self.ended_by == "caller" or self._finished:
                     return False
-                self._fill()
+                self._fill_places()
         # No event is due. SimPy adds the difference to its clock, which may miss the target by one rounding. From a
         # clock within a factor of two the difference is exact (Sterbenz), and so is the sum.
         for until_s in (time_s - abs(time_s) / 4, time_s):
@@ -276,18 +263,18 @@ class _Loop:
         return True
 
     def _empty_outbox(self) -> bool:
-        """Pass on what aggregators reported, and call ``on_round``; return whether somebody may now be invited."""
+        """Pass on all reports of aggregators, and call ``on_round``; return whether a vehicle may now be invited."""
         news = False
         while self.outbox:  # an average without delay may begin rounds
             reports = self.outbox.take_all()
             for summary in reports.closed:
-                self.mixer.close_round(summary)
+                self.mixer.handle_closed_round(summary)
             if (reports.closed or reports.mixed) and self._finished:
                 self.fleet.record_open_windows(reports.closed[-1].close_s if reports.closed else self.env.now)
             for _ in reports.closed:
                 if self.on_round is not None and self.on_round(self.log) is False:
                     self.ended_by = "caller"
             for vehicle in reports.idle:  # the RSU that serves it may not be the one where its update counted
-                news |= self.fleet.idle(vehicle)
+                news |= self.fleet.offer(vehicle)
             news |= bool(reports.closed or reports.mixed)
         return news

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -37,25 +37,21 @@ class NoMixing:
 
     @property
     def finished(self) -> bool:
-        """Whether no average is still to come."""
+        """Whether no average of models is still to come; always True here."""
         return True
 
-    def close_round(self, summary: RoundSummary) -> None:
-        """Handle a round that has closed: averages may follow, now or later; here none."""
+    def handle_closed_round(self, summary: RoundSummary) -> None:
+        """Called after every round of an aggregator: average models now or later; here nothing."""
 
-    def end_of_traffic(self, time_s: float) -> None:
-        """Make the last averages at a time (s), after all aggregators have closed their last rounds; here none."""
+    def average_at_traffic_end(self, time_s: float) -> None:
+        """Called when the traffic ends (s), after all rounds were closed: make the last averages; here nothing."""
 
     def _model_bytes(self) -> int:
-        """Return the size of a model (B), which is what a vehicle downloads."""
+        """Return the size of a model (B): the download of a vehicle with silo 0."""
         return self.world.cost(0).download_bytes
 
-    def _mix(self, mixing: Mixing) -> None:
-        """Let the learner average models, and report to it the models that are still needed."""
-        self.handler.mix(replace(mixing, needed=self.world.needed_models()))
-
-    def _record(self, into: ModelKey, sources: Mapping[ModelKey, float], time_s: float, closed_by: str) -> None:
-        """Add a row to ``merges`` for each averaged model, with its weight in ``sources``, and set ``outbox.mixed``."""
+    def _log_average(self, into: ModelKey, sources: Mapping[ModelKey, float], time_s: float, closed_by: str) -> None:
+        """Log the average ``into``: a row of ``merges`` for each source, with its weight; set ``outbox.mixed``."""
         for source, weight in sources.items():
             self.log.merges.append(MergeRecord(time_s, *into, *source, weight, closed_by))
         self.outbox.mixed = True
@@ -65,11 +61,9 @@ class NoMixing:
 class Cloud(NoMixing):
     """Averages the RSUs' models after every ``edge_rounds`` of their rounds; see ``TopologySettings``.
 
-    An RSU invites nobody from when it sends its model until the cloud's model has come back.
-
-    The cloud numbers its own rounds. An RSU's weight is the number of training samples that it has aggregated since
-    the cloud last averaged its model (Zhang et al., ICPP 2023, their d-hat). If nobody has committed anything, the
-    cloud keeps its model.
+    From when an RSU sends its model until the cloud's model has come back, the RSU invites nobody. The cloud numbers
+    its own rounds. An RSU's weight is the number of training samples that it has aggregated since the cloud last
+    averaged its model (Zhang et al., ICPP 2023, their d-hat). Without any update the cloud keeps its model.
     """
 
     def __post_init__(self) -> None:
@@ -78,7 +72,7 @@ class Cloud(NoMixing):
         self._deadline = Deadline(self.world.env)
         self._samples = dict.fromkeys(self.aggregators, 0)
         self._newest = {name: ModelKey(name, 0) for name in self.aggregators}
-        self._here: list[str] = []  # RSUs whose model has arrived, in order
+        self._waiting: list[str] = []  # RSUs whose model has arrived in the open round, in order
         self._last: set[str] = set()  # RSUs whose last model has been averaged
 
     @property
@@ -86,59 +80,60 @@ class Cloud(NoMixing):
         """Whether the last model of every RSU has been averaged."""
         return len(self._last) == len(self.aggregators)
 
-    def close_round(self, summary: RoundSummary) -> None:
-        """Count the samples, and send the RSU's model to the cloud if it is due."""
+    def handle_closed_round(self, summary: RoundSummary) -> None:
+        """Count the round's samples, and send the RSU's model to the cloud if ``summary.mixed``."""
         name = summary.aggregator
         self._samples[name] += summary.samples
         self._newest[name] = ModelKey(name, summary.round + 1)
         if summary.mixed:
-            Task(self._to_cloud(name))
+            Task(self._send_to_cloud(name))
 
-    def end_of_traffic(self, time_s: float) -> None:
-        """Average all models, without waiting for the backhaul, if any update was aggregated since the last average."""
+    def average_at_traffic_end(self, time_s: float) -> None:
+        """Average all models at the end (s), without the backhaul, if any update came since the last average."""
         if any(self._samples.values()):
-            self._average([*self.aggregators], "traffic_end", time_s)
+            self._average_rsus([*self.aggregators], "traffic_end", time_s)
 
-    def _to_cloud(self, name: str) -> Activity:
-        """Send an RSU's model to the cloud; the last one expected, or a deadline, closes the cloud's round."""
+    def _send_to_cloud(self, name: str) -> Activity:
+        """Send an RSU's model to the cloud; the last one expected closes the cloud's round, or its deadline does."""
         yield from self.world.backhaul.send(self._model_bytes(), name, None)
-        self._here.append(name)
-        if len(self._here) == len(self.aggregators) - len(self._last):
-            self._close("everyone")
-        elif len(self._here) == 1 and self._rules.cloud_deadline_s is not None:
-            self._deadline.set(self._rules.cloud_deadline_s, partial(self._close, "deadline"))
+        self._waiting.append(name)
+        if len(self._waiting) == len(self.aggregators) - len(self._last):
+            self._close_cloud_round("everyone")
+        elif len(self._waiting) == 1 and self._rules.cloud_deadline_s is not None:
+            self._deadline.set(self._rules.cloud_deadline_s, partial(self._close_cloud_round, "deadline"))
 
-    def _close(self, closed_by: Literal["everyone", "deadline"]) -> None:
+    def _close_cloud_round(self, closed_by: Literal["everyone", "deadline"]) -> None:
         """Close the cloud's round: average the models that have arrived, and send the average to their RSUs."""
         self._deadline.cancel()
-        here, self._here = self._here, []
-        self._last.update(name for name in here if self.aggregators[name].finished)
-        model = self._average(here, closed_by, self.world.env.now)
-        for name in here:
-            Task(self._from_cloud(name, model))
+        names, self._waiting = self._waiting, []
+        self._last.update(name for name in names if self.aggregators[name].finished)
+        model = self._average_rsus(names, closed_by, self.world.env.now)
+        for name in names:
+            Task(self._send_to_rsu(name, model))
 
-    def _average(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
-        """Average RSUs' models by samples into the cloud's next model, and replace theirs by it; return its key."""
+    def _average_rsus(self, names: Sequence[str], closed_by: str, time_s: float) -> ModelKey:
+        """Average RSUs' models by samples into the cloud's next model, give it to these RSUs, and return its key."""
         self._round += 1
         model, before = ModelKey(CLOUD, self._round), ModelKey(CLOUD, self._round - 1)
         total = sum(self._samples[name] for name in names)
         sources = {self._newest[name]: self._samples[name] / total for name in names if self._samples[name]}
         sources = sources or {before: 1.0}
         self._samples.update(dict.fromkeys(names, 0))
-        # An RSU that waits no longer needs its own model. It is given the cloud's now: when the copy arrives, the
-        # cloud's may have been deleted.
+        # The RSUs get the cloud's model now: when the copy arrives, the cloud's may have been deleted.
         means = [(model, sources), *((self._newest[name], {model: 1.0}) for name in names)]
         final = closed_by == "traffic_end" or self.finished
-        self._mix(Mixing(aggregator=CLOUD, round=self._round - 1, time_s=time_s, means=means, final=final))
-        self._record(model, sources, time_s, closed_by)
+        needed = self.world.needed_models()
+        mixing = Mixing(aggregator=CLOUD, round=self._round - 1, time_s=time_s, means=means, final=final, needed=needed)
+        self.handler.mix(mixing)
+        self._log_average(model, sources, time_s, closed_by)
         return model
 
-    def _from_cloud(self, name: str, model: ModelKey) -> Activity:
-        """Send the cloud's model to an RSU, which then begins its next round unless it has finished."""
+    def _send_to_rsu(self, name: str, model: ModelKey) -> Activity:
+        """Send the cloud's model to an RSU, log its arrival, and begin the RSU's held round unless it has finished."""
         yield from self.world.backhaul.send(self._model_bytes(), None, name)
-        self._record(self._newest[name], {model: 1.0}, self.world.env.now, "arrival")
+        self._log_average(self._newest[name], {model: 1.0}, self.world.env.now, "arrival")
         if not self.aggregators[name].finished:
-            self.aggregators[name].resume(reset=self._rules.reset == "in-flight")
+            self.aggregators[name].begin_held_round(reset=self._rules.reset == "in-flight")
 
 
 @dataclass(kw_only=True)
@@ -149,53 +144,51 @@ class Peers(NoMixing):
     and sends the average to all neighbours. While one crosses the wire to a neighbour, only the newest waits.
     """
 
-    # each RSU's weights for itself and its neighbours, by their ids; see ``metropolis_hastings``
-    weights: Mapping[str, Mapping[str, float]]
+    weights: Mapping[str, Mapping[str, float]]  # from ``metropolis_hastings``
 
     def __post_init__(self) -> None:
         # by receiver, then by sender: the newest model that has arrived
-        self._heard: dict[str, dict[str, ModelKey]] = {name: {} for name in self.aggregators}
+        self._arrived: dict[str, dict[str, ModelKey]] = {name: {} for name in self.aggregators}
         self._under_way: list[ModelKey] = []
-        self.world.needed.append(self._needed_models)
+        self.world.needed.append(self._other_models)
 
-    def close_round(self, summary: RoundSummary) -> None:
-        """Average with the models that have arrived, and send the average; nothing if ``summary.mixed`` is False."""
+    def handle_closed_round(self, summary: RoundSummary) -> None:
+        """Average the RSU's model with those that have arrived, and send the average, if ``summary.mixed``."""
         if not summary.mixed:
             return
         name, now_s = summary.aggregator, self.world.env.now
         own, weights = ModelKey(name, summary.round + 1), self.weights[name]
-        others = {model: weights[neighbour] for neighbour, model in self._heard[name].items()}
+        others = {model: weights[neighbour] for neighbour, model in self._arrived[name].items()}
         sources = {own: 1.0 - math.fsum(others.values()), **others}
         receivers = [neighbour for neighbour in weights if neighbour != name]
         self._under_way += [own] * len(receivers)
-        self._mix(
-            Mixing(aggregator=name, round=summary.round, time_s=now_s, means=[(own, sources)], final=summary.final)
+        needed, means = self.world.needed_models(), [(own, sources)]
+        self.handler.mix(
+            Mixing(aggregator=name, round=summary.round, time_s=now_s, means=means, final=summary.final, needed=needed)
         )
-        self._record(own, sources, now_s, "round")
+        self._log_average(own, sources, now_s, "round")
         for neighbour in receivers:
-            Task(self._send(own, neighbour))
+            Task(self._send_to_neighbour(own, neighbour))
 
-    def _send(self, model: ModelKey, neighbour: str) -> Activity:
-        """Send an RSU's model to a neighbour, which keeps the newest; while it waits, a newer one may replace it."""
-        arrived = yield from self.world.backhaul.send(
-            self._model_bytes(), model.aggregator, neighbour, newest_only=True
-        )
+    def _send_to_neighbour(self, model: ModelKey, neighbour: str) -> Activity:
+        """Send a model to a neighbour, which keeps the newest of each RSU; a newer one may replace it on the way."""
+        route = model.aggregator, neighbour
+        arrived = yield from self.world.backhaul.send(self._model_bytes(), *route, newest_only=True)
         self._under_way.remove(model)
-        before = self._heard[neighbour].get(model.aggregator)
+        before = self._arrived[neighbour].get(model.aggregator)
         if arrived and (before is None or before.version < model.version):
-            self._heard[neighbour][model.aggregator] = model
+            self._arrived[neighbour][model.aggregator] = model
 
-    def _needed_models(self) -> tuple[ModelKey, ...]:
-        """Return the models of other RSUs that may still be averaged."""
-        heard = (model for models in self._heard.values() for model in models.values())
-        return tuple(dict.fromkeys([*heard, *self._under_way]))
+    def _other_models(self) -> tuple[ModelKey, ...]:
+        """Return the models, arrived or under way, that RSUs may still average with theirs; each once."""
+        arrived = (model for models in self._arrived.values() for model in models.values())
+        return tuple(dict.fromkeys([*arrived, *self._under_way]))
 
 
 def mixer_class(settings: TopologySettings, rsus: Sequence[Rsu]) -> Callable[..., NoMixing]:
-    """Return the class that mixes models in a topology; it takes the arguments of ``NoMixing``.
+    """Return the class that mixes models in a topology; its constructor takes the arguments of ``NoMixing``.
 
-    Raises:
-        InputError: some RSUs are not connected to the others.
+    InputError if some RSUs are not connected to the others.
     """
     if settings.kind == "hierarchical":
         return Cloud

@@ -1,7 +1,4 @@
-"""The handover policy ``multi`` (FedMes): a vehicle takes part at all RSUs whose discs it is in.
-
-Nothing else but the event loop, which takes ``MultiHandover`` for that policy, knows of it.
-"""
+"""The handover policy ``multi`` (FedMes): a vehicle takes part at all RSUs whose discs it is in."""
 
 from __future__ import annotations
 
@@ -40,47 +37,47 @@ class JointParticipation(Participation):
 
     @property
     def speed_mps(self) -> float:
-        """Speed at the vehicle's entry at the RSU that invited it first (m/s)."""
+        """The vehicle's speed at entry at the RSU that invited it first (m/s)."""
         return self.together[0].window.speed_mps
 
-    def bases(self) -> tuple[ModelKey, ...]:
-        """Return the models of all in ``together``."""
+    def base_models(self) -> tuple[ModelKey, ...]:
+        """Return the models that all in ``together`` download; the training starts from their mean."""
         return tuple(one.base for one in self.together)
 
-    def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the downloaded model that comes first in ``together``, and the effects.
+    def training_base(self) -> tuple[ModelKey, HandoverEffects]:
+        """Return the first model that was downloaded in ``together``, and as effects all of them if there are several.
 
-        If several models were downloaded, the effects' ``bases`` are all of them.
+        Staleness counts from this participation's own model.
         """
-        own, bases = self.base, tuple(one.base for one in self.together if one.arrived)
-        counted_from = None if bases[0] == own else own.version
+        bases = tuple(one.base for one in self.together if one.arrived)
+        counted_from = None if bases[0] == self.base else self.base.version
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
 
     def cut(self) -> Stage:
-        """End it now and return its stage, ``training`` if it waited; the next left in ``together`` may then train."""
+        """End the participation, so another in ``together`` may train; return its stage, ``training`` if it waited."""
         doing = super(JointParticipation, self).cut()
         self._let_first_train()
         return "training" if doing == "waiting" else doing
 
     def _train(self) -> Activity:
-        """Wait for ``turn``, then train for all in ``together`` unless another one has done it."""
+        """Wait until all in ``together`` have their models; then train for all, or wait until another one has."""
         self.arrived = True
-        self._begin("waiting")
+        self._begin_stage("waiting")
         self._let_first_train()
         yield from until(self.turn)
-        self._book()
+        self._end_stage()
         if not any(one.trained for one in self.together):
             yield from super(JointParticipation, self)._train()
             self.trained = True
 
     def _let_first_train(self) -> None:
-        """Let the first in ``together`` that has not ended train, once all of these have their models."""
+        """Let the first of those in ``together`` that have not ended train, once all of them have their models."""
         left = [one for one in self.together if one.stage != "over"]
         if left and all(one.arrived and one.stage == "waiting" for one in left):
             left[0].turn()
 
-    def _upload_begins(self) -> None:
-        """Let the others, which waited for the training, go on to their uploads."""
+    def _on_upload_begin(self) -> None:
+        """Let the others in ``together``, which waited for the training, begin their uploads."""
         for one in self.together:
             if one.stage == "waiting":
                 one.turn()
@@ -90,23 +87,23 @@ class MultiHandover(Handover):
     """Starts a participation in every disc at the invitation; each ends where its disc is left."""
 
     def invite(self, owner: Aggregator, window: OpenWindow) -> None:
-        """Start participations here and in the vehicle's other discs whose aggregators take it and are not held."""
-        make = partial(JointParticipation, work=Work(), together=[])
-        owner.begin(window, make)
+        """Start participations for ``owner`` and in each other disc of the vehicle whose aggregator accepts it now."""
+        create = partial(JointParticipation, work=Work(), together=[])
+        owner.start_participation(window, create)
         for other in window.vehicle.windows:
             aggregator = self.by_rsu[other.rsu.id]
-            if other is not window and aggregator.takes(window.vehicle) and not aggregator.held:
+            if other is not window and aggregator.accepts(window.vehicle) and not aggregator.held:
                 other.chance = window.chance
-                aggregator.begin(other, make)
+                aggregator.start_participation(other, create)
 
     def leave_disc(self, window: OpenWindow) -> None:
-        """Cut short the participation at a disc that a vehicle left, if it has one there."""
+        """End the participation in the disc that a vehicle leaves, if it has one there."""
         owner, vehicle = self.by_rsu[window.rsu.id], window.vehicle
         if owner.name in vehicle.served_by:
-            owner.cut_short(owner.in_flight.of(vehicle), self.world.env.now)
+            owner.end_uncovered(owner.in_flight.participation_of(vehicle), self.world.env.now)
 
     def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:
-        """Do nothing: who serves the vehicle does not matter here."""
+        """Do nothing: with ``multi``, participations do not depend on which RSU serves the vehicle."""
 
     def lose_coverage(self, owner: Aggregator, vehicle: Vehicle) -> None:
-        """Do nothing: ``leave_disc`` ends participations."""
+        """Do nothing: with ``multi``, ``leave_disc`` ends participations."""

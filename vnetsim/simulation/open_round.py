@@ -27,7 +27,7 @@ class Outbox:
         return bool(self.idle or self.closed or self.mixed)
 
     def take_all(self) -> Outbox:
-        """Return a copy with the contents, and empty this one."""
+        """Return a new outbox with all reports, and empty this one."""
         contents = replace(self)
         self.idle, self.closed, self.mixed = [], [], False
         return contents
@@ -47,25 +47,25 @@ class OpenRound:
     held: bool = False  # whether it waits for the cloud's model: it invites nobody and does not close
 
     def accepted_updates(self, result: RoundResult) -> list[tuple[int, float | None]]:
-        """Return silo and policy's ``figure`` of each update that was not rejected; None for an unreported figure."""
+        """Return silo and the policy's ``figure`` of each update that was not rejected; None if it is not reported."""
         figures = result.figures or [None] * len(self.committed)
         pairs = enumerate(zip(self.committed, figures, strict=True))
         return [(one.silo, figure) for place, ((_, one), figure) in pairs if place not in result.rejected]
 
 
 def make_participant(participation: Participation, round_index: int, world: World) -> Participant:
-    """Return what the learner receives of a participation that has finished its upload, in the round it counts for."""
+    """Return what the learner receives of a participation whose update has arrived in round ``round_index``."""
     camera = world.experiment.camera
-    window, (seconds, _) = participation.window, participation.totals()
+    window, (seconds, _) = participation.window, participation.stage_totals()
     last, work_share = participation.segments[-1], participation.work.planned_share
-    base, handover = participation.trained_from()
+    base, handover = participation.training_base()
     return Participant(
         round=round_index,
         base=base,
         rsu_id=window.rsu.id,
         start_s=participation.start_s,
-        peers=tuple(Peer(**_own_facts(peer, camera)) for peer in participation.peers),
-        **_own_facts(participation, camera),
+        peers=tuple(Peer(**_peer_fields(peer, camera)) for peer in participation.peers),
+        **_peer_fields(participation, camera),
         download_s=seconds["download"],
         train_s=participation.work.trained_s,
         upload_s=seconds["upload"],
@@ -77,8 +77,8 @@ def make_participant(participation: Participation, round_index: int, world: Worl
     )
 
 
-def _own_facts(participation: Participation, camera: Camera) -> dict[str, Any]:
-    """Return the fields of ``Peer`` for a participation's vehicle."""
+def _peer_fields(participation: Participation, camera: Camera) -> dict[str, Any]:
+    """Return the fields that ``Peer`` and ``Participant`` share, for a participation's vehicle."""
     vehicle, speed_mps = participation.window.vehicle, participation.speed_mps
     return {
         "vehicle_id": vehicle.id,

@@ -59,28 +59,28 @@ class Coverage(NamedTuple):
 class Work:
     """A vehicle's training on board, which can be interrupted; several participations may share it."""
 
-    planned_share: float | None = None  # share of the whole training to be done; None before it begins
-    total_s: float = 0.0  # how long that takes (s)
+    planned_share: float | None = None  # share of the whole training to be done; None before the training begins
+    total_s: float = 0.0  # how long the planned share takes (s)
     trained_s: float = 0.0  # how long the vehicle has trained (s), without a stretch of training under way
     _done_s: float = 0.0
     _begin_s: float = 0.0
 
     @property
-    def share(self) -> float:
-        """Share that is done, in [0, 1]; 1 if there is nothing to do."""
+    def done_share(self) -> float:
+        """Share of the planned training done up to the last ``stop``, in [0, 1]; 1 if there is nothing to do."""
         return self._done_s / self.total_s if self.total_s > 0 else 1.0
 
     def start(self, now_s: float) -> float:
-        """Continue the training now (s), and return how long the rest takes (s)."""
+        """Begin or continue the training at ``now_s`` (s), and return how long the rest takes (s)."""
         self._begin_s = now_s
         return self.total_s - self._done_s
 
     def stop(self, now_s: float) -> None:
-        """Interrupt the training now (s); only after ``start``."""
+        """Interrupt the training at ``now_s`` (s), and count the time since ``start``, which must come before."""
         self._done_s = min(self.total_s, self._done_s + now_s - self._begin_s)
 
 
-class Predicted(NamedTuple):
+class PredictedRest(NamedTuple):
     """The rest of a window, as predicted at the invitation (s)."""
 
     straight_s: float  # if the vehicle drives straight on at its present speed; infinite if it stands
@@ -93,26 +93,25 @@ class Invitation(NamedTuple):
     coverage: Coverage  # where the vehicle was invited
     base: ModelKey  # the model to download
     cost: Cost  # payload and work
-    predicted: Predicted  # the rest of the window
+    predicted: PredictedRest  # the rest of the window
     train_s: float  # how long the whole training takes on board (s)
 
 
+@dataclass(eq=False)
 class _Moved(Interrupt):
     """Another RSU serves the vehicle from now on, or none does; see ``Participation.move``."""
 
-    def __init__(self, *, keep: bool, model: ModelKey | None) -> None:
-        super().__init__()
-        self.keep, self.model = keep, model
+    resume_transfer: bool
+    model: ModelKey | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Participation:
-    """One vehicle's part in one round. It begins when the object is created; ``_life`` lists its stages in order.
+    """One vehicle's part in one round. It begins when the object is created; ``_run_stages`` lists its stages in order.
 
-    If the learner has an exchange between vehicles, it waits for that before or after the training: its owner calls
-    ``begin_exchange`` and, when the exchange is over, ``proceed``. When another RSU begins to serve the vehicle, or
-    none does, the owner may ``move`` it: training goes on, and transfers go on over the next RSU. The owner may ``cut``
-    it at any time.
+    If the learner has an exchange between vehicles, the participation waits for it before or after the training: its
+    owner calls ``begin_exchange`` and, when the exchange is over, ``proceed``. When another RSU begins to serve the
+    vehicle, or none does, the owner may call ``move``. The owner may call ``cut`` at any time.
     """
 
     # whether the time in ``waiting`` counts in the energy of this participation
@@ -147,44 +146,44 @@ class Participation:
     def __post_init__(self) -> None:
         self.coverage = self.invitation.coverage
         self.base = self.invitation.base
-        self._task = Task(self._life())
+        self._task = Task(self._run_stages())
 
     @property
     def window(self) -> OpenWindow:
-        """The window in which it was invited."""
+        """The coverage window in which the vehicle was invited."""
         return self.invitation.coverage.window
 
     @property
     def speed_mps(self) -> float:
-        """Speed at entry that its vehicle reports (m/s)."""
+        """Speed at entry into coverage, which the vehicle reports (m/s)."""
         return self.window.speed_mps
 
     @property
     def version(self) -> int:
-        """The version of its owner's model from which its staleness counts, also after a handover."""
+        """The version of the owner's model from which staleness counts; after a handover, of the new owner's model."""
         return self.base.version if self.handover.counted_from is None else self.handover.counted_from
 
     @property
     def needs_coverage(self) -> bool:
-        """Whether it ends if the vehicle leaves coverage in the exchange; False if only an empty upload follows."""
+        """Whether leaving coverage in the exchange ends the participation; False if only an empty upload follows."""
         cost = self.invitation.cost
         return cost.exchange is None or cost.exchange.before_training or cost.upload_bytes > 0
 
     @property
     def start_s(self) -> float:
-        """When it was invited (s)."""
+        """When the vehicle was invited (s)."""
         return self.segments[0].begin_s if self.segments else self._stage_begin_s
 
-    def bases(self) -> tuple[ModelKey, ...]:
-        """Return the models that its training may need; it starts from their mean."""
+    def base_models(self) -> tuple[ModelKey, ...]:
+        """Return the models that the vehicle downloads before it trains; the training starts from their mean."""
         return (self.base,)
 
-    def trained_from(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the model that it trained from, and the models of other aggregators in its update."""
+    def training_base(self) -> tuple[ModelKey, HandoverEffects]:
+        """Return the model with which the training began, and what handovers changed of the update."""
         return self.base, self.handover
 
-    def totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
-        """Return seconds and moved bytes of its finished segments, by stage; 0 for stages that it was not in."""
+    def stage_totals(self) -> tuple[Mapping[Stage, float], Mapping[Stage, float]]:
+        """Return the seconds and the moved bytes of finished segments, each by stage; a stage without any gives 0."""
         seconds: dict[Stage, float] = defaultdict(float)
         moved_bytes: dict[Stage, float] = defaultdict(float)
         for segment in self.segments:
@@ -193,66 +192,63 @@ class Participation:
         return seconds, moved_bytes
 
     def begin_exchange(self, neighbours: int) -> None:
-        """Begin the round's exchange now, with ``neighbours`` other vehicles."""
+        """End the stage ``waiting`` and begin ``exchange``, with this number of other vehicles."""
         self.neighbours = neighbours
         self._exchange_begins()
 
     def proceed(self, peers: tuple[Participation, ...]) -> None:
-        """Go on after the exchange, which was completed with ``peers``."""
+        """End the stage ``exchange`` and begin the next; ``peers`` are those with which the exchange was completed."""
         self.peers = peers
         self._exchange_ends()
 
-    def move(self, coverage: Coverage | None, *, keep: bool, model: ModelKey | None = None) -> None:
-        """Go on elsewhere, or outside coverage.
+    def move(self, coverage: Coverage | None, *, resume_transfer: bool, model: ModelKey | None = None) -> None:
+        """Continue at another RSU or, with ``coverage`` None, outside coverage: training goes on, transfers wait.
 
-        Args:
-            coverage: where; None outside coverage, where training goes on and transfers wait.
-            keep: whether a transfer under way continues; otherwise it starts again.
-            model: to be downloaded there before the training ends, in place of the model that it is downloading, or to
-                be mixed into its own; None for no other model.
+        A transfer under way keeps the bytes that have arrived if ``resume_transfer``; otherwise it starts again. A new
+        ``model`` replaces the model being downloaded; a training vehicle downloads it and mixes it into its own model.
         """
         self.coverage = coverage
-        self._task.interrupt(_Moved(keep=keep, model=model))
+        self._task.interrupt(_Moved(resume_transfer=resume_transfer, model=model))
 
     def cut(self) -> Stage:
-        """End it now and append its stage to ``segments``; return that or, outside coverage, the interrupted one."""
+        """End the participation now, append a segment, and return its stage; outside coverage the interrupted stage."""
         doing = self.segments[-1].stage if self.stage == "outside" else self.stage
         self._task.stop()
-        self._book()
+        self._end_stage()
         if self.stage == "training":
             self.work.stop(self.env.now)
         self.stage = "over"
         return doing
 
-    def _life(self) -> Activity:
-        """Go through the stages in order, then hand the update to the owner."""
+    def _run_stages(self) -> Activity:
+        """Download, train (with the exchange before or after), upload, wait for the backhaul; then notify the owner."""
         exchange = self.invitation.cost.exchange
         yield from self._transfer("download")
         if exchange is not None and exchange.before_training:
-            yield from self._exchange()
+            yield from self._wait_for_exchange()
         yield from self._train()
         if exchange is not None and not exchange.before_training:
-            yield from self._exchange()
+            yield from self._wait_for_exchange()
         yield from self._transfer("upload")
-        yield from self._backhaul()
+        yield from self._wait_for_backhaul()
         self.stage = "over"
         self.owner.receive_update(self)
 
     def _transfer(self, stage: Literal["download", "upload"]) -> Activity:
-        """Move all bytes over one RSU after another, waiting outside coverage; ``move`` may change the model."""
+        """Transfer all bytes, over one RSU after another; wait outside coverage. ``move`` may change the model."""
         cost, arrived_bytes = self.invitation.cost, 0.0
         size_bytes = cost.download_bytes if stage == "download" else cost.upload_bytes
         while True:
             try:
                 if self.coverage is None:
-                    self._begin("outside")
+                    self._begin_stage("outside")
                     yield Signal()  # never fires: it waits to be moved
                 else:
-                    self._begin(stage)
-                    yield from self._send(stage, size_bytes - arrived_bytes, self.coverage)
+                    self._begin_stage(stage)
+                    yield from self._send_over_rsu(stage, size_bytes - arrived_bytes, self.coverage)
             except _Moved as moved:
-                moved_bytes = self._book()
-                arrived_bytes = arrived_bytes + moved_bytes if moved.keep else 0.0
+                moved_bytes = self._end_stage()
+                arrived_bytes = arrived_bytes + moved_bytes if moved.resume_transfer else 0.0
                 if stage == "download" and moved.model is not None:
                     arrived_bytes = 0.0
                     if self.work.planned_share is None:
@@ -260,45 +256,43 @@ class Participation:
                     else:
                         self.arriving = moved.model
             else:
-                self._book()
+                self._end_stage()
                 return
 
-    def _send(self, stage: Literal["download", "upload"], size_bytes: float, coverage: Coverage) -> Activity:
-        """Send bytes over one RSU from ``coverage.from_s`` on; a download first waits until the RSU has the model."""
+    def _send_over_rsu(self, stage: Literal["download", "upload"], size_bytes: float, coverage: Coverage) -> Activity:
+        """Send bytes over one RSU, not before ``coverage.from_s``; a download waits until the RSU has the model."""
         if coverage.from_s > self.env.now:
             yield self.env.timeout(coverage.from_s - self.env.now)
         link, done = coverage.link, Signal()
         rate_bps = link.uplink_bps
         if stage == "download":
             model, whole_bytes = self.arriving or self.base, self.invitation.cost.download_bytes
-            copy = coverage.backhaul.fetch(coverage.window.rsu.id, model, whole_bytes)
-            if not copy.fired:
-                yield copy
+            yield from until(coverage.backhaul.fetch(coverage.window.rsu.id, model, whole_bytes))
             rate_bps = link.downlink_bps
         transfer = coverage.channel.send(size_bytes, rate_bps, done, update_s=link.update_s)
         self._on_air = coverage.channel, transfer
         if stage == "upload":
-            self._upload_begins()
+            self._on_upload_begin()
         yield done
 
-    def _upload_begins(self) -> None:
-        """Handle that the update is on the air; here nothing."""
+    def _on_upload_begin(self) -> None:
+        """Do nothing; a subclass may react to the begin of an upload. Called after each (re)start at an RSU."""
 
-    def _exchange(self) -> Activity:
-        """Wait for the round's exchange and then for its end; the owner carries it out."""
+    def _wait_for_exchange(self) -> Activity:
+        """Wait until the owner calls ``begin_exchange``, then until ``proceed`` ends the exchange."""
         self._exchange_begins, self._exchange_ends = Signal(), Signal()
-        self._begin("waiting")
+        self._begin_stage("waiting")
         self.owner.wait_for_exchange(self)
         yield from until(self._exchange_begins)
-        self._book()
-        self._begin("exchange")
+        self._end_stage()
+        self._begin_stage("exchange")
         yield from until(self._exchange_ends)
-        self._book()
+        self._end_stage()
 
     def _train(self) -> Activity:
-        """Train on board, inside coverage or not; pause to download each model from ``move``, and mix it in then."""
+        """Train, inside coverage or not; pause to download a model that ``move`` brings, and record it as mixed in."""
         work = self.work
-        self._begin("training")
+        self._begin_stage("training")
         if work.planned_share is None:
             work.planned_share = self.owner.training_share(self)
             work.total_s = self.invitation.train_s * work.planned_share
@@ -307,36 +301,36 @@ class Participation:
             try:
                 yield rest
             except _Moved as moved:
-                self._book()
+                self._end_stage()
                 self.arriving = moved.model
             else:
-                self._book()
+                self._end_stage()
                 return
             if self.arriving is not None:
                 work.stop(self.env.now)
                 yield from self._transfer("download")
-                mixed = (*self.handover.mixed, (work.share, self.arriving))
+                mixed = (*self.handover.mixed, (work.done_share, self.arriving))
                 self.handover = replace(self.handover, mixed=mixed)
                 self.arriving = None
                 rest = self.env.timeout(work.start(self.env.now))
-            self._begin("training")
+            self._begin_stage("training")
 
-    def _backhaul(self) -> Activity:
-        """Wait until the backhaul has brought the update from RSU to owner; adds no segment if that takes no time."""
+    def _wait_for_backhaul(self) -> Activity:
+        """Wait until the backhaul has brought the update from RSU to owner; append no segment if that takes no time."""
         assert self.coverage is not None
-        self._begin("backhaul")
+        self._begin_stage("backhaul")
         rsu_id, size_bytes = self.coverage.window.rsu.id, self.invitation.cost.upload_bytes
         yield from until(self.coverage.backhaul.deliver(rsu_id, self.owner.name, size_bytes))
         if self.env.now > self._stage_begin_s:
-            self._book()
+            self._end_stage()
 
-    def _begin(self, stage: Stage) -> None:
-        """Enter a stage now, at the RSU that serves the vehicle."""
+    def _begin_stage(self, stage: Stage) -> None:
+        """Begin a stage now; its segment will have the RSU that serves the vehicle now, or "" outside coverage."""
         self.stage, self._stage_begin_s = stage, self.env.now
         self._stage_rsu_id = self.coverage.window.rsu.id if self.coverage else ""
 
-    def _book(self) -> float:
-        """End the stage now: abort its transfer, append it to ``segments``, and return the bytes that it moved (B)."""
+    def _end_stage(self) -> float:
+        """End the stage now: abort its transfer, append its segment, and return the bytes that it moved (B)."""
         moved_bytes = 0.0
         if self._on_air is not None:
             channel, transfer = self._on_air
@@ -346,22 +340,14 @@ class Participation:
         seconds = self.env.now - self._stage_begin_s
         if self.stage == "training":
             self.work.trained_s += seconds
-        self.segments.append(
-            Segment(
-                stage=self.stage,
-                rsu_id=self._stage_rsu_id,
-                begin_s=self._stage_begin_s,
-                seconds=seconds,
-                moved_bytes=moved_bytes,
-            )
-        )
+        self.segments.append(Segment(self.stage, self._stage_rsu_id, self._stage_begin_s, seconds, moved_bytes))
         return moved_bytes
 
 
 class InFlight:
     """The participations of an aggregator that are under way, one for each vehicle; ``len`` counts those in coverage.
 
-    Iteration yields all, in order of beginning or takeover; they may be removed meanwhile.
+    Iteration yields all, in order of beginning or takeover; the loop's body may remove them.
     """
 
     def __init__(self, name: str) -> None:
@@ -375,33 +361,33 @@ class InFlight:
     def __iter__(self) -> Iterator[Participation]:
         return iter(tuple(self._by_vehicle.values()))
 
-    def of(self, vehicle: Vehicle) -> Participation:
-        """Return a vehicle's participation; KeyError if it has none."""
+    def participation_of(self, vehicle: Vehicle) -> Participation:
+        """Return a vehicle's participation for this aggregator; KeyError if there is none."""
         return self._by_vehicle[vehicle]
 
     def add(self, participation: Participation) -> None:
-        """Add a participation inside coverage, and enter the aggregator in its vehicle's ``served_by``."""
+        """Add a participation inside coverage, and append the aggregator's name to the vehicle's ``served_by``."""
         vehicle = participation.window.vehicle
         self._by_vehicle[vehicle] = participation
         vehicle.served_by.append(self._name)
 
     def remove(self, participation: Participation) -> None:
-        """Remove a participation that has ended or that another aggregator takes over."""
+        """Remove a participation, and the aggregator's name from the vehicle's ``served_by``."""
         vehicle = participation.window.vehicle
         del self._by_vehicle[vehicle]
         self._outside -= participation.coverage is None
         vehicle.served_by.remove(self._name)
 
     def move(
-        self, participation: Participation, coverage: Coverage | None, *, keep: bool, model: ModelKey | None
+        self, participation: Participation, coverage: Coverage | None, *, resume_transfer: bool, model: ModelKey | None
     ) -> None:
-        """Let a participation go on at another RSU, or outside coverage with None; see ``Participation.move``."""
+        """Call ``Participation.move``, and count the participation as inside or, with ``coverage`` None, outside."""
         self._outside += (coverage is None) - (participation.coverage is None)
-        participation.move(coverage, keep=keep, model=model)
+        participation.move(coverage, resume_transfer=resume_transfer, model=model)
 
-    def models(self) -> Iterator[ModelKey]:
-        """Yield the models that are needed to train the participations; a model may come more than once."""
+    def needed_models(self) -> Iterator[ModelKey]:
+        """Yield the models still needed to train the participations; a model may come more than once."""
         for participation in self._by_vehicle.values():
-            yield from (*participation.bases(), *(model for _, model in participation.handover.mixed))
+            yield from (*participation.base_models(), *(model for _, model in participation.handover.mixed))
             if participation.arriving is not None:
                 yield participation.arriving

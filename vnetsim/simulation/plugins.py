@@ -31,7 +31,7 @@ class SimulationPlugins:
         return (SELECTIONS, self.selection), (PACES, self.pace), (RADIO_MODELS, self.radio)
 
     def check_learner(self, name: str, cost: Cost, handover: HandoverSettings) -> None:
-        """Refuse a learner that does not work with the pace or the handover policy: InputError."""
+        """Raise InputError if the learner called ``name`` does not work with the pace or the handover policy."""
         if not self.pace.exchange and cost.exchange:
             raise InputError(
                 f"pace.name: '{self.pace.name}' has no place for the exchange of {name}, where "
@@ -50,11 +50,10 @@ class SimulationPlugins:
 
 
 def simulation_plugins(experiment: Experiment) -> SimulationPlugins:
-    """Return the plug-ins that an experiment names, with their settings.
+    """Return selection policy, pace and radio model that an experiment names, with their settings.
 
-    Raises:
-        InputError: unknown name, wrong settings, or plug-ins that do not work together.
-        RunError: an installed plug-in is faulty.
+    InputError for an unknown name, wrong settings, or plug-ins that do not work together with the experiment. RunError
+    if an installed plug-in is faulty.
     """
     selection = resolve_plugin(SELECTIONS, experiment.selection)
     pace = resolve_plugin(PACES, experiment.pace)

@@ -9,7 +9,7 @@ from itertools import groupby, takewhile
 
 from vnetsim.experiment.camera import Camera
 from vnetsim.learning import ModelKey
-from vnetsim.simulation.compute import energy
+from vnetsim.simulation.compute import energy_j
 from vnetsim.simulation.exchange import DirectedExchange
 from vnetsim.simulation.log import LEFT, RoundResult, RoundSummary, SimulationLog
 from vnetsim.simulation.participation import Participation, Segment
@@ -27,7 +27,7 @@ class Recorder:
     camera: Camera
 
     def count_closed_since(self, aggregator: str, time_s: float) -> int:
-        """Return how many rounds of an aggregator have closed after a time (s)."""
+        """Return how many rounds of an aggregator closed after a time (s)."""
         late = takewhile(lambda closed: closed.close_s > time_s, reversed(self.log.rounds))
         return sum(closed.aggregator == aggregator for closed in late)
 
@@ -61,16 +61,12 @@ class Recorder:
     def record_round(self, summary: RoundSummary, rows: Sequence[int], result: RoundResult) -> None:
         """Record a round that closed, and fill in results in the rows of its participations, exchanges and handovers.
 
-        Rejected updates get the outcome ``rejected``. Losses that are not finite become None; the round's loss is the
-        mean over the other accepted updates, None without any.
-
-        Args:
-            summary: the round.
-            rows: row number of each committed participation, in order of commit.
-            result: what learning returned for them, in the same order.
+        Rejected updates get the outcome ``rejected``. Losses and values that are not finite become None. The round's
+        loss is the mean over accepted updates with a loss, None without any. ``rows`` has the row number of each
+        committed participation, in the order of ``result``.
         """
         exchanges = self.log.exchanges
-        for row in range(len(exchanges) - 1, -1, -1):
+        for row in reversed(range(len(exchanges))):
             exchange = exchanges[row]
             if exchange.aggregator != summary.aggregator:
                 continue
@@ -79,16 +75,15 @@ class Recorder:
             value = result.exchanges.get((exchange.sender_id, exchange.receiver_id))
             if value is not None and exchange.outcome == "completed" and math.isfinite(value):
                 exchanges[row] = exchange._replace(value=value)
-        records = self.log.participations
-        rejected = frozenset(result.rejected)
-        handovers, refused = self.log.handovers, {rows[position] for position in rejected}
+        records, handovers = self.log.participations, self.log.handovers
+        rejected_rows = {rows[position] for position in result.rejected}
         for place, handed in enumerate(handovers):
-            if handed.participation in refused:
+            if handed.participation in rejected_rows:
                 handovers[place] = handed._replace(fate="rejected")
         losses = []
-        for position, (row, weight, loss) in enumerate(zip(rows, result.weights, result.losses, strict=True)):
+        for row, weight, loss in zip(rows, result.weights, result.losses, strict=True):
             known = loss if loss is not None and math.isfinite(loss) else None
-            if position in rejected:
+            if row in rejected_rows:
                 records.replace(row, records.at(row)._replace(outcome="rejected", loss=known))
                 continue
             records.replace(row, records.at(row)._replace(weight=weight, loss=known))
@@ -101,30 +96,28 @@ class Recorder:
                 close_s=summary.close_s,
                 closed_by=summary.closed_by,
                 invited=summary.invited,
-                committed=len(rows) - len(rejected),
-                rejected=len(rejected),
+                committed=len(rows) - len(rejected_rows),
+                rejected=len(rejected_rows),
                 loss=math.fsum(losses) / len(losses) if losses else None,
                 aggregator=summary.aggregator,
             )
         )
 
     def record_participation(
-        self, window: OpenWindow, used: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
+        self, window: OpenWindow, participation: Participation | None, outcome: Outcome, model: ModelKey, end_s: float
     ) -> int:
         """Record a participation that ended at ``end_s`` (s), and its handovers; return its row number.
 
-        ``used`` is None if none began in the window. ``model`` is the one with which the open round began.
+        ``participation`` is None if none began in the window. ``model`` is the one with which the open round began.
         """
-        row = self.log.participations.total
-        vehicle = window.vehicle
-        base = used.base if used else model
-        segments = used.segments if used else []
-        seconds, moved_bytes = used.totals() if used else _NOTHING
-        speed_mps = used.speed_mps if used else window.speed_mps
-        at_work: Mapping[Stage, float] = seconds
-        if used and not used.waiting_needs_energy:
-            at_work = {**_NOTHING[0], **seconds, "waiting": 0.0}
-        joules = energy(at_work, vehicle.computer.watts, used.worked_s) if used and vehicle.computer else {}
+        row, vehicle = self.log.participations.total, window.vehicle
+        base, segments = (participation.base, participation.segments) if participation else (model, [])
+        seconds, moved_bytes = participation.stage_totals() if participation else _NOTHING
+        speed_mps = participation.speed_mps if participation else window.speed_mps
+        joules: dict[str, float] = {}
+        if participation and vehicle.computer:
+            waiting = {} if participation.waiting_needs_energy else {"waiting": 0.0}
+            joules = energy_j({**_NOTHING[0], **seconds, **waiting}, vehicle.computer.watts, participation.worked_s)
         self.log.participations.append(
             ParticipationRecord(
                 participation=row,
@@ -150,18 +143,18 @@ class Recorder:
                 level_px=self.camera.level_px(speed_mps),
                 weight=None,
                 loss=None,
-                work_share=used.work.planned_share if used else None,
+                work_share=participation.work.planned_share if participation else None,
                 outside_s=seconds["outside"],
                 upload_rsu_id=next((part.rsu_id for part in reversed(segments) if part.stage == "upload"), None),
-                remaining_straight_s=used.invitation.predicted.straight_s if used else None,
-                remaining_history_s=used.invitation.predicted.history_s if used else None,
+                remaining_straight_s=participation.invitation.predicted.straight_s if participation else None,
+                remaining_history_s=participation.invitation.predicted.history_s if participation else None,
                 aggregator=model.aggregator,
                 base_aggregator=base.aggregator,
                 backhaul_s=seconds["backhaul"],
                 **joules,
             )
         )
-        handovers = used.handovers if used else []
+        handovers = participation.handovers if participation else []
         links = _link_bytes(segments) if handovers else []
         for place, handed in enumerate(handovers):
             # a handover that ended the participation interrupted its last segment
@@ -183,6 +176,6 @@ class Recorder:
 
 
 def _link_bytes(segments: Iterable[Segment]) -> list[float]:
-    """Return the bytes over each serving RSU's link, in order of service; exchanges between vehicles do not count."""
+    """Return the bytes over the link of each RSU that served, in order of service; without exchanges of vehicles."""
     runs = groupby((part for part in segments if part.rsu_id), key=lambda part: part.rsu_id)
     return [sum(part.moved_bytes for part in run if part.stage != "exchange") for _, run in runs]

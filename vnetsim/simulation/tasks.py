@@ -25,7 +25,7 @@ class Signal:
         self.fired = False
 
     def __call__(self) -> None:
-        """Fire; call it only once."""
+        """Fire: set ``fired``, and resume the tasks that wait. Call it only once."""
         self.fired = True
         for go_on in self.callbacks:
             go_on(self)
@@ -54,18 +54,18 @@ class Task(Signal):
         self._wait_for(next(activity, None))
 
     def interrupt(self, cause: Interrupt) -> None:
-        """Raise ``cause`` where the activity waits. On return it waits for something else, or has ended."""
+        """Raise ``cause`` where the activity waits, at once. On return the activity has ended, or waits again."""
         try:
             self._wait_for(self._activity.throw(cause))
         except StopIteration:
             self._wait_for(None)
 
     def stop(self) -> None:
-        """Never resume the activity; the task does not fire either."""
+        """Never resume the activity, and never fire; the activity is not closed."""
         self._awaited = None
 
     def _wait_for(self, event: simpy.Event | Signal | None) -> None:
-        """Resume the activity when an event happens; None: it has ended, and the task fires."""
+        """Resume the activity when ``event`` happens; with None the activity has ended, and the task fires."""
         self._awaited = event
         if event is None:
             self()
@@ -73,7 +73,7 @@ class Task(Signal):
             event.callbacks.append(self._resume)
 
     def _resume(self, happened: object) -> None:
-        """Resume the activity if it still waits for the event that happened."""
+        """Resume the activity if it still waits for the event that happened; else do nothing."""
         if happened is self._awaited:
             self._wait_for(next(self._activity, None))
 
@@ -86,12 +86,12 @@ class Deadline:
         self._task: Task | None = None
 
     def set(self, wait_s: float, expire: Callable[[], None]) -> None:
-        """Call ``expire`` in ``wait_s`` (s) from now, instead of what was set before."""
+        """Call ``expire`` in ``wait_s`` (s) from now, instead of the call that was set before."""
         self.cancel()
         self._task = Task(self._wait(wait_s, expire))
 
     def cancel(self) -> None:
-        """Cancel the call, if one is set."""
+        """Cancel the call that was set, if any."""
         if self._task is not None:
             self._task.stop()
 
@@ -102,6 +102,6 @@ class Deadline:
 
 
 def until(signal: Signal) -> Activity:
-    """Wait for a signal, unless it has fired."""
+    """Wait for a signal; return at once if it has fired already."""
     if not signal.fired:
         yield signal

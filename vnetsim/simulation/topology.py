@@ -13,8 +13,8 @@ from vnetsim.learner_facts import AGGREGATOR, CLOUD
 from vnetsim.learning.mixing_weights import metropolis_hastings_row
 
 
-def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
-    """Return each RSU's aggregator, by the RSU's id: the same id, or ``AGGREGATOR`` if there is one for all RSUs."""
+def aggregator_by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
+    """Return the name of each RSU's aggregator, by the RSU's id: this id, or ``AGGREGATOR`` if all RSUs share one."""
     one = settings.kind == "single" or len(rsus) == 1
     return {rsu.id: AGGREGATOR if one else rsu.id for rsu in rsus}
 
@@ -22,10 +22,9 @@ def by_rsu(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, str]:
 def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, ...]:
     """Return the names of all aggregators, in the order of the RSUs; with a hierarchy, the cloud's is the last.
 
-    Raises:
-        InputError: too few RSUs for the topology, one has the cloud's name, or some are not connected to the others.
+    InputError if the RSUs are too few for the topology, one has the cloud's name, or not all are connected.
     """
-    names = tuple(dict.fromkeys(by_rsu(settings, rsus).values()))
+    names = tuple(dict.fromkeys(aggregator_by_rsu(settings, rsus).values()))
     if settings.kind in ("hierarchical", "peers") and len(rsus) < 2:
         raise InputError(
             f"topology.kind: '{settings.kind}' needs two RSUs or more, and this scenario has one ({rsus[0].id}): "
@@ -44,17 +43,16 @@ def aggregators(settings: TopologySettings, rsus: Sequence[Rsu]) -> tuple[str, .
 
 
 def is_mixed(settings: TopologySettings, round_index: int, *, final: bool) -> bool:
-    """Return whether an RSU's model is averaged after a round: every ``edge_rounds``, and if it is ``final``."""
+    """Return whether the topology averages an RSU's model after a round: every ``edge_rounds``, and if ``final``."""
     if settings.kind not in ("hierarchical", "peers"):
         return False
     return final or (round_index + 1) % settings.edge_rounds == 0
 
 
 def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set[str]]:
-    """Return the ids of each RSU's neighbours, by its id, for ``topology.peers``; see ``TopologySettings``.
+    """Return the ids of each RSU's neighbours, by the RSU's id: next to it in the ring, or within ``range_m``.
 
-    Raises:
-        InputError: some RSUs are not connected to the others.
+    InputError if some RSUs are not connected to the others.
     """
     found: dict[str, set[str]] = {rsu.id: set() for rsu in rsus}
     if settings.peers == "ring":
@@ -82,7 +80,10 @@ def neighbours(settings: TopologySettings, rsus: Sequence[Rsu]) -> dict[str, set
 
 
 def metropolis_hastings(graph: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
-    """Return every RSU's weights for itself and its neighbours, by their ids; see ``metropolis_hastings_row``."""
+    """Return every RSU's averaging weights, by RSU: for itself first, then for its neighbours (``graph``) by id.
+
+    The weights of an RSU sum to 1; see ``metropolis_hastings_row``.
+    """
     weights = {}
     for one, unsorted in graph.items():
         others = sorted(unsorted)

@@ -18,8 +18,7 @@ from vnetsim.experiment import SiloSettings
 from vnetsim.experiment.traffic import Computer
 from vnetsim.simulation.links import Link
 
-LEAST_SHARE = 1e-3
-"""A silo whose share of a vehicle's data is below this is dropped."""
+LEAST_SHARE = 1e-3  # a silo with at most this share of a vehicle's data is dropped
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,7 +59,7 @@ class OpenWindow:
 
     @property
     def enter_s(self) -> float:
-        """When the window opened (s)."""
+        """When the window opened (simulated time, s)."""
         return self.path.time_s[0]
 
     @property
@@ -70,7 +69,10 @@ class OpenWindow:
 
 
 def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
-    """Return the sector of a point (m) seen from an RSU: 0 is centred on north, then clockwise; 0 on the RSU itself."""
+    """Return the sector of a point (m) seen from an RSU, out of ``approaches`` of equal angle, numbered clockwise.
+
+    Sector 0 is centred on north (positive y). A point on the RSU itself is in sector 0.
+    """
     turns = math.atan2(x_m - rsu.x_m, y_m - rsu.y_m) / (2 * math.pi)
     return math.floor(turns * approaches + 0.5) % approaches
 
@@ -87,30 +89,30 @@ class SiloBinder:
         )
         self._settings = settings
         self._districts = {rsu.id: district for district, rsu in enumerate(rsus)}
-        self._dealt = [0] * groups
+        self._turns = [0] * groups
 
     def bind(self, x_m: float, y_m: float, rsu: Rsu) -> tuple[int, int]:
-        """Return silo (in turn, within a group) and approach of a vehicle that first enters at ``x_m``, ``y_m`` (m)."""
+        """Return silo and approach of a vehicle that first enters at a point (m); a group's silos are taken in turn."""
         approach = approach_of(x_m, y_m, rsu, self._settings.approaches)
         first = {"approach": approach, "arrival": 0}.get(self._settings.by, self._districts[rsu.id])
-        return self._deal(first), approach
+        return self._next_silo(first), approach
 
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
-        """With ``silos.by = "place"``, replace a part of an idle vehicle's data by a silo of ``rsu``, if it has none.
+        """With ``silos.by = "place"``, replace ``silos.replaced_share`` of a vehicle's data by a silo of ``rsu``.
 
-        Sets the vehicle's ``silo`` and ``earlier``; does nothing otherwise.
+        Changes the vehicle's ``silo`` and ``earlier``; nothing if its silo is already one of this RSU's.
         """
-        districts = len(self._districts)
-        if self._settings.by != "place" or vehicle.silo % districts == self._districts[rsu.id]:
+        district = self._districts[rsu.id]
+        if self._settings.by != "place" or vehicle.silo % len(self._districts) == district:
             return
-        held = (*vehicle.earlier, (vehicle.silo, 1 - math.fsum(share for _, share in vehicle.earlier)))
-        vehicle.silo = self._deal(self._districts[rsu.id])
-        left = [(silo, share * (1 - self._settings.replaced_share)) for silo, share in held if silo != vehicle.silo]
+        shares = (*vehicle.earlier, (vehicle.silo, 1 - math.fsum(share for _, share in vehicle.earlier)))
+        vehicle.silo = self._next_silo(district)
+        left = [(silo, share * (1 - self._settings.replaced_share)) for silo, share in shares if silo != vehicle.silo]
         vehicle.earlier = tuple((silo, share) for silo, share in left if share > LEAST_SHARE)
 
-    def _deal(self, first: int) -> int:
-        """Return the next silo of a group, in turn: ``first``, ``first`` plus the number of groups, and so on."""
-        silos = range(first, self._settings.count, len(self._dealt))
-        silo = silos[self._dealt[first] % len(silos)]
-        self._dealt[first] += 1
+    def _next_silo(self, group: int) -> int:
+        """Return a group's next silo, in turn: ``group``, then ``group`` plus the number of groups, and so on."""
+        silos = range(group, self._settings.count, len(self._turns))
+        silo = silos[self._turns[group] % len(silos)]
+        self._turns[group] += 1
         return silo

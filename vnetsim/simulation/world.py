@@ -37,45 +37,36 @@ class World:
     needed: list[Callable[[], Iterable[ModelKey]]] = field(default_factory=list)
 
     def needed_models(self) -> tuple[ModelKey, ...]:
-        """Return the models that will still be trained or averaged, each once; empty with one aggregator."""
+        """Return the models that will still be trained or averaged, each once; always empty with one aggregator."""
         return tuple(dict.fromkeys(model for models in self.needed for model in models()))
 
     def share_passed(self, version: int, time_s: float) -> float:
-        """Return the share of the run that has passed, in [0, 1]: the larger one of two.
+        """Return the share of the run that has passed at ``time_s`` (s), in [0, 1]: of its time or, if larger, rounds.
 
-        One is ``version`` as a share of the number of rounds (0 if that is not set), the other the share of the run's
-        time that has passed at ``time_s`` (s).
+        Of the rounds, ``version`` have passed; their share is 0 if the number of rounds is not set.
         """
         rounds, lasts_s = self.experiment.rounds, self.experiment.lasts_s
         return min(max(version / rounds if rounds else 0.0, (time_s - self.begin_s) / lasts_s), 1.0)
 
     def link(self, window: OpenWindow) -> Link:
-        """Return the radio link of a window; made and drawn at the first call."""
+        """Return a window's radio link, drawn at the first call and stored in the window."""
         if window.link is None:
             window.link = self.radio.link(window.path, window.rsu, window.earlier_windows)
         return window.link
 
     def train_s(self, window: OpenWindow) -> float:
-        """Return how long a window's vehicle takes for the whole training (s), computed at the window's first call."""
+        """Return how long a window's vehicle takes for the whole training (s); stored in the window."""
         if window.train_s is None:
-            vehicle = window.vehicle
-            window.train_s = self.cost(vehicle.silo).work_flop / self.computer(window).flops
+            window.train_s = self.cost(window.vehicle.silo).work_flop / self.computer(window).flops
         return window.train_s
 
     def computer(self, window: OpenWindow) -> Computer:
-        """Return the computer of a window's vehicle, drawn at the first call."""
-        vehicle = window.vehicle
+        """Return the computer of a window's vehicle, drawn at the first call and stored in the vehicle."""
+        vehicle, vehicle_type = window.vehicle, window.path.vehicle_type
         if vehicle.computer is None:
-            kind = window.path.vehicle_type
-            vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams, kind)
+            vehicle.computer = vehicle_computer(self.experiment.compute, vehicle.id, self.streams, vehicle_type)
         return vehicle.computer
 
     def coverage(self, window: OpenWindow, from_s: float = 0.0) -> Coverage:
-        """Return a window's coverage; transfers may begin at ``from_s`` (s)."""
-        return Coverage(
-            window=window,
-            channel=self.channels[window.rsu.id],
-            backhaul=self.backhaul,
-            link=self.link(window),
-            from_s=from_s,
-        )
+        """Return a window with the channel, backhaul and link of its RSU; transfers may begin at ``from_s`` (s)."""
+        return Coverage(window, self.channels[window.rsu.id], self.backhaul, self.link(window), from_s)

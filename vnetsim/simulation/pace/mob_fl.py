@@ -13,10 +13,8 @@ from vnetsim.simulation.pace import PlannedRound, RoundState
 from vnetsim.simulation.pace.quorum import CoveragePace, QuorumPace
 from vnetsim.simulation.selection.candidate import Candidate, ExitPredictor
 
-SHORTEST_S = 0.1
-"""No round is planned shorter, as none may be set."""
-MOST_CHOICES = 100
-"""At most this many numbers of local steps are tried; they are evenly spread."""
+SHORTEST_S = 0.1  # no round is planned shorter, as none may be set
+MOST_CHOICES = 100  # at most this many numbers of local steps are tried; they are evenly spread
 
 
 def best_round(
@@ -77,7 +75,7 @@ class MobFlPace(CoveragePace):
     predictor: ExitPredictor = "straight"
 
     def plan(self, candidates: Sequence[Candidate], state: RoundState) -> PlannedRound | None:
-        """Choose length and local steps; None if nobody has time even for one step."""
+        """Return the round's best length and share of local steps; None if nobody has time even for one step."""
         factor = 1 + self.margin
         return best_round(
             [factor * (candidate.download_s + candidate.upload_s) for candidate in candidates],
@@ -94,7 +92,7 @@ class MobFlPace(CoveragePace):
         return took_s <= (1 + 1e-9) * min(candidate.remaining_s(self.predictor), state.close_s - state.now_s)
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's arguments
-        """Return the planned share, E over all local steps."""
+        """Return the planned share of the local steps, the same for all candidates of the round."""
         return state.planned_share
 
     places = QuorumPace.places

@@ -21,11 +21,11 @@ class QuorumPace:
     closed_by: ClassVar[Literal["quorum", "everyone"]] = "quorum"
 
     def places(self, state: RoundState) -> int:
-        """Return the number of free places."""
+        """Return ``round.invited`` minus the participations in flight; 0 or less for no free place."""
         return state.rules.invited - state.in_flight
 
     def closes(self, state: RoundState) -> bool:
-        """Return whether the quorum is reached."""
+        """Return whether ``round.quorum`` updates have arrived in the round."""
         return state.committed >= state.rules.quorum
 
 
@@ -56,7 +56,7 @@ class EarlyUploadPace(QuorumPace):
     predictor: ExitPredictor = "straight"
 
     def share(self, candidate: Candidate, state: RoundState) -> float:  # noqa: ARG002 - the protocol's argument
-        """Return the share of the training that leaves time for the upload, in [0, 1]."""
+        """Return the share of the training that leaves time for the upload before the predicted exit, in [0, 1]."""
         left_s = candidate.remaining_s(self.predictor) - candidate.upload_s * (1 + self.margin)
         if left_s >= candidate.train_s or candidate.train_s == 0:
             return 1.0
@@ -74,9 +74,9 @@ class CoveragePace:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def places(self, state: RoundState) -> int:
-        """Return a place for everyone until the first update has arrived."""
+        """Return ``sys.maxsize`` until the first update of the round has arrived, and 0 after that."""
         return 0 if state.committed else sys.maxsize
 
     def closes(self, state: RoundState) -> bool:
-        """Return whether somebody committed and nobody is in flight."""
+        """Return whether an update has arrived in the round and nobody is in flight."""
         return state.committed > 0 and state.in_flight == 0

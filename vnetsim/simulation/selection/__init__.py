@@ -50,11 +50,11 @@ class SelectionContext:
     chances: dict[str, float] = field(default_factory=dict)
 
     def shuffled(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return the candidates in random order, so that a sort afterwards orders equal ones at random."""
+        """Return the candidates in random order, in a new list; a sort afterwards then orders equal ones at random."""
         return [candidates[place] for place in self.generator.permutation(len(candidates)).tolist()]
 
     def drawn(self, weights: Sequence[float]) -> int:
-        """Return a random index with probabilities in proportion to ``weights``, which are at least 0 and not all 0."""
+        """Draw an index with probabilities in proportion to ``weights``, which are at least 0 and not all 0."""
         sums = list(accumulate(weights))
         return bisect_right(sums, self.generator.random() * sums[-1], hi=len(sums) - 1)
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from vnetsim.coverage.windows import crossings, position_m
 from vnetsim.errors import InputError
-from vnetsim.simulation.compute import energy
-from vnetsim.simulation.participation import Predicted
+from vnetsim.simulation.compute import energy_j
+from vnetsim.simulation.participation import PredictedRest
 from vnetsim.simulation.selection.state import SelectionState
 from vnetsim.simulation.vehicle import OpenWindow
 
@@ -38,42 +38,42 @@ class Candidate:
 
     @property
     def silo(self) -> int:
-        """Its silo."""
+        """Index of the vehicle's local data."""
         return self._window.vehicle.silo
 
     @property
     def approach(self) -> int:
-        """The sector from which it first entered coverage; see ``silos.approaches``."""
+        """Sector from which the vehicle first entered coverage, of ``silos.approaches``: 0 is north, then clockwise."""
         return self._window.vehicle.approach
 
     @property
     def rsu_id(self) -> str:
-        """The id of the RSU that serves it."""
+        """The id of the RSU that serves the vehicle."""
         return self._window.rsu.id
 
     @property
     def enter_s(self) -> float:
-        """When it entered that RSU's coverage (s)."""
+        """When the vehicle entered the coverage of its RSU (s)."""
         return self._window.enter_s
 
     @property
     def speed_mps(self) -> float:
-        """Speed at entry (m/s), which the vehicle reports."""
+        """Speed at entry into coverage (m/s), which the vehicle reports."""
         return self._window.speed_mps
 
     @property
     def level_px(self) -> float:
-        """Blur level of that speed (px)."""
+        """Level of the motion blur at the speed at entry, ``speed_mps`` (px)."""
         return self._state.world.experiment.camera.level_px(self._window.speed_mps)
 
     @property
     def position_m(self) -> tuple[float, float]:
-        """Where it is now: x and y in net coordinates (m)."""
+        """Where the vehicle is now: x and y in net coordinates (m)."""
         return position_m(self._window.path, self._state.now_s)
 
     @property
     def velocity_mps(self) -> tuple[float, float]:
-        """Its velocity (m/s) at its last path point so far, along the last piece; at the entry, towards the RSU."""
+        """Velocity, x and y (m/s), at the last path point so far; at the entry, with its direction towards the RSU."""
         # the path may already have later points, which nobody can know yet
         return _velocity_mps(self._window, bisect_right(self._window.path.time_s, self._state.now_s))
 
@@ -84,18 +84,18 @@ class Candidate:
 
     @property
     def last_round(self) -> int:
-        """The latest round that invited it or received its update; -1 before the first."""
+        """The latest round of its aggregator that invited the vehicle or received its update; -1 before the first."""
         return self._state.last_round.get(self.vehicle_id, -1)
 
     @property
     def images(self) -> int | None:
-        """Number of images in its silo; None if the task does not report it."""
+        """Number of images in the vehicle's silo; None if the task does not report it."""
         return self._state.world.images.get(self._window.vehicle.silo)
 
     @property
     def loss(self) -> float | None:
-        """Mean training loss of its silo's last accepted update; None before the first."""
-        found = self._state.losses.get(self._window.vehicle.silo)
+        """Mean training loss of the last accepted update of the vehicle's silo; None before the first."""
+        found = self.loss_and_round
         return None if found is None else found[0]
 
     @property
@@ -111,7 +111,7 @@ class Candidate:
 
     @property
     def figures(self) -> Sequence[tuple[float, int]]:
-        """The policy's ``figure``, with the round, of each accepted update of its silo; the oldest comes first."""
+        """Pairs of the policy's ``figure`` and the round, one for each accepted update of the silo, oldest first."""
         return self._state.figures.get(self._window.vehicle.silo, ())
 
     @property
@@ -121,13 +121,13 @@ class Candidate:
 
     @property
     def train_s(self) -> float:
-        """Time that the training would take (s): the share of it that the pace has planned."""
+        """Time that the training would take (s), of the share that the pace has planned: the whole if it plans none."""
         state, window = self._state, self._window
         return (window.train_s or state.world.train_s(window)) * state.work_share
 
     @property
     def steps(self) -> int:
-        """Local steps of the whole training; 0 if it cannot be divided."""
+        """Number of local steps of the whole training; 0 if it cannot be divided."""
         return self._state.world.cost(self.silo).steps
 
     @property
@@ -149,15 +149,15 @@ class Candidate:
 
     @property
     def transfers(self) -> int:
-        """Number of transfers that share its RSU's airtime now."""
+        """Number of transfers, of all vehicles, that share the airtime of the vehicle's RSU now."""
         return self._state.world.channels[self._window.rsu.id].active
 
     @property
     def energy_j(self) -> float | None:
         """Energy on board of download, training and upload (J); None if the computer's power is not known."""
         seconds = dict(zip(("download", "training", "upload"), self.parts_s, strict=True))
-        computer = self._window.vehicle.computer  # known since its training time is
-        joules = {} if computer is None else energy(defaultdict(float, seconds), computer.watts, worked_s=0.0)
+        computer = self._window.vehicle.computer  # set since its training time was read
+        joules = {} if computer is None else energy_j(defaultdict(float, seconds), computer.watts, worked_s=0.0)
         return math.fsum(joules.values()) if joules else None
 
     def remaining_s(self, predictor: ExitPredictor = "straight") -> float:
@@ -184,27 +184,25 @@ class Candidate:
             return self._straight_s()
         return max(0.0, mean_s - (self._state.now_s - self._window.enter_s))
 
-    def predict(self) -> Predicted:
-        """Return the rest of the window (s) by ``straight`` and ``history``, None before a first window has ended."""
-        return Predicted(
+    def predict(self) -> PredictedRest:
+        """Return the rest of the window (s) as predicted by ``straight`` and by ``history``, which may be None."""
+        return PredictedRest(
             straight_s=self._straight_s(),
             history_s=None if self._state.mean_dwell_s(self._window) is None else self.remaining_s("history"),
         )
 
     def _transfers_s(self) -> tuple[float, float]:
-        """Return the time of download and of upload (s); cached in the window if rates never change."""
+        """Return the time of download and of upload, with the whole airtime (s); cached if rates never change."""
         state, window = self._state, self._window
         cost, link = state.world.cost(window.vehicle.silo), state.world.link(window)
-        found = (
-            8 * cost.download_bytes / link.downlink_bps(state.now_s),
-            8 * cost.upload_bytes / link.uplink_bps(state.now_s),
-        )
+        download_s = 8 * cost.download_bytes / link.downlink_bps(state.now_s)
+        upload_s = 8 * cost.upload_bytes / link.uplink_bps(state.now_s)
         if link.update_s is None:
-            window.transfers_s = found
-        return found
+            window.transfers_s = download_s, upload_s
+        return download_s, upload_s
 
     def _straight_s(self) -> float:
-        """Return the time from now (s) until a straight line from the last known path point leaves the disc."""
+        """Return the rest of the window (s) if the vehicle drives straight on, >= 0; infinite if it stands."""
         # the position between two points is not known either: until the next point only time passes
         window, now_s = self._window, self._state.now_s
         points = bisect_right(window.path.time_s, now_s)
@@ -216,7 +214,7 @@ class Candidate:
 
 
 def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
-    """Return the velocity (m/s) at the last of ``points`` path points; at the entry it is towards the RSU."""
+    """Return the velocity, x and y (m/s), at path point number ``points``; at the first it is towards the RSU."""
     path, last = window.path, points - 1
     if last < 1:
         last = 0
@@ -229,7 +227,7 @@ def _velocity_mps(window: OpenWindow, points: int) -> tuple[float, float]:
 
 
 def _straight_exit_s(window: OpenWindow, points: int) -> float:
-    """Return the exit time (s) straight on from the last of ``points`` path points; infinite if the vehicle stands."""
+    """Return when (s) a straight line from path point number ``points`` leaves the disc; infinite for speed 0."""
     rsu, path, last = window.rsu, window.path, max(points - 1, 0)
     u, v = _velocity_mps(window, points)
     if u == v == 0:

@@ -52,7 +52,10 @@ class MachSelection:
     exploration: Annotated[float, Within(0, 100, "", "all chances are equal far below")] = 1.0
 
     def bounds(self, candidates: Sequence[Candidate], since: int) -> NDArray[np.float64]:
-        """Return G_n of all candidates, from the updates of rounds from ``since`` on; all 1 if no norm is above 0."""
+        """Return each candidate's upper confidence bound of gradient norms, from updates of rounds ``since`` and later.
+
+        A silo without an update gets the greatest bound. All are 1 if no norm is above 0.
+        """
         norms = [[norm for norm, round_index in one.figures if round_index >= since] for one in candidates]
         if not any(map(sum, norms)):
             return np.ones(len(norms))
@@ -62,7 +65,7 @@ class MachSelection:
         return np.where(np.isinf(found), max(found), found)
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
-        """Yield ``free`` candidates, drawn by systematic sampling, and write their chances to ``context.chances``."""
+        """Yield ``free`` candidates, drawn by systematic sampling, each after writing ``context.chances`` of it."""
         waiting = context.shuffled(candidates)
         chances = inclusion(self.bounds(waiting, context.cloud_round), free)
         ends = np.cumsum(chances)
@@ -74,10 +77,10 @@ class MachSelection:
 
 
 def inclusion(sizes: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """Return probabilities that sum to ``places``, in proportion to ``sizes`` (>= 0) but at most 1.
+    """Return inclusion probabilities that sum to ``places``, in proportion to ``sizes`` (>= 0) but each at most 1.
 
-    What exceeds 1 is shared by the others; with places for all, each is 1. If only sizes of 0 are left, all of them get
-    the same.
+    What exceeds 1 is shared among the others in proportion, or equally if their sizes are 0. With places for all, each
+    is 1.
     """
     chances = np.ones(len(sizes))
     is_open = np.full(len(sizes), places < len(sizes))

@@ -33,5 +33,5 @@ class LeastSimilarSelection:
     figure: ClassVar[str] = SIMILARITY
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Return all, the least similar first; equal ones in random order."""
+        """Return all candidates, the least similar first; silos without an update count as 0, ties are random."""
         return sorted(context.shuffled(candidates), key=lambda one: one.figures[-1][0] if one.figures else 0.0)

@@ -11,18 +11,13 @@ from vnetsim.errors.bounds import Within
 from vnetsim.simulation.selection import Candidate, SelectionContext
 from vnetsim.storage.rows import ParticipationRecord
 
-CLIP = 0.95
-"""Quantile of the statistical utilities above which they count the same."""
-CUT_OFF = 0.95
-"""Share of the last utility that would get a place, above which utilities are drawn among (the paper's c)."""
-STEP_PERCENT = 5.0
-"""Step by which the pacer moves the percentile of durations (percentage points)."""
+CLIP = 0.95  # quantile of the statistical utilities above which they count the same
+CUT_OFF = 0.95  # the paper's c: drawn are utilities of at least this share of the last that would get a place
+STEP_PERCENT = 5.0  # step by which the pacer moves the percentile of durations (percentage points)
 FLAT, SHARP = 0.1, 5.0
 """Relative changes of the achieved utility: up to ``FLAT`` the pacer allows more time, from ``SHARP`` on less."""
-PERCENTILE = 30.0
-"""First percentile of the predicted durations; longer participations are penalised."""
-PACER_ROUNDS = 20
-"""Number of rounds between two moves of the percentile."""
+PERCENTILE = 30.0  # first percentile of the predicted durations; longer participations are penalised
+PACER_ROUNDS = 20  # number of rounds between two moves of the percentile
 EXPLORED, EXPLORED_DECAY, EXPLORED_LEAST = 0.9, 0.98, 0.2
 """Share of explored places in the first round, its factor per round, and its least value."""
 
@@ -41,9 +36,9 @@ class OortMemory:
     failed: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def reported(self, candidate: Candidate) -> tuple[float, int] | None:
-        """Return utility v_n (images x mean loss) and round of a silo's last upload; None if it was never tried.
+        """Return utility (images x mean loss) and round of the last upload of a candidate's silo; None if never tried.
 
-        A silo whose last participation did not commit has the value of ``failed``.
+        If the silo's last participation did not commit, the pair is that of ``failed``.
         """
         if candidate.silo in self.failed:
             return self.failed[candidate.silo]
@@ -92,11 +87,14 @@ class OortSelection:
     def utilities(
         self, known: Sequence[Candidate], preferred_s: float, round_index: int, memory: OortMemory
     ) -> list[float]:
-        """Return the utility U_n of each candidate in ``known`` (all were tried); ``preferred_s`` is Oort's T."""
+        """Return the utility of each candidate, whose silos were all tried, in order.
+
+        Above ``preferred_s``, a percentile of predicted durations (s), a candidate's duration lowers its utility.
+        """
         reports = [memory.reported(candidate) or (0.0, 0) for candidate in known]
         values = [value for value, _ in reports]
         ordered = sorted(values)
-        clip, low = ordered[_place(len(ordered), CLIP)], 0.999 * ordered[0]
+        clip, low = ordered[_quantile_index(len(ordered), CLIP)], 0.999 * ordered[0]
         span = max(ordered[-1] - low, 1e-4)
         temporal = 0.1 * math.log(1 + round_index)
         result = []
@@ -108,7 +106,7 @@ class OortSelection:
         return result
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:
-        """Yield candidates one by one: explored, or drawn among the greatest utilities; record each in the memory."""
+        """Yield all candidates one by one, drawn among untried silos or great utilities; record each in the memory."""
         known: list[Candidate] = []
         fresh: list[Candidate] = []
         for candidate in context.shuffled(candidates):
@@ -137,7 +135,7 @@ class OortSelection:
             yield chosen
 
     def after_round(self, records: Sequence[ParticipationRecord], memory: OortMemory) -> None:
-        """Record what silos achieved, and let the pacer move the percentile."""
+        """Record in ``memory`` what the updates achieved, and let the pacer move the percentile of durations."""
         values: list[tuple[float, bool]] = []
         failed = []
         for record in records:
@@ -166,10 +164,10 @@ class OortSelection:
 
 
 def percentile_s(durations_s: Sequence[float], percentile: float) -> float:
-    """Return T (s): a percentile of predicted durations (at least one), its rank rounded down; infinite from 100."""
+    """Return a percentile of durations (s; at least one), its rank rounded down; infinite for 100 and above."""
     if percentile >= 100:
         return math.inf
-    return sorted(durations_s)[_place(len(durations_s), percentile / 100)]
+    return sorted(durations_s)[_quantile_index(len(durations_s), percentile / 100)]
 
 
 def _images(candidate: Candidate) -> int:
@@ -177,6 +175,6 @@ def _images(candidate: Candidate) -> int:
     return candidate.images or 1
 
 
-def _place(count: int, share: float) -> int:
-    """Return the index of a quantile among ``count`` sorted values, rounded down as in the authors' code."""
+def _quantile_index(count: int, share: float) -> int:
+    """Return the index of the quantile ``share`` of ``count`` sorted values, rounded down as in the authors' code."""
     return min(int(count * share), count - 1)

@@ -40,7 +40,7 @@ class ArrivalSelection:
     source: ClassVar[str] = "first come, first served"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's arguments
-        """Return the candidates in the given order, that of entry into coverage."""
+        """Return all candidates in the given order, that of entry into coverage."""
         return candidates
 
 
@@ -59,7 +59,7 @@ class FastestSelection:
     source: ClassVar[str] = "greedy on predicted durations, as FedCS (arXiv:1804.08333) without its shared channel"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Return all, the fastest first."""
+        """Return all candidates, the smallest predicted duration first; ties are random."""
         return sorted(context.shuffled(candidates), key=lambda candidate: candidate.duration_s)
 
 
@@ -84,7 +84,7 @@ class FedCsSelection:
     )
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Iterator[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Yield the vehicles that fit before the deadline, one by one; equal ones in random order."""
+        """Yield the candidates that fit before the deadline, the least lengthening first; ties are random."""
         left_s = context.deadline_s - context.now_s
         download_s = elapsed_s = 0.0
         waiting = [(c.parts_s, c) for c in context.shuffled(candidates)]
@@ -127,7 +127,7 @@ class FeasibleSelection:
     predictor: ExitPredictor = "straight"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return the vehicles with enough time, least slack first; equal ones, as all that stand, in random order."""
+        """Return only candidates with enough time, the least slack first; ties, such as all that stand, are random."""
         waiting = [(candidate.remaining_s(self.predictor), candidate) for candidate in context.shuffled(candidates)]
         for begun in range(free, 0, -1):
             able = self._able(waiting, begun)
@@ -136,7 +136,7 @@ class FeasibleSelection:
         return []
 
     def _able(self, waiting: Sequence[tuple[float, Candidate]], begun: int) -> list[Candidate]:
-        """Return those with enough time if ``begun`` begin now, least slack first; ``waiting`` has their rest (s)."""
+        """Return those with enough time if ``begun`` begin now, least slack first; ``waiting``: rest (s), candidate."""
         factor, able = 1 + self.margin, []
         for remaining_s, candidate in waiting:
             if remaining_s < factor * candidate.train_s:  # rates cost time, and not even the training fits
@@ -161,7 +161,7 @@ class SharpestSelection:
     source: ClassVar[str] = "a rule of vnetsim's own, on the blur level of FLSimCo (arXiv:2408.00256)"
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Return all, the sharpest first."""
+        """Return all candidates, the lowest blur level first; ties are random."""
         return sorted(context.shuffled(candidates), key=lambda candidate: candidate.level_px)
 
 
@@ -179,15 +179,15 @@ class AgeSelection:
     source: ClassVar[str] = "a rule of vnetsim's own: longest absent first"
 
     def begin(self) -> dict[int, int]:
-        """Return an empty memory: the last round by silo."""
+        """Return an empty memory, which will have the last round that took an update, by silo."""
         return {}
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:  # noqa: ARG002 - the protocol's argument
-        """Return all, the longest absent first."""
+        """Return all candidates, those of the longest absent silos first; ties are random."""
         return sorted(context.shuffled(candidates), key=lambda candidate: context.memory.get(candidate.silo, -1))
 
     def after_round(self, records: Sequence[ParticipationRecord], memory: dict[int, int]) -> None:
-        """Record which silos' updates were aggregated."""
+        """Set in ``memory`` the round of each silo whose update was aggregated."""
         memory.update({record.silo: record.round for record in records if record.outcome == "committed"})
 
 
@@ -213,7 +213,7 @@ class PowerOfChoiceSelection:
     drawn: Annotated[int, Within(1, 100_000, "vehicles", "no more are in coverage")] = 6
 
     def select(self, candidates: Sequence[Candidate], free: int, context: SelectionContext) -> Sequence[Candidate]:
-        """Return max(``free``, ``drawn``) candidates drawn by data size: first those without loss, then by loss."""
+        """Draw max(``free``, ``drawn``) candidates by data size; return those without a loss first, then by loss."""
         # a silo of unknown size, or without images, counts as one image, so that it can be drawn
         sizes = [candidate.images or 1 for candidate in candidates]
         left = list(candidates)

@@ -35,38 +35,33 @@ class SelectionState:
     _records_seen: int = 0
 
     def advance(self, now_s: float, work_share: float = 1.0) -> None:
-        """Set the time (s) and the planned share of the training that all candidates use from now on."""
+        """Set the present time (s), and the planned share of the training, which all candidates use from now on."""
         self.now_s, self.work_share = now_s, work_share
 
     def add_window(self, vehicle: Vehicle, window: Window) -> None:
-        """Count a window that ended, unless a gap or the end of the traffic cut it off: its true length is unknown."""
+        """Count the length of a window that ended; ignore it if a gap or the end of the traffic cut it off."""
         if window.exit_cause not in CUT_EXIT:
             key = window.rsu_id, vehicle.approach
             count, total_s = self.dwells.get(key, (0, 0.0))
             self.dwells[key] = count + 1, total_s + window.exit_s - window.enter_s
 
     def mean_dwell_s(self, window: OpenWindow) -> float | None:
-        """Return the mean length of earlier windows at the RSU from the same approach (s); None before the first."""
+        """Return the mean length (s) of ended windows at the same RSU from the same approach; None before the first."""
         count, total_s = self.dwells.get((window.rsu.id, window.vehicle.approach), (0, 0.0))
         return total_s / count if count else None
 
     def cloud_round(self, round_index: int) -> int:
-        """Return the round, up to ``round_index``, that began with the cloud's last model; 0 without a cloud."""
+        """Return the last round, up to ``round_index``, that began with a model of the cloud; 0 without a cloud."""
         topology = self.world.experiment.topology
         return round_index - round_index % topology.edge_rounds if topology.kind == "hierarchical" else 0
 
     def add_round(
         self, records: Rows[ParticipationRecord], model: ModelKey, figures: Sequence[tuple[int, float]] = ()
     ) -> Sequence[ParticipationRecord]:
-        """Read the records when a round closes.
+        """Count the updates of a round that closed; return this aggregator's records since the last call.
 
-        Args:
-            records: of all aggregators.
-            model: the model with which the round began.
-            figures: silo and the policy's ``figure`` of each update that was not rejected.
-
-        Returns:
-            this aggregator's records since the last call.
+        ``records`` are of all aggregators, ``model`` is the model with which the round began, and ``figures`` has silo
+        and the policy's ``figure`` of each update that was not rejected.
         """
         for silo, figure in figures:
             self.figures.setdefault(silo, []).append((figure, model.version))
