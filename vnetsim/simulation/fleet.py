@@ -27,8 +27,7 @@ class Fleet:
     recorder: Recorder
     by_rsu: Mapping[str, Aggregator]  # the aggregator of each RSU, by the RSU's id
     handover: Handover
-    # called with the type of every vehicle when it enters coverage for the first time
-    on_first_entry: Callable[[str], None]
+    on_first_entry: Callable[[str], None]  # called with a vehicle's type at its first entry into coverage
     equips: Callable[[str], bool]  # returns whether the vehicle of an id is equipped
 
     def __post_init__(self) -> None:
@@ -60,11 +59,11 @@ class Fleet:
         """Let a window's RSU serve its vehicle: hand over the participation or, without one, let the vehicle wait."""
         window = self._windows[path]
         vehicle = window.vehicle
-        if (before := vehicle.serving) is not None and not vehicle.served_by:
+        if (before := vehicle.serving_window) is not None and not vehicle.owner_names:
             self.by_rsu[before.rsu.id].invitations.withdraw(before)
-        vehicle.serving = window
-        if vehicle.served_by:
-            self.handover.serve(self._by_name[vehicle.served_by[0]], vehicle, window)
+        vehicle.serving_window = window
+        if vehicle.owner_names:
+            self.handover.serve(self._by_name[vehicle.owner_names[0]], vehicle, window)
         self.offer(vehicle)
 
     def leave(self, event: Left) -> None:
@@ -81,10 +80,10 @@ class Fleet:
         if not vehicle.equipped:
             return
         aggregator.invitations.forget(window, event.window)
-        if vehicle.serving is window:
-            vehicle.serving = None
-            if vehicle.served_by:
-                self.handover.lose_coverage(self._by_name[vehicle.served_by[0]], vehicle)
+        if vehicle.serving_window is window:
+            vehicle.serving_window = None
+            if vehicle.owner_names:
+                self.handover.lose_coverage(self._by_name[vehicle.owner_names[0]], vehicle)
         self.handover.leave_disc(window)
         if not window.invited:
             self.recorder.record_participation(window, None, "not_selected", aggregator.model, event.time_s)
@@ -92,13 +91,12 @@ class Fleet:
     def offer(self, vehicle: Vehicle) -> bool:
         """Let a vehicle wait for an invitation at the RSU that serves it; return whether the open round may invite it.
 
-        False, and nothing done, if it takes part, is not equipped, or no RSU serves it. Its data may change with
-        ``silos.by = "place"``.
+        False if it takes part, is not equipped, or no RSU serves it. With ``silos.by = "place"`` its data may change.
         """
-        if not vehicle.equipped or vehicle.served_by or vehicle.serving is None:
+        if not vehicle.equipped or vehicle.owner_names or vehicle.serving_window is None:
             return False
-        self._binder.move(vehicle, vehicle.serving.rsu)
-        return self.by_rsu[vehicle.serving.rsu.id].offer(vehicle.serving)
+        self._binder.move(vehicle, vehicle.serving_window.rsu)
+        return self.by_rsu[vehicle.serving_window.rsu.id].offer(vehicle.serving_window)
 
     def record_open_windows(self, time_s: float) -> None:
         """Record all windows that are open at the run's end (s), and forget them.

@@ -45,10 +45,7 @@ class JointParticipation(Participation):
         return tuple(one.base for one in self.together)
 
     def training_base(self) -> tuple[ModelKey, HandoverEffects]:
-        """Return the first model that was downloaded in ``together``, and as effects all of them if there are several.
-
-        Staleness counts from this participation's own model.
-        """
+        """Return the first model that was downloaded in ``together``; the effects have all, if there are several."""
         bases = tuple(one.base for one in self.together if one.arrived)
         counted_from = None if bases[0] == self.base else self.base.version
         return bases[0], HandoverEffects(counted_from=counted_from, bases=bases if len(bases) > 1 else ())
@@ -99,7 +96,7 @@ class MultiHandover(Handover):
     def leave_disc(self, window: OpenWindow) -> None:
         """End the participation in the disc that a vehicle leaves, if it has one there."""
         owner, vehicle = self.by_rsu[window.rsu.id], window.vehicle
-        if owner.name in vehicle.served_by:
+        if owner.name in vehicle.owner_names:
             owner.end_uncovered(owner.in_flight.participation_of(vehicle), self.world.env.now)
 
     def serve(self, owner: Aggregator, vehicle: Vehicle, window: OpenWindow) -> None:

@@ -40,9 +40,7 @@ class Segment(NamedTuple):
     rsu_id: str  # the RSU that served it when the segment began; empty outside coverage
     begin_s: float
     seconds: float
-    # received in a download, sent in an upload, or sent to other vehicles in an exchange (B); of a cut transfer, what
-    # arrived
-    moved_bytes: float
+    moved_bytes: float  # received in a download, else sent (B); of a cut transfer, what arrived
 
 
 class Coverage(NamedTuple):
@@ -114,8 +112,7 @@ class Participation:
     vehicle, or none does, the owner may call ``move``. The owner may call ``cut`` at any time.
     """
 
-    # whether the time in ``waiting`` counts in the energy of this participation
-    waiting_needs_energy: ClassVar[bool] = True
+    waiting_needs_energy: ClassVar[bool] = True  # whether the time in ``waiting`` counts in the energy
 
     env: simpy.Environment
     invitation: Invitation
@@ -126,10 +123,8 @@ class Participation:
     # to the aggregator; the vehicle is done.
     stage: Stage = field(init=False)
     base: ModelKey = field(init=False)  # the model that it downloaded first
-    # models of other aggregators in its update so far; ``bases`` is empty
-    handover: HandoverEffects = field(default_factory=HandoverEffects, init=False)
-    # the model being downloaded for mixing; None if there is none
-    arriving: ModelKey | None = field(default=None, init=False)
+    handover: HandoverEffects = field(default_factory=HandoverEffects, init=False)  # so far; ``bases`` is empty
+    arriving: ModelKey | None = field(default=None, init=False)  # the model being downloaded for mixing, if any
     handovers: list[HandoverStep] = field(default_factory=list, init=False)  # its handovers, in order of time
     segments: list[Segment] = field(default_factory=list, init=False)  # finished stages, in order
     peers: tuple[Participation, ...] = field(default=(), init=False)  # participations with which its exchange completed
@@ -366,17 +361,17 @@ class InFlight:
         return self._by_vehicle[vehicle]
 
     def add(self, participation: Participation) -> None:
-        """Add a participation inside coverage, and append the aggregator's name to the vehicle's ``served_by``."""
+        """Add a participation inside coverage, and append the aggregator's name to the vehicle's ``owner_names``."""
         vehicle = participation.window.vehicle
         self._by_vehicle[vehicle] = participation
-        vehicle.served_by.append(self._name)
+        vehicle.owner_names.append(self._name)
 
     def remove(self, participation: Participation) -> None:
-        """Remove a participation, and the aggregator's name from the vehicle's ``served_by``."""
+        """Remove a participation, and the aggregator's name from the vehicle's ``owner_names``."""
         vehicle = participation.window.vehicle
         del self._by_vehicle[vehicle]
         self._outside -= participation.coverage is None
-        vehicle.served_by.remove(self._name)
+        vehicle.owner_names.remove(self._name)
 
     def move(
         self, participation: Participation, coverage: Coverage | None, *, resume_transfer: bool, model: ModelKey | None

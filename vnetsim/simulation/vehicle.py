@@ -2,7 +2,7 @@
 
 A vehicle gets its silo at its first entry into coverage and keeps it, unless data belong to places
 (``silos.by = "place"``): its local data were captured before it entered coverage, so later entries change neither silo
-nor approach. When a scenario is repeated its vehicles have new ids and are new vehicles.
+nor approach. When a scenario is repeated, its vehicles have new ids and are new vehicles.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ class Vehicle:
     approach: int  # the sector from which it first entered coverage
     equipped: bool = True  # whether it can take part; if not, ``silo`` and ``approach`` are -1
     entries: dict[str, int] = field(default_factory=dict)  # number of windows so far, by RSU
-    serving: OpenWindow | None = None  # the open window whose RSU serves it; None outside coverage
+    serving_window: OpenWindow | None = None  # the open window whose RSU serves it; None outside coverage
     windows: list[OpenWindow] = field(default_factory=list)  # its open windows, in order of entry
-    # names of the aggregators for which it takes part; empty while it is idle
-    served_by: list[str] = field(default_factory=list)
+    owner_names: list[str] = field(default_factory=list)  # names of the aggregators for which it takes part
     computer: Computer | None = None  # on board; None until it is needed
     # silos of earlier places, with their shares of its data; the rest is from ``silo``
     earlier: tuple[tuple[int, float], ...] = ()
@@ -52,8 +51,7 @@ class OpenWindow:
     train_s: float | None = None  # how long the whole training takes on board (s); None until it is needed
     # duration of download and upload with the whole airtime (s); None if not needed yet or rates change
     transfers_s: tuple[float, float] | None = None
-    # cache of ``Candidate``: number of path points seen, and the predicted exit straight on (s)
-    straight_exit: tuple[int, float] | None = None
+    straight_exit: tuple[int, float] | None = None  # number of path points, and exit straight on (s): a cache
     invited: bool = False  # whether a participation was started in this window
     chance: float = field(init=False)  # of the last invitation; see ``Participant``. Not set before the first.
 
@@ -69,10 +67,7 @@ class OpenWindow:
 
 
 def approach_of(x_m: float, y_m: float, rsu: Rsu, approaches: int) -> int:
-    """Return the sector of a point (m) seen from an RSU, out of ``approaches`` of equal angle, numbered clockwise.
-
-    Sector 0 is centred on north (positive y). A point on the RSU itself is in sector 0.
-    """
+    """Return the sector of a point (m) seen from an RSU: 0 is centred on north, then clockwise; 0 on the RSU itself."""
     turns = math.atan2(x_m - rsu.x_m, y_m - rsu.y_m) / (2 * math.pi)
     return math.floor(turns * approaches + 0.5) % approaches
 
@@ -100,7 +95,7 @@ class SiloBinder:
     def move(self, vehicle: Vehicle, rsu: Rsu) -> None:
         """With ``silos.by = "place"``, replace ``silos.replaced_share`` of a vehicle's data by a silo of ``rsu``.
 
-        Changes the vehicle's ``silo`` and ``earlier``; nothing if its silo is already one of this RSU's.
+        Changes the vehicle's ``silo`` and ``earlier``, unless its silo is already one of this RSU's.
         """
         district = self._districts[rsu.id]
         if self._settings.by != "place" or vehicle.silo % len(self._districts) == district:
